@@ -99,19 +99,19 @@ if TYPE_CHECKING:
     from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate, estimate_codecs
     from kafkalog.log.conversion.outcome import (
         ConversionProgress,
-        LeftOut,
         LogConversion,
         SegmentConversion,
+        SkippedBytes,
     )
     from kafkalog.log.conversion.single_log import convert_log
+    from kafkalog.log.corrupt_ranges import CorruptRange
     from kafkalog.log.deletion import SegmentDeletion
-    from kafkalog.log.fences import FencedRange
     from kafkalog.log.fetch import FetchData
     from kafkalog.log.log import Log
     from kafkalog.log.opening import open_log
     from kafkalog.log.points import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.record_appender import RecordAppender
-    from kafkalog.log.report import CutTail, RecoveryReport, RefusedSwap, RepairedIndex
+    from kafkalog.log.report import RecoveryReport, RefusedSwap, RepairedIndex, TruncatedTail
     from kafkalog.log.retention import (
         AllOf,
         LogFacts,
@@ -208,9 +208,9 @@ __all__ = [
     "ConversionResult",
     "ConvertedFetch",
     "CorruptIndexError",
+    "CorruptRange",
     "CorruptRecordError",
     "CorruptStateError",
-    "CutTail",
     "Delivery",
     "DeliveryTimeoutError",
     "Diagnosis",
@@ -219,7 +219,6 @@ __all__ = [
     "DiskFullError",
     "EpochEnd",
     "Fault",
-    "FencedRange",
     "FetchData",
     "FetchReader",
     "FetchReply",
@@ -237,7 +236,6 @@ __all__ = [
     "InvalidTxnStateError",
     "KafkaLogError",
     "KeySurvey",
-    "LeftOut",
     "Log",
     "LogCleaningAbortedError",
     "LogClosedError",
@@ -292,6 +290,7 @@ __all__ = [
     "ServerProperties",
     "Severity",
     "SizeRetention",
+    "SkippedBytes",
     "StrayPartition",
     "SystemClock",
     "TaskHealth",
@@ -304,6 +303,7 @@ __all__ = [
     "TopicPartition",
     "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
+    "TruncatedTail",
     "UncleanablePartition",
     "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError",
@@ -398,19 +398,19 @@ _HOMES = {
     "log.conversion.estimate": ("CodecEstimate", "LogEstimate", "estimate_codecs"),
     "log.conversion.outcome": (
         "ConversionProgress",
-        "LeftOut",
+        "SkippedBytes",
         "LogConversion",
         "SegmentConversion",
     ),
     "log.conversion.single_log": ("convert_log",),
     "log.deletion": ("SegmentDeletion",),
-    "log.fences": ("FencedRange",),
+    "log.corrupt_ranges": ("CorruptRange",),
     "log.fetch": ("FetchData",),
     "log.log": ("Log",),
     "log.opening": ("open_log",),
     "log.points": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),
     "log.record_appender": ("RecordAppender",),
-    "log.report": ("CutTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"),
+    "log.report": ("TruncatedTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"),
     "log.retention": (
         "AllOf",
         "LogFacts",

@@ -41,7 +41,7 @@ from kafkalog.spark.jobs.job_arguments import read_options
 from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot, resolve_bounds
+from kafkalog.spark.plan import QuerySnapshot, resolve_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,7 +166,7 @@ class Indexing:
         asked: dict[str, Any] = {"job": "compact", "read": read, "secret": "5a" * 16}
         ledger = JobLedger.begin(self._work, "index", asked)
         options = ReadOptions.parse(read)
-        found = LogSnapshot.take(options)
+        found = QuerySnapshot.take(options)
         numbers = {name: number for number, name in enumerate(found.names())}
         bounds = resolve_bounds(found, options)
         plan_keys(self._spark, ledger, found, bounds, numbers, KEY_TASK_BYTES)

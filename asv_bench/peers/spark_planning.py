@@ -33,7 +33,7 @@ from asv_bench.peers.results import THE_GOAL, Result
 from kafkalog import Record
 from kafkalog.spark import log_ends, start_session
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot, LogSplit, resolve_bounds, split_and_pack
+from kafkalog.spark.plan import LogSplit, QuerySnapshot, resolve_bounds, split_and_pack
 from kafkalog.spark.stream_plan import StreamPlan
 from tests.support.planned import regular_snapshot
 
@@ -62,7 +62,7 @@ def beside_goal(
     return Result(goal, what, work, unit, THE_GOAL, 1.0, tuple(ours), (most,) * len(ours))
 
 
-def plan(snapshot: LogSnapshot, split_bytes: int) -> list[LogSplit]:
+def plan(snapshot: QuerySnapshot, split_bytes: int) -> list[LogSplit]:
     """Plan a batch of everything."""
     bounds = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data"}))
     return split_and_pack(snapshot, bounds, split_bytes=split_bytes)

@@ -28,7 +28,7 @@ class RunAppender:
 @disjoint_base
 class AppendEntrance:
     _closed: bool
-    _is_resting: bool
+    _is_released: bool
     _tail: Any
     _offline: BaseException | None
     _process: int

@@ -37,7 +37,7 @@ cdef class LogEnd:
     """
     The end of a log: what is published of it moves on as its last segment takes batches.
 
-    Subclasses say how `_append_behind` goes on in other segments, and how `_undo` takes back what
+    Subclasses say how `append_rolling` goes on in other segments, and how `_undo` takes back what
     failed.
 
     Attributes:
@@ -69,7 +69,7 @@ cdef class LogEnd:
         except BaseException as error:
             self._undo(active, [], error)
             raise
-        self._append_behind(data, batches, row, size)
+        self.append_rolling(data, batches, row, size)
         return True
 
     def append(self, data not None, BatchMetadata batches not None):
@@ -158,9 +158,9 @@ cdef class AppendEntrance:
     it is, and what `_after_append` has to do where somebody waits, watches or counts.
 
     Attributes:
-        _closed, _tail, _offline, _is_resting, _process: what keeps appends out: the log was closed,
-            follows another process, was latched by this error, rests, or was opened by another
-            process than this one.
+        _closed, _tail, _offline, _is_released, _process: what keeps appends out: the log was
+            closed, follows another process, was latched by this error, rests, or was opened by
+            another process than this one.
         _clock: tells the time of an append.
         _rules: what its settings say of an append.
         _flush_messages: records after which it forces the log to the disk.
@@ -168,7 +168,7 @@ cdef class AppendEntrance:
     """
 
     cdef public bint _closed
-    cdef public bint _is_resting
+    cdef public bint _is_released
     cdef public object _tail
     cdef public object _offline
     cdef public int _process
@@ -198,7 +198,7 @@ cdef class AppendEntrance:
         self._release = lock.release
 
     cdef bint _is_open(self) noexcept:
-        return not (self._closed or self._is_resting or self._tail is not None
+        return not (self._closed or self._is_released or self._tail is not None
                     or self._offline is not None or getpid() != self._process)
 
     def _admit(self, wait):

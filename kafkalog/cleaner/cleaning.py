@@ -50,7 +50,7 @@ from kafkalog.errors import LogCleaningAbortedError, LogClosedError
 from kafkalog.files.errors import storage_errors
 from kafkalog.log.cleaning_facts import segment_facts
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.records.conversion.conversion_units import FileRecords
@@ -124,7 +124,7 @@ class Cleaner:
             DiskFullError, LogStorageError: the disk refused; nothing is lost.
         """
         try:
-            with log.being_cleaned(), storage_errors(log.directory, doing="cleaning"):
+            with log.cleaning_lock(), storage_errors(log.directory, doing="cleaning"):
                 return _Work(self, log, span, check or _never_stop, on_progress).clean()
         except (LogClosedError, ValueError) as error:
             if not log.is_closed:
@@ -253,7 +253,7 @@ class _Work:
         return key_count
 
     def _collect(
-        self, snapshot: Snapshot, end: int, part: int = 0, part_count: int = 1
+        self, snapshot: LogSnapshot, end: int, part: int = 0, part_count: int = 1
     ) -> _Collected:
         """Put the keys of the dirty part, or those of one range of hashes, into a map."""
         started_ms = self._cleaner.clock.monotonic_ms()
@@ -350,15 +350,15 @@ class _Work:
             output.abandon()
             raise
         if bases:
-            witnesses = [source.segment for each in following for source in each]
+            required_segments = [source.segment for each in following for source in each]
             leaving = [source.segment for source in group]
-            self._log.replace_segments(leaving, bases, witnesses=witnesses)
+            self._log.replace_segments(leaving, bases, required_segments=required_segments)
         self._counters.add_group(bases)
 
     # ---- what both need ----
 
     def _sources(
-        self, snapshot: Snapshot, end: int, start: int | None = None
+        self, snapshot: LogSnapshot, end: int, start: int | None = None
     ) -> list[SegmentSource]:
         return segments_between(snapshot, self._start if start is None else start, end)
 

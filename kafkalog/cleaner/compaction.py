@@ -58,7 +58,7 @@ def compact_log(
         clock=log.segment_context().clock,
         throttle=throttle,
     )
-    with log.undisturbed():
+    with log.pause_cleaning():
         return _compact(log, cleaner, include_active=include_active, on_progress=on_progress)
 
 
@@ -79,5 +79,5 @@ def _compact(
         min_lag_ms=min_lag_ms,
     )
     cleaning = cleaner.clean(log, span, on_progress=on_progress)
-    log.note_cleaned(cleaning.end_offset)
+    log.checkpoint_cleaner_offset(cleaning.end_offset)
     return cleaning

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafkalog.cleaner.selection import SegmentFacts
+from kafkalog.cleaner.selection import SegmentCleaningFacts
 
 __all__ = ["ENTRY_BYTES", "group_segments", "map_bytes_for", "parts_for"]
 
@@ -18,8 +18,12 @@ ENTRY_BYTES: Final = 24
 
 
 def group_segments(
-    segments: Sequence[SegmentFacts], *, segment_bytes: int, index_bytes: int, end_offset: int
-) -> list[tuple[SegmentFacts, ...]]:
+    segments: Sequence[SegmentCleaningFacts],
+    *,
+    segment_bytes: int,
+    index_bytes: int,
+    end_offset: int,
+) -> list[tuple[SegmentCleaningFacts, ...]]:
     """
     Divide segments into groups, each of which is cleaned into one segment (Cleaner in Kafka).
 
@@ -33,7 +37,7 @@ def group_segments(
         index_bytes: `segment.index.bytes`, for either index.
         end_offset: the first uncleanable offset.
     """
-    groups: list[list[SegmentFacts]] = []
+    groups: list[list[SegmentCleaningFacts]] = []
     bases = [*(segment.base_offset for segment in segments), end_offset]
     for segment, next_base in zip(segments, bases[1:], strict=True):
         if groups and _fits([*groups[-1], segment], next_base - 1, segment_bytes, index_bytes):
@@ -44,7 +48,7 @@ def group_segments(
 
 
 def _fits(
-    group: Sequence[SegmentFacts], last_offset: int, segment_bytes: int, index_bytes: int
+    group: Sequence[SegmentCleaningFacts], last_offset: int, segment_bytes: int, index_bytes: int
 ) -> bool:
     span = last_offset - group[0].base_offset
     return (

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.point_read import PointReader
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import read_batches
 
 __all__ = ["KeyReader"]
@@ -37,7 +37,7 @@ class KeyReader:
         limit_bytes: largest size of one batch uncompressed.
     """
 
-    def __init__(self, read_snapshot: Callable[[], Snapshot], limit_bytes: int) -> None:
+    def __init__(self, read_snapshot: Callable[[], LogSnapshot], limit_bytes: int) -> None:
         self._read_snapshot = read_snapshot
         self._limit_bytes = limit_bytes
         # By base offset of the segments of one snapshot: others would hold the room of what left.
@@ -73,18 +73,20 @@ class KeyReader:
                     same[row] = offset in found and found[offset] == keys[row]
         return same
 
-    def _reader(self, snapshot: Snapshot, slot: int) -> PointReader:
+    def _reader(self, snapshot: LogSnapshot, slot: int) -> PointReader:
         base = snapshot.segments.bases[slot]
         reader = self._readers.get(base)
         if reader is None:
             segment = snapshot.segments.segments[slot]
-            reader = self._readers[base] = segment.point_reader(snapshot.bound_of(slot))
+            reader = self._readers[base] = segment.point_reader(snapshot.read_bound(slot))
         return reader
 
-    def _keys_around(self, snapshot: Snapshot, slot: int, offset: int) -> dict[int, bytes | None]:
+    def _keys_around(
+        self, snapshot: LogSnapshot, slot: int, offset: int
+    ) -> dict[int, bytes | None]:
         """Return the keys of the batch that holds an offset, or of the one behind it."""
         segment = snapshot.segments.segments[slot]
-        position = segment.find_position(offset, snapshot.bound_of(slot))
+        position = segment.find_position(offset, snapshot.read_bound(slot))
         if position is None:
             return {}
         batch_key = (segment.base_offset, position)

@@ -17,13 +17,13 @@ import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
-from kafkalog.cleaner.record_filter import CleaningRules, LastBatch
+from kafkalog.cleaner.record_filter import CleaningRules, LastProducerBatch
 from kafkalog.cleaner.segment_runs import read_runs
 from kafkalog.cleaner.selection import (
     CleanableRange,
     CleaningCandidate,
-    LogFacts,
-    SegmentFacts,
+    LogCleaningFacts,
+    SegmentCleaningFacts,
     cleanable_range,
     cleaning_candidate,
 )
@@ -33,7 +33,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
 from kafkalog.log.cleaning_facts import cleaning_facts
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
@@ -71,13 +71,13 @@ class LogToClean:
     topic_partition: TopicPartition
     config: LogConfig
     now_ms: int
-    facts: LogFacts
+    facts: LogCleaningFacts
     checkpoint: int | None
-    last_batches: Mapping[int, LastBatch]
+    last_batches: Mapping[int, LastProducerBatch]
     open_transactions: tuple[OpenTransaction, ...]
     modified_ms: tuple[int, ...]
     _context: SegmentContext
-    _snapshot: Snapshot
+    _snapshot: LogSnapshot
 
     def span(self) -> CleanableRange:
         """Return what may be cleaned, by offsets."""
@@ -133,7 +133,7 @@ class LogToClean:
             CorruptRecordError: there is damage.
             LogStorageError: the disk failed.
         """
-        segment, bound = self._snapshot.segments.segments[slot], self._snapshot.bound_of(slot)
+        segment, bound = self._snapshot.segments.segments[slot], self._snapshot.read_bound(slot)
         start = max(segment.base_offset, start_offset)
         with storage_errors(segment.path, doing="reading"):
             for run in read_runs(SegmentSource(segment, bound, start), _RUN_BYTES):
@@ -231,7 +231,7 @@ def log_to_clean(
         facts = cleaning_facts(context, snapshot, stable)
         if include_active and facts.segments[-1].size_bytes:
             sealed = _sealed(facts.segments[-1], snapshot.segments.active)
-            rolled = SegmentFacts(snapshot.end_offset, 0)
+            rolled = SegmentCleaningFacts(snapshot.end_offset, 0)
             facts = replace(facts, segments=(*facts.segments[:-1], sealed, rolled))
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
         first_offset = snapshot.segments.segments[0].base_offset
@@ -240,8 +240,10 @@ def log_to_clean(
     if log.is_read_only:
         # As far as its batches and snapshots tell: its writer may have forgotten some.
         states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
-        last_batches: Mapping[int, LastBatch] = {
-            producer: LastBatch(entry.last_offset if entry.batches else None, entry.producer_epoch)
+        last_batches: Mapping[int, LastProducerBatch] = {
+            producer: LastProducerBatch(
+                entry.last_offset if entry.batches else None, entry.producer_epoch
+            )
             for producer, entry in states.entries.items()
         }
     else:
@@ -260,7 +262,7 @@ def log_to_clean(
     )
 
 
-def _base_of(segment: SegmentFacts) -> int:
+def _base_of(segment: SegmentCleaningFacts) -> int:
     return segment.base_offset
 
 
@@ -277,7 +279,7 @@ def _cut(run: FileRecords, end_offset: int) -> int:
     return len(run.data)
 
 
-def _sealed(facts: SegmentFacts, segment: LogSegment) -> SegmentFacts:
+def _sealed(facts: SegmentCleaningFacts, segment: LogSegment) -> SegmentCleaningFacts:
     """Return the facts of the active segment as they will be: its index files have room ahead."""
     times = segment.time_index.view
     is_last_there = len(times) > 0 and times.entry(len(times) - 1)[0] >= segment.max_timestamp

@@ -26,9 +26,9 @@ class LogDirectoryTarget:
     def is_given_up(self) -> bool:
         return self._log.is_closed
 
-    def in_charge(self) -> AbstractContextManager[None]:
+    def ensure_owner(self) -> AbstractContextManager[None]:
         # Not while the log is being closed, and its directory given away.
-        return self._log.in_charge()
+        return self._log.ensure_owner()
 
 
 class StagingTarget:
@@ -40,5 +40,5 @@ class StagingTarget:
         context = replace(log.segment_context(), directory=directory, read_only=False)
         self.context = cleaned_context(context)
 
-    def in_charge(self) -> AbstractContextManager[None]:
+    def ensure_owner(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -57,12 +57,12 @@ from kafkalog.layout import (
     MAGIC_V2,
     NO_TIMESTAMP,
 )
-from kafkalog.log.cleanable import LastBatch
+from kafkalog.log.cleanable import LastProducerBatch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.conversion_units import FileRecords
 
-__all__ = ["CleaningRules", "LastBatch", "RecordFilter", "RetentionMask"]
+__all__ = ["CleaningRules", "LastProducerBatch", "RecordFilter", "RetentionMask"]
 
 _OK: Final = STATUS_CODES["OK"]
 
@@ -85,7 +85,7 @@ class CleaningRules:
     now_ms: int
     delete_retention_ms: int
     end_offset: int
-    last_batches: Mapping[int, LastBatch]
+    last_batches: Mapping[int, LastProducerBatch]
     max_message_bytes: int
 
 

@@ -13,10 +13,10 @@ from typing import Final
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.grouping import group_segments
-from kafkalog.cleaner.selection import SegmentFacts
+from kafkalog.cleaner.selection import SegmentCleaningFacts
 from kafkalog.config import LogConfig
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import start_position
 from kafkalog.records.conversion.conversion_units import FileRecords
 
@@ -26,13 +26,13 @@ _TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 _RUN_BATCHES: Final = 4096
 
 
-def boundary_of(snapshot: Snapshot, offset: int) -> int:
+def boundary_of(snapshot: LogSnapshot, offset: int) -> int:
     """Return the base offset of the segment that holds an offset; all below it may be cleaned."""
     slot = max(snapshot.segments.floor_slot(offset), 0)
     return snapshot.segments.segments[slot].base_offset
 
 
-def segments_between(snapshot: Snapshot, start: int, end: int) -> list[SegmentSource]:
+def segments_between(snapshot: LogSnapshot, start: int, end: int) -> list[SegmentSource]:
     """Return the segments from the one that holds `start` to those that begin below `end`."""
     if start >= end:
         return []
@@ -42,13 +42,13 @@ def segments_between(snapshot: Snapshot, start: int, end: int) -> list[SegmentSo
         if segment.base_offset >= end:
             break
         begins = max(start, segment.base_offset)
-        found.append(SegmentSource(segment, snapshot.bound_of(slot), begins))
+        found.append(SegmentSource(segment, snapshot.read_bound(slot), begins))
     return found
 
 
 def grouped(
     sources: Sequence[SegmentSource],
-    facts: Sequence[SegmentFacts],
+    facts: Sequence[SegmentCleaningFacts],
     config: LogConfig,
     end_offset: int,
 ) -> list[list[SegmentSource]]:
@@ -95,13 +95,13 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[FileRecords]:
             wanted *= 2
             continue
         if walk.count == 0:
-            fence = segment.fence_at(
+            corrupt_range = segment.corrupt_range_at(
                 origin + walk.position,
                 bound,
                 walk.status,
                 walk.next_offset,
                 origin + walk.resume_min,
             )
-            raise fence.to_error()
+            raise corrupt_range.to_error()
         yield FileRecords(data[position - origin : walk.position], segment.path, position)
         position, expected, wanted = origin + walk.position, walk.next_offset, run_bytes

@@ -16,14 +16,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from kafkalog.log.cleaning_facts import LogFacts, SegmentFacts
+from kafkalog.log.cleaning_facts import LogCleaningFacts, SegmentCleaningFacts
 
 __all__ = [
     "CheckpointReset",
     "CleanableRange",
     "CleaningCandidate",
-    "LogFacts",
-    "SegmentFacts",
+    "LogCleaningFacts",
+    "SegmentCleaningFacts",
     "choose_log",
     "cleanable_range",
     "cleaning_candidate",
@@ -55,7 +55,7 @@ class CleanableRange:
 
 
 def cleanable_range(
-    log: LogFacts, *, checkpoint: int | None, now_ms: int, min_lag_ms: int
+    log: LogCleaningFacts, *, checkpoint: int | None, now_ms: int, min_lag_ms: int
 ) -> CleanableRange:
     """
     Return what may be cleaned of a log.
@@ -85,7 +85,9 @@ def cleanable_range(
     return CleanableRange(first_dirty, max(first_dirty, min(bounds)), reset)
 
 
-def compaction_delay_ms(log: LogFacts, first_dirty: int, *, now_ms: int, max_lag_ms: int) -> int:
+def compaction_delay_ms(
+    log: LogCleaningFacts, first_dirty: int, *, now_ms: int, max_lag_ms: int
+) -> int:
     """
     Return for how long a log has had to be cleaned; 0 if it has not.
 
@@ -143,7 +145,7 @@ class CleaningCandidate:
 
 def cleaning_candidate(
     name: object,
-    log: LogFacts,
+    log: LogCleaningFacts,
     span: CleanableRange,
     *,
     now_ms: int,

@@ -41,7 +41,7 @@ from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.transactions import none_is_open
+from kafkalog.log.transactions import has_none_open
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = [
@@ -230,7 +230,7 @@ def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRu
         last = runs[-1] if runs else None
         if last is not None and (
             last.size_bytes + size <= run_bytes
-            or not (is_free or none_is_open(context.filesystem, log.directory, base, base))
+            or not (is_free or has_none_open(context.filesystem, log.directory, base, base))
         ):
             runs[-1] = replace(last, stop=number + 1, size_bytes=last.size_bytes + size)
             continue
@@ -383,13 +383,13 @@ def install_cleaning(log: Log, staged: StagedCleaning) -> int:
             are gone. Groups that were exchanged before stay so; each is right by itself.
         LogStorageError: the disk refused; nothing is lost.
     """
-    with log.being_cleaned(), storage_errors(log.directory, doing="taking over a cleaning in"):
+    with log.cleaning_lock(), storage_errors(log.directory, doing="taking over a cleaning in"):
         # What is left out for a later record, or by a marker, goes once these are safe.
         if log.durable_offset < log.log_end_offset:
             log.flush()
         installed = _Installation(log, staged).install()
         if log.durable_offset >= staged.end_offset:
-            log.note_cleaned(staged.end_offset)
+            log.checkpoint_cleaner_offset(staged.end_offset)
     return installed
 
 
@@ -426,14 +426,14 @@ class _Installation:
             behind = [base for base in sorted(kept | self._waiting_bases(waiting)) if base > first]
             leaving = [self._by_base[each.base_offset] for each in group.leaving]
             gone = {segment.base_offset for segment in leaving}
-            witnesses = [
+            required_segments = [
                 self._by_base[base] for base in behind if base in self._by_base and base not in gone
             ]
             for each in group.fresh:
                 self._move(each.base_offset)
             self._context.filesystem.sync_directory(self._context.directory)
             bases = [each.base_offset for each in group.fresh]
-            self._log.replace_segments(leaving, bases, witnesses=witnesses)
+            self._log.replace_segments(leaving, bases, required_segments=required_segments)
             for base in gone:
                 del self._by_base[base]
             installed += 1

@@ -321,7 +321,7 @@ class TransactionCoordinator:
         Undo transactions in a log that nobody goes on with; once for each opening of it.
 
         Those of producers that are not known here are left alone: `Log.list_transactions` shows
-        them, `Log.abort` ends them.
+        them, `Log.abort_transaction` ends them.
         """
         with self._lock:
             if self._resolved.get(partition) is log:
@@ -550,8 +550,8 @@ class TransactionCoordinator:
             end = log.high_watermark
             if followed is not log or not log.log_start_offset <= offset <= end:
                 offset = log.log_start_offset
-            if log.fences():
-                logger.warning("%s has damage, which is passed over: %s", log, log.fences())
+            if log.corrupt_ranges():
+                logger.warning("%s has damage, which is passed over: %s", log, log.corrupt_ranges())
             for record in log.records(offset, end, on_corrupt="skip"):
                 self._read_record(number, record)
             self._followed[number] = log, end

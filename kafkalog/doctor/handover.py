@@ -437,7 +437,7 @@ def _check_transactions(check_context: CheckContext, filesystem: FileSystem) -> 
             " transactions without a marker",
             "a broker's coordinator that does not know them ends none: readers of committed"
             " records do not get beyond",
-            f"{_CLOSE}; what still hangs is ended by `Log.abort(producer_id)`",
+            f"{_CLOSE}; what still hangs is ended by `Log.abort_transaction(producer_id)`",
             hanging,
         )
 

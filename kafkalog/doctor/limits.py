@@ -17,12 +17,12 @@ from typing import Final
 from kafkalog.doctor.check_context import CheckContext
 from kafkalog.doctor.findings import Finding, Severity
 from kafkalog.files.names import FileKind
-from kafkalog.log.resting import FILES_OF_AWAKE_LOG
+from kafkalog.log.resting import FILES_OF_OPEN_LOG
 
 __all__ = ["WRITER_DESCRIPTORS", "check_descriptors", "check_mappings", "needs"]
 
 # Of a log that is written to.
-WRITER_DESCRIPTORS: Final = FILES_OF_AWAKE_LOG
+WRITER_DESCRIPTORS: Final = FILES_OF_OPEN_LOG
 # The interpreter, its libraries, sockets, checkpoints that are being written.
 OTHER_DESCRIPTORS: Final = 64
 OTHER_MAPPINGS: Final = 1024

@@ -2,7 +2,7 @@
 
 Of each log the last batches of every segment are read, from the last entry of its offset index on,
 and the headers of those segments that have a transaction index. A log that a process has locked is
-left alone: its `Log.fences` and `LogManager.health` say what it has met.
+left alone: its `Log.corrupt_ranges` and `LogManager.health` say what it has met.
 
 Thread-safety: functions of a check_context, which they do not change but for `unseen`.
 """
@@ -26,8 +26,8 @@ from kafkalog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
     FileKind,
 )
-from kafkalog.log.fences import FencedRange
-from kafkalog.log.holes import note_holes
+from kafkalog.log.corrupt_ranges import CorruptRange
+from kafkalog.log.holes import record_holes
 from kafkalog.log.loader import load_log
 from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_types import SegmentContext, make_context
@@ -40,7 +40,7 @@ __all__ = ["examine_losses"]
 class _Losses:
     """What was found in the logs."""
 
-    corrupt_ranges: list[FencedRange] = field(default_factory=list)
+    corrupt_ranges: list[CorruptRange] = field(default_factory=list)
     contradicted: list[RepairedIndex] = field(default_factory=list)
 
 
@@ -105,7 +105,7 @@ def _check_partition(
         recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition) or 0
         context.settled_offset = min(recovery_point, snapshot.end_offset)
     segments = snapshot.segments.segments
-    note_holes(segments)
+    record_holes(segments)
     indexes = partition.live_sizes(FileKind.TRANSACTION_INDEX)
     for slot, segment in enumerate(segments):
         if segment.base_offset in indexes:
@@ -116,7 +116,7 @@ def _check_partition(
     losses.corrupt_ranges += [
         corrupt_range
         for segment in judged
-        for corrupt_range in segment.fences
+        for corrupt_range in segment.corrupt_ranges
         if corrupt_range.next_offset > snapshot.start_offset
     ]
 
@@ -162,6 +162,6 @@ def _findings(losses: _Losses) -> Iterator[Finding]:
         )
 
 
-def _text(corrupt_range: FencedRange) -> str:
+def _text(corrupt_range: CorruptRange) -> str:
     place = f"{corrupt_range.path.parent.name}/{corrupt_range.path.name}"
     return f"{place}: offsets {corrupt_range.first_offset} to {corrupt_range.next_offset - 1}"

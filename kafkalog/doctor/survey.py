@@ -46,7 +46,7 @@ from kafkalog.files.names import (
     try_parse_partition_directory,
     try_parse_segment_file,
 )
-from kafkalog.log.home import find_home
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
 from kafkalog.manager.move_notes import MoveNote, read_note
@@ -182,12 +182,12 @@ def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> D
         _survey_names(filesystem, found, names, clock)
         _read_state(filesystem, found)
         return found
-    home = find_home(filesystem, directory)
-    found = DirectorySurvey(directory, home.state_directory, is_partition=True)
+    paths = find_partition_paths(filesystem, directory)
+    found = DirectorySurvey(directory, paths.state_directory, is_partition=True)
     name = try_parse_partition_directory(directory.name)
-    name = PartitionDirectory(home.topic_partition) if name is None else name
+    name = PartitionDirectory(paths.topic_partition) if name is None else name
     partition = _survey_partition(filesystem, directory, name, clock)
-    partition.is_link = not home.is_alone and filesystem.is_link(directory)
+    partition.is_link = not paths.is_standalone and filesystem.is_link(directory)
     found.partitions = (partition,)
     _read_state(filesystem, found)
     return found

@@ -41,7 +41,7 @@ class AbortedRecords:
         """Return whether anything is hidden."""
         return bool(self._ranges)
 
-    def hides(self, header: BatchHeader) -> bool:
+    def is_hidden(self, header: BatchHeader) -> bool:
         """Return whether a batch was aborted. Control batches are not asked about: none is seen."""
         ranges = self._ranges.get(header.producer_id)
         if ranges is None or not header.is_transactional:
@@ -66,7 +66,7 @@ class LazyAbortedBatches(ABC):
         self._end_offset = end_offset
         self._aborted, self._known_end = AbortedRecords(()), -1
 
-    def hides(self, header: BatchHeader) -> bool:
+    def is_hidden(self, header: BatchHeader) -> bool:
         """Return whether a reader of committed records is not shown a batch; none of control is."""
         if not header.is_transactional or header.is_control:
             return False
@@ -76,7 +76,7 @@ class LazyAbortedBatches(ABC):
             end = self._end_offset if following is None else min(following, self._end_offset)
             self._known_end = max(end, offset + 1)
             self._aborted = AbortedRecords(self._between(offset, self._known_end))
-        return self._aborted.hides(header)
+        return self._aborted.is_hidden(header)
 
     @abstractmethod
     def _segment_after(self, offset: int) -> int | None:

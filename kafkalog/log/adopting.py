@@ -23,7 +23,7 @@ So where the file was handed over from tells, at any moment, whether the log has
 An active segment without a batch has the name that the file gets, and is replaced by it. Who
 follows the log from another process sees that by the identity of the file.
 
-Thread-safety: `survey` needs no lock; `adopt` is called under the log's.
+Thread-safety: `inspect_file` needs no lock; `ingest_file` is called under the log's.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
+from kafkalog.log.local_log import LocalLog, LogSnapshot, UndoFailedError
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["BatchFile", "FileBatch", "adopt", "file_batches", "survey"]
+__all__ = ["FileBatch", "IngestFile", "file_batches", "ingest_file", "inspect_file"]
 
 _OK: Final = STATUS_CODES["OK"]
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -82,7 +82,7 @@ class FileBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFile:
+class IngestFile:
     """
     A file of batches that was looked through.
 
@@ -184,7 +184,7 @@ def _file_batch(header: BatchHeader, path: Path, position: int) -> FileBatch:
     )
 
 
-def survey(context: SegmentContext, path: Path, *, check_crc: bool = True) -> BatchFile:
+def inspect_file(context: SegmentContext, path: Path, *, check_crc: bool = True) -> IngestFile:
     """
     Look through a file that is to become a segment of a log.
 
@@ -217,12 +217,12 @@ def survey(context: SegmentContext, path: Path, *, check_crc: bool = True) -> Ba
             batches = _headed_batches(handle, size, path)
     finally:
         handle.close()
-    file = BatchFile(path, size, batches, sum(batch.record_count for batch in batches))
+    file = IngestFile(path, size, batches, sum(batch.record_count for batch in batches))
     _ensure_fitting(context, file)
     return file
 
 
-def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
+def ingest_file(local: LocalLog, file: IngestFile, leader_epoch: int) -> None:
     """
     Take steps 2, 4 and 5; the caller has done the others, and has the epoch written.
 
@@ -255,7 +255,7 @@ def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
         end = base + file.record_count
         local.name_changed()
         local.replace_all(
-            Snapshot(kept.with_segment(segment), end, file.size_bytes, snapshot.start_offset)
+            LogSnapshot(kept.with_segment(segment), end, file.size_bytes, snapshot.start_offset)
         )
         if not replaces:
             local.seal([active])
@@ -263,18 +263,18 @@ def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
         raise UndoFailedError(error.errno, f"{error}: {target} has come already") from error
 
 
-def _activated(context: SegmentContext, path: Path, base: int, file: BatchFile) -> LogSegment:
+def _activated(context: SegmentContext, path: Path, base: int, file: IngestFile) -> LogSegment:
     """Return the file under its new name as a segment that takes appends."""
     handle = context.filesystem.open(path, write=True)
     segment_file = SegmentFile(context.pool, context.filesystem, path, file.size_bytes, handle)
-    segment_file.found_synced()
+    segment_file.mark_synced()
     segment = LogSegment(context, base, segment_file)
     segment.activate(file.scan_at(base, context.config.index_interval_bytes))
     segment.transactions.begin_empty()
     return segment
 
 
-def _stamp(handle: FileHandle, file: BatchFile, base_offset: int, leader_epoch: int) -> None:
+def _stamp(handle: FileHandle, file: IngestFile, base_offset: int, leader_epoch: int) -> None:
     """Write offsets and epoch into the headers of all batches."""
     for batch in file.batches:
         length = batch.size_bytes - LOG_OVERHEAD
@@ -282,7 +282,7 @@ def _stamp(handle: FileHandle, file: BatchFile, base_offset: int, leader_epoch: 
         base_offset += batch.record_count
 
 
-def _ensure_fitting(context: SegmentContext, file: BatchFile) -> None:
+def _ensure_fitting(context: SegmentContext, file: IngestFile) -> None:
     config, path = context.config, file.path
     if file.size_bytes > config.segment_bytes:
         raise InvalidRecordError(

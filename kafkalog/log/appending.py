@@ -21,10 +21,10 @@ from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._engine.append_lane import RunAppender
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
-from kafkalog.log.adopting import BatchFile, adopt
+from kafkalog.log.adopting import IngestFile, ingest_file
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
+from kafkalog.log.local_log import LocalLog, LogSnapshot, UndoFailedError
 from kafkalog.log.producers import LogProducers, PendingAppend, duplicate_info
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -41,7 +41,7 @@ class Appender(RunAppender):
         local: its segments.
         producers: its producers.
         epochs: its leader epochs.
-        latch: called with an error after which nothing may be written.
+        mark_offline: called with an error after which nothing may be written.
     """
 
     _local: LocalLog
@@ -52,12 +52,12 @@ class Appender(RunAppender):
         local: LocalLog,
         producers: LogProducers,
         epochs: LogEpochs,
-        latch: Callable[[BaseException], None],
+        mark_offline: Callable[[BaseException], None],
     ) -> None:
         self._local = local
         self._producers = producers
         self._epochs = epochs
-        self._latch = latch
+        self._mark_offline = mark_offline
 
     def append(
         self, run: MemoryRecords, rules: AppendRules, origin: AppendOrigin, guard: int = NO_GUARD
@@ -101,23 +101,23 @@ class Appender(RunAppender):
             self._rolled(before)
         return info, rolled
 
-    def _rolled(self, before: Snapshot) -> None:
-        self._producers.rolled(before)
+    def _rolled(self, before: LogSnapshot) -> None:
+        self._producers.on_roll(before)
 
     def _assign_epoch(self, run: MemoryRecords, rules: AppendRules, info: AppendInfo) -> None:
         """Have the epoch of a run in its file before the run is in the log."""
         epochs = self._epochs
         if run.needs_offsets and rules.magic < MAGIC_V2 and epochs.is_empty:
             return
-        with Changing(self._local, "assigning a leader epoch", self._latch):
+        with Changing(self._local, "assigning a leader epoch", self._mark_offline):
             if not run.needs_offsets:
                 epochs.assign_run(run)
             elif rules.magic == MAGIC_V2:
                 epochs.assign_current(info.first_offset)
             else:
-                epochs.forget()
+                epochs.clear_and_flush()
 
-    def adopt(self, file: BatchFile) -> AppendInfo:
+    def ingest(self, file: IngestFile) -> AppendInfo:
         """
         Take over a file that was looked through; everything before it is on the disk.
 
@@ -128,12 +128,12 @@ class Appender(RunAppender):
         before = local.snapshot
         first = before.end_offset
 
-        if not epochs.is_settled:
-            with Changing(local, "assigning a leader epoch", self._latch):
+        if not epochs.is_current_flushed:
+            with Changing(local, "assigning a leader epoch", self._mark_offline):
                 epochs.assign_current(first)
-        with Changing(local, "taking over a file", self._latch):
-            adopt(local, file, epochs.current)
-        self._producers.rolled(before)
+        with Changing(local, "taking over a file", self._mark_offline):
+            ingest_file(local, file, epochs.current)
+        self._producers.on_roll(before)
         active = local.snapshot.segments.active
         return AppendInfo(
             first,
@@ -153,5 +153,5 @@ class Appender(RunAppender):
         self._local.context.report(error)
         if isinstance(error, OSError):
             if isinstance(error, UndoFailedError):
-                self._latch(error)
+                self._mark_offline(error)
             raise translate(error, self._local.context.directory, doing="appending") from error

@@ -19,12 +19,14 @@ __all__ = ["Changing"]
 class Changing(storage_errors):
     """Around a change of many steps: an error of the disk half way latches the log."""
 
-    __slots__ = ("_latch", "_local")
+    __slots__ = ("_local", "_mark_offline")
 
-    def __init__(self, local: LocalLog, doing: str, latch: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, local: LocalLog, doing: str, mark_offline: Callable[[BaseException], None]
+    ) -> None:
         super().__init__(local.context.directory, doing=doing)
         self._local = local
-        self._latch = latch
+        self._mark_offline = mark_offline
 
     def __exit__(
         self,
@@ -39,5 +41,5 @@ class Changing(storage_errors):
             untouched = self._local.snapshot.segments.active.is_active
             cause = error.__cause__ if isinstance(error, LogStorageError) else error
             if not untouched or isinstance(cause, (DirectorySyncError, UndoFailedError)):
-                self._latch(error)
+                self._mark_offline(error)
         super().__exit__(kind, error, traceback)

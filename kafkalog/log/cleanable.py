@@ -15,24 +15,24 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from kafkalog.errors import LogCleaningAbortedError
-from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
+from kafkalog.log.cleaning_facts import LogCleaningFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
 from kafkalog.log.replacement import (
-    mark_exchange,
+    mark_replaced,
     remove_cleaned,
-    remove_mark,
+    remove_replaced_marker,
     replace_segments,
 )
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.writable import WritableLog
 
-__all__ = ["CleanableLog", "LastBatch"]
+__all__ = ["CleanableLog", "LastProducerBatch"]
 
 logger = logging.getLogger(__name__)
 
 
-class LastBatch(NamedTuple):
+class LastProducerBatch(NamedTuple):
     """
     What a log knows of a live producer when a cleaning begins.
 
@@ -51,7 +51,7 @@ class CleanableLog(WritableLog):
     _deleter: Deleter
     _cleaning: threading.Lock
 
-    def cleaning_facts(self, *, with_times: bool = True) -> LogFacts:
+    def cleaning_facts(self, *, with_times: bool = True) -> LogCleaningFacts:
         """
         Return what a log is chosen for cleaning by.
 
@@ -71,9 +71,9 @@ class CleanableLog(WritableLog):
     def cleaner_offset(self) -> int | None:
         """Where the next cleaning begins, as it was checkpointed; None where there was none."""
         with self._reading():
-            return self._home.read_cleaner_offset()
+            return self._paths.read_cleaner_offset()
 
-    def note_cleaned(self, offset: int) -> None:
+    def checkpoint_cleaner_offset(self, offset: int) -> None:
         """
         Checkpoint where a cleaning ended; on the disk when this returns.
 
@@ -81,23 +81,23 @@ class CleanableLog(WritableLog):
             LogStorageError: the disk refused.
         """
         self._local.context.may_have_holes = True
-        with self.in_charge(), self._changing("writing where a cleaning ended"):
+        with self.ensure_owner(), self._changing("writing where a cleaning ended"):
             # It may have been truncated since.
-            self._home.write_cleaner_offset(min(offset, self._local.snapshot.end_offset))
+            self._paths.write_cleaner_offset(min(offset, self._local.snapshot.end_offset))
 
-    def last_batches(self) -> Mapping[int, LastBatch]:
+    def last_batches(self) -> Mapping[int, LastProducerBatch]:
         """Return the last batch of each live producer, by its id."""
         with self._write_lock:
             self._ensure_in_charge()
             return {
-                producer_id: LastBatch(
+                producer_id: LastProducerBatch(
                     entry.last_offset if entry.batches else None, entry.producer_epoch
                 )
                 for producer_id, entry in self._producers.last_entries().items()
             }
 
     @contextmanager
-    def being_cleaned(self) -> Iterator[None]:
+    def cleaning_lock(self) -> Iterator[None]:
         """
         Be the only one who cleans the log.
 
@@ -114,7 +114,7 @@ class CleanableLog(WritableLog):
             self._cleaning.release()
 
     @contextmanager
-    def in_charge(self) -> Iterator[None]:
+    def ensure_owner(self) -> Iterator[None]:
         """
         Hold the log's lock, for what must not meet the log's closing.
 
@@ -134,7 +134,7 @@ class CleanableLog(WritableLog):
         leaving: Sequence[LogSegment],
         bases: Sequence[int],
         *,
-        witnesses: Sequence[LogSegment] = (),
+        required_segments: Sequence[LogSegment] = (),
         leaves_offsets_out: bool = True,
     ) -> None:
         """
@@ -146,8 +146,8 @@ class CleanableLog(WritableLog):
         Args:
             leaving: segments of the log one behind the other, the active one not among them.
             bases: base offsets of the `.cleaned` segments; the first is that of the first old one.
-            witnesses: segments that must still be in the log too, since the new ones rely on what
-                they say: records that are left out for later ones.
+            required_segments: segments that must still be in the log too, since the new ones rely
+                on what they say: records that are left out for later ones.
             leaves_offsets_out: whether the new ones may lack records, as those of a compaction.
                 Where nothing says so of the log yet, a cleaner offset is checkpointed before.
 
@@ -159,27 +159,29 @@ class CleanableLog(WritableLog):
         context = self._local.context
         if leaves_offsets_out:
             try:
-                self._note_holes()
+                self._record_holes()
             except BaseException:
                 with suppress(OSError):
                     remove_cleaned(context, bases)
                 raise
         with self._changing("marking segments"):
-            mark_exchange(context, leaving, bases)
+            mark_replaced(context, leaving, bases)
         with self._write_lock:
             self._ensure_writable()
             with self._changing("replacing segments"):
-                gone = replace_segments(self._local, leaving, bases, witnesses=witnesses)
+                gone = replace_segments(
+                    self._local, leaving, bases, required_segments=required_segments
+                )
             if gone:
-                self._producers.forget_snapshots(gone)
+                self._producers.mark_snapshots_deleted(gone)
                 self._deleter.delete_replaced(gone)
         try:
-            remove_mark(context, bases)
+            remove_replaced_marker(context, bases)
         except OSError as error:
             logger.warning("%s keeps the mark of an exchange: %s", self.directory, error)
             context.report(error)
 
-    def _note_holes(self) -> None:
+    def _record_holes(self) -> None:
         """
         Say of the log, on the disk, that offsets may be missing between its segments.
 
@@ -193,6 +195,6 @@ class CleanableLog(WritableLog):
         self._local.context.may_have_holes = True
         if "compact" in self.config.cleanup_policy:
             return
-        with self.in_charge(), self._changing("writing where a cleaning begins"):
-            if self._home.read_cleaner_offset() is None:
-                self._home.write_cleaner_offset(self._local.snapshot.start_offset)
+        with self.ensure_owner(), self._changing("writing where a cleaning begins"):
+            if self._paths.read_cleaner_offset() is None:
+                self._paths.write_cleaner_offset(self._local.snapshot.start_offset)

@@ -9,16 +9,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafkalog.log.hints import read_header
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.index_lookup import read_header
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["LogFacts", "SegmentFacts", "cleaning_facts", "segment_facts"]
+__all__ = ["LogCleaningFacts", "SegmentCleaningFacts", "cleaning_facts", "segment_facts"]
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentCleaningFacts:
     """
     What is known of a segment without reading it.
 
@@ -38,7 +38,7 @@ class SegmentFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogCleaningFacts:
     """
     A log at one moment.
 
@@ -48,7 +48,7 @@ class LogFacts:
         last_stable_offset: up to here every transaction is decided.
     """
 
-    segments: Sequence[SegmentFacts]
+    segments: Sequence[SegmentCleaningFacts]
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
@@ -58,11 +58,11 @@ class LogFacts:
         """The base of the active segment."""
         return self.segments[-1].base_offset
 
-    def sealed_from(self, offset: int) -> Sequence[SegmentFacts]:
+    def sealed_from(self, offset: int) -> Sequence[SegmentCleaningFacts]:
         """Return the segments but the active one, from that which contains an offset."""
         return self._between(offset, self.active_base_offset)
 
-    def _between(self, start: int, end: int) -> Sequence[SegmentFacts]:
+    def _between(self, start: int, end: int) -> Sequence[SegmentCleaningFacts]:
         """Return the segments from that which contains `start` to those that begin below `end`."""
         if start >= end:
             return ()
@@ -77,11 +77,11 @@ class LogFacts:
 
 def cleaning_facts(
     context: SegmentContext,
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     last_stable_offset: int,
     *,
     with_times: bool = True,
-) -> LogFacts:
+) -> LogCleaningFacts:
     """
     Return what a log is chosen for cleaning by.
 
@@ -96,10 +96,10 @@ def cleaning_facts(
         OSError, CorruptRecordError: a segment cannot be looked into.
     """
     segments = tuple(
-        segment_facts(context, segment, snapshot.bound_of(slot).end, with_times=with_times)
+        segment_facts(context, segment, snapshot.read_bound(slot).end, with_times=with_times)
         for slot, segment in enumerate(snapshot.segments.segments)
     )
-    return LogFacts(
+    return LogCleaningFacts(
         segments,
         log_start_offset=snapshot.start_offset,
         log_end_offset=snapshot.end_offset,
@@ -109,7 +109,7 @@ def cleaning_facts(
 
 def segment_facts(
     context: SegmentContext, segment: LogSegment, size_bytes: int, *, with_times: bool = False
-) -> SegmentFacts:
+) -> SegmentCleaningFacts:
     """Return the facts of one segment; arguments and errors as for `cleaning_facts`."""
     first = largest = -1
     if with_times and size_bytes:
@@ -120,7 +120,7 @@ def segment_facts(
             largest = -1 if facts is None else facts.modified_ms
     files = context.files(segment.base_offset)
     offset_index, time_index = map(context.filesystem.stat, (files.offset_index, files.time_index))
-    return SegmentFacts(
+    return SegmentCleaningFacts(
         base_offset=segment.base_offset,
         size_bytes=size_bytes,
         # Of a sealed segment the files are as long as what is in them.
@@ -131,5 +131,5 @@ def segment_facts(
     )
 
 
-def _base_of(segment: SegmentFacts) -> int:
+def _base_of(segment: SegmentCleaningFacts) -> int:
     return segment.base_offset

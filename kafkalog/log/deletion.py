@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.retention import RetentionReason
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
@@ -92,15 +92,16 @@ class Deleter:
         self._observer = observer
         self._guard = threading.Lock()
         self._waiting: list[_Group] = []
-        self._untold: list[SegmentDeletion] = []
-        # How often the thread that holds the log's lock has entered `telling`; guarded by that.
+        self._unreported: list[SegmentDeletion] = []
+        # How often the thread that holds the log's lock has entered `notify_after`; guarded by
+        # that.
         self._depth = 0
 
     def delete_later(
         self,
         segments: Sequence[LogSegment],
         *,
-        before: Snapshot,
+        before: LogSnapshot,
         log_start_offset: int,
         why: RetentionReason | Mapping[int, RetentionReason],
     ) -> tuple[SegmentDeletion, ...]:
@@ -114,7 +115,7 @@ class Deleter:
             why: for all of them, or by base offset.
 
         Returns:
-            The events, which `telling` hands to the observer.
+            The events, which `notify_after` hands to the observer.
         """
         if not segments:
             return ()
@@ -127,7 +128,7 @@ class Deleter:
                 topic_partition=self._topic_partition,
                 path=segment.path,
                 base_offset=segment.base_offset,
-                end_offset=before.bound_of(slot).following_offset,
+                end_offset=before.read_bound(slot).following_offset,
                 size_bytes=segment.size_bytes,
                 cause=reason.policy,
                 reason=reason.text,
@@ -138,11 +139,13 @@ class Deleter:
         group = _Group([segment.base_offset for segment in segments])
         with self._guard:
             self._waiting.append(group)
-            self._untold += events
+            self._unreported += events
         self._schedule(group, self._context.config.file_delete_delay_ms)
         return tuple(events)
 
-    def truncated(self, segments: Sequence[LogSegment], before: Snapshot, after: Snapshot) -> None:
+    def delete_truncated(
+        self, segments: Sequence[LogSegment], before: LogSnapshot, after: LogSnapshot
+    ) -> None:
         """Unlink later the files of segments that a truncation took out of the log."""
         why = RetentionReason("truncation", f"truncated to offset {after.end_offset}")
         self.delete_later(segments, before=before, log_start_offset=after.start_offset, why=why)
@@ -159,7 +162,7 @@ class Deleter:
         self._schedule(group, self._context.config.file_delete_delay_ms)
 
     @contextmanager
-    def telling(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+    def notify_after(self, lock: AbstractContextManager[object]) -> Iterator[None]:
         """
         Hold the log's lock, which may be held already, and tell when it is given back.
 
@@ -176,12 +179,12 @@ class Deleter:
                     is_outermost = self._depth == 0
         finally:
             if is_outermost:
-                self._tell()
+                self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Log the deletions since the last call, and hand them to the observer."""
         with self._guard:
-            events, self._untold = self._untold, []
+            events, self._unreported = self._unreported, []
         for event in events:
             logger.info(
                 "%s leaves the log (%s): %s",

@@ -24,7 +24,7 @@ from kafkalog.layout import MAGIC_V2
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import Bound
+from kafkalog.log.segment_types import ReadBound
 
 __all__ = ["lower_batches"]
 
@@ -44,13 +44,13 @@ def lower_batches(local: LocalLog, highest: int) -> int:
     snapshot = local.snapshot
     columns = BatchColumns(WALK_BATCHES)
     return sum(
-        _lower_segment(local, segment, snapshot.bound_of(slot), columns, highest)
+        _lower_segment(local, segment, snapshot.read_bound(slot), columns, highest)
         for slot, segment in enumerate(snapshot.segments.segments)
     )
 
 
 def _lower_segment(
-    local: LocalLog, segment: LogSegment, bound: Bound, columns: BatchColumns, highest: int
+    local: LocalLog, segment: LogSegment, bound: ReadBound, columns: BatchColumns, highest: int
 ) -> int:
     positions: list[int] = []
     for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
@@ -61,7 +61,7 @@ def _lower_segment(
         return 0
     filesystem, epoch = local.context.filesystem, highest.to_bytes(4, "big")
     facts = filesystem.stat(segment.path)
-    with local.context.trying_to_sync():
+    with local.context.sync_attempt():
         handle = filesystem.open(segment.path, write=True)
         try:
             for position in positions:

@@ -39,9 +39,9 @@ from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._engine.append_lane import EpochsAtHand
 from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
-from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
+from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.scanner import NO_EPOCH
 from kafkalog.state.checkpoints import EpochEntry
@@ -62,9 +62,9 @@ class LogEpochs(EpochsAtHand):
     Args:
         epochs: the list, with its file.
         current: what the log's own appends are stamped with.
-        home: whose traces the note knows.
+        paths: whose traces the note knows.
         journal: the partition's sync journal, None where there is none.
-        has_risen: whether `current` is above what the file says, because offsets come again.
+        was_bumped: whether `current` is above what the file says, because offsets come again.
     """
 
     _epochs: LeaderEpochs
@@ -73,22 +73,22 @@ class LogEpochs(EpochsAtHand):
         self,
         epochs: LeaderEpochs,
         current: int,
-        home: PartitionHome,
+        paths: PartitionPaths,
         journal: SyncJournal | None,
         *,
-        has_risen: bool = False,
+        was_bumped: bool = False,
     ) -> None:
         self.current = current
-        self._has_risen = has_risen
+        self._was_bumped = was_bumped
         self._epochs = epochs
-        self._home = home
+        self._paths = paths
         self._journal = journal
 
     def __repr__(self) -> str:
         return f"<LogEpochs at {self.current} of {self._epochs}>"
 
     @property
-    def is_settled(self) -> bool:
+    def is_current_flushed(self) -> bool:
         """Whether the current epoch is the latest of the list, and the file has all of it."""
         return self._epochs.written_epoch == self.current
 
@@ -124,7 +124,7 @@ class LogEpochs(EpochsAtHand):
             LogStorageError: the file could not be written; nothing may be appended.
         """
         if run.batches.is_all_messages:
-            self.forget()
+            self.clear_and_flush()
             return
         epochs, position, before = self._epochs, 0, -1
         data = memoryview(run.data)
@@ -132,7 +132,7 @@ class LogEpochs(EpochsAtHand):
             header = parse_header(data, position)
             epoch = header.partition_leader_epoch
             if header.magic != MAGIC_V2:
-                self._lose_entries()
+                self._clear_entries()
                 before = -1
             elif epoch >= 0 and epoch != before:
                 epochs.assign(epoch, batch.base_offset, flush=False)
@@ -146,7 +146,7 @@ class LogEpochs(EpochsAtHand):
             beyond = EpochEntry(self.current, run.batches[-1].last_offset + 1)
         self._flush(beyond)
 
-    def forget(self) -> None:
+    def clear_and_flush(self) -> None:
         """
         Forget all, for messages of an old format that are about to be appended.
 
@@ -156,18 +156,18 @@ class LogEpochs(EpochsAtHand):
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
         """
-        if self._lose_entries():
+        if self._clear_entries():
             logger.warning(
                 "%s forgets its leader epochs: an old message format, which has none, is appended",
-                self._home.directory,
+                self._paths.directory,
             )
         self._flush()
 
-    def _lose_entries(self) -> bool:
+    def _clear_entries(self) -> bool:
         """Forget all entries, and return whether there were any."""
         if self._epochs.entries:
             self.begin_truncation()
-            self._has_risen = True
+            self._was_bumped = True
         return self._epochs.clear()
 
     def begin_truncation(self) -> None:
@@ -182,14 +182,14 @@ class LogEpochs(EpochsAtHand):
                 self._journal.mark_end_uncertain()
 
     def end_truncation(self) -> None:
-        """Say that none was, or that `rise` was called."""
-        if self._journal is not None and not self._has_risen:
+        """Say that none was, or that `bump` was called."""
+        if self._journal is not None and not self._was_bumped:
             self._journal.mark_end_certain()
 
-    def rise(self) -> None:
+    def bump(self) -> None:
         """Append under a higher epoch from now on: offsets are given out again."""
         self.current = min(self.current + 1, MAX_EPOCH)
-        self._has_risen = True
+        self._was_bumped = True
 
     def lower(self, highest: int) -> None:
         """
@@ -200,7 +200,7 @@ class LogEpochs(EpochsAtHand):
         """
         self._epochs.lower(highest)
         self.current = min(self.current, highest)
-        self._has_risen = False
+        self._was_bumped = False
         self._flush()
         self.end_truncation()
 
@@ -221,10 +221,10 @@ class LogEpochs(EpochsAtHand):
             return
         self._epochs.flush(beyond)
         if self._journal is not None:
-            self._journal.update_fingerprint(self._home.traces_of_a_broker())
+            self._journal.update_fingerprint(self._paths.broker_fingerprint())
         written = self._epochs.latest_epoch if beyond is None else beyond.epoch
-        if self._has_risen and written is not None and written >= self.current:
-            self._has_risen = False
+        if self._was_bumped and written is not None and written >= self.current:
+            self._was_bumped = False
             self.end_truncation()
 
     def close(self, end_offset: int) -> None:
@@ -240,7 +240,7 @@ class LogEpochs(EpochsAtHand):
             self._epochs.assign(self.current, end_offset, flush=False)
         self._flush()
 
-    def follow(self, snapshot: Snapshot) -> None:
+    def follow(self, snapshot: LogSnapshot) -> None:
         """
         Take what the writer has put into the file, for a log that is open to be read only.
 
@@ -250,9 +250,9 @@ class LogEpochs(EpochsAtHand):
         Raises:
             LogStorageError: the file cannot be read.
         """
-        checkpoint = self._home.leader_epochs()
+        checkpoint = self._paths.leader_epochs()
         fresh = LeaderEpochs()
-        if self._home.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
+        if self._paths.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
             # What the batches told when the log was opened is all there is.
             return
         fresh.truncate_from_end(snapshot.end_offset)
@@ -264,7 +264,7 @@ class LogEpochs(EpochsAtHand):
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
 
-def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> LogEpochs:
+def load_epochs(paths: PartitionPaths, loaded: LoadedLog, *, keeps_end: bool) -> LogEpochs:
     """
     Return the epochs of a log that was just loaded, made to fit its range.
 
@@ -273,7 +273,7 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> L
     before an unclean stop, all batches do.
 
     Args:
-        home: where the log is.
+        paths: where the log is.
         loaded: the log.
         keeps_end: whether the notes vouch that its end is what its last writer left.
 
@@ -282,7 +282,7 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> L
     """
     local, report = loaded.local, loaded.report
     read_only = local.context.read_only
-    checkpoint = home.leader_epochs()
+    checkpoint = paths.leader_epochs()
     epochs = LeaderEpochs(None if read_only else checkpoint)
     found: Iterable[tuple[int, int]] = ()
     if not epochs.load(checkpoint):
@@ -290,24 +290,24 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> L
     elif not epochs.entries:
         # Only then: no sum covers the epoch of a batch. One that was emptied by an append of an old
         # format had some, which a close in order would have told the highest of.
-        was_emptied = not report.clean and home.filesystem.stat(checkpoint.path) is not None
+        was_emptied = not report.clean and paths.filesystem.stat(checkpoint.path) is not None
         found = _epochs_of(local.snapshot) if was_emptied else loaded.scanned.leader_epochs
     highest = _assign(epochs, found)
     latest = epochs.latest_epoch
     latest = highest if latest is None else max(latest, highest)
     snapshot = local.snapshot
     # Without a segment nothing was lost.
-    has_risen = loaded.has_lost_end or not (keeps_end or report.scanned_segments == 0)
+    was_bumped = loaded.has_lost_end or not (keeps_end or report.scanned_segments == 0)
     current, journal = 0, local.context.journal
     if latest != NO_EPOCH:
         # Before the list is cut: what was lost had its epoch, too.
-        current = min(latest + has_risen, MAX_EPOCH) if not read_only else latest
+        current = min(latest + was_bumped, MAX_EPOCH) if not read_only else latest
     if journal is not None:
         # Of a log without any epoch nothing can be confused.
-        journal.keeps_end = not has_risen or latest == NO_EPOCH
+        journal.keeps_end = not was_bumped or latest == NO_EPOCH
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
-    return LogEpochs(epochs, current, home, journal, has_risen=current > latest >= 0)
+    return LogEpochs(epochs, current, paths, journal, was_bumped=current > latest >= 0)
 
 
 def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:
@@ -323,7 +323,7 @@ def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:
     return highest
 
 
-def _epochs_of(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
+def _epochs_of(snapshot: LogSnapshot) -> Iterable[tuple[int, int]]:
     """
     Yield epoch and base offset of the batches in which the epoch changes, around damage.
 
@@ -332,7 +332,7 @@ def _epochs_of(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
     before = NO_EPOCH
     columns = BatchColumns(WALK_BATCHES)
     for slot, segment in enumerate(snapshot.segments.segments):
-        bound = snapshot.bound_of(slot)
+        bound = snapshot.read_bound(slot)
         for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
             epochs = columns.leader_epoch[: walk.count].tolist()
             bases = columns.base_offset[: walk.count].tolist()

@@ -46,7 +46,12 @@ from kafkalog.files.names import (
 )
 from kafkalog.files.zeros import end_of_data
 from kafkalog.layout import MAGIC_V2
-from kafkalog.log.covering import ExchangeMark, identity_of, mark_path, read_mark
+from kafkalog.log.replaced_markers import (
+    ReplacedMarker,
+    identity_of,
+    read_replaced_marker,
+    replaced_marker_path,
+)
 from kafkalog.log.scanner import scan_segment
 
 __all__ = ["Exchange", "PresentSegments", "judge_exchanges", "present_segments"]
@@ -188,7 +193,7 @@ def _marked(
     found: list[Exchange] = []
     rest = list(listing.swaps)
     for base in listing.marks:
-        mark = read_mark(filesystem, mark_path(directory, base))
+        mark = read_replaced_marker(filesystem, replaced_marker_path(directory, base))
         if mark is None or not _counts(filesystem, directory, listing, mark, rest):
             continue
         fresh = {each.base_offset for each in mark.fresh}
@@ -202,7 +207,7 @@ def _counts(
     filesystem: FileSystem,
     directory: Path,
     listing: _Listing,
-    mark: ExchangeMark,
+    mark: ReplacedMarker,
     swaps: Sequence[int],
 ) -> bool:
     """Say whether all new files of a mark are there, and no old one but those that it names."""
@@ -251,11 +256,12 @@ def _scan(
     data, size = _data(filesystem, path)
     scan = scan_segment(data, path, base_offset=base, interval=_NO_INTERVAL)
     damage = None
-    if scan.fences:
-        damage = f"is damaged at position {scan.fences[0].position} ({scan.fences[0].reason})"
+    if scan.corrupt_ranges:
+        first = scan.corrupt_ranges[0]
+        damage = f"is damaged at position {first.position} ({first.reason})"
     elif scan.whole_end < size:
         damage = f"ends at position {scan.whole_end} ({status_name(scan.tail_status)})"
-    is_foreign = any(fence.reason in _FOREIGN for fence in scan.fences)
+    is_foreign = any(corrupt_range.reason in _FOREIGN for corrupt_range in scan.corrupt_ranges)
     return _Scan(scan.next_offset, damage, is_foreign)
 
 
@@ -307,7 +313,7 @@ class _Live:
         stop = bisect_left(self.bases, max(end, first + 1))
         return self.bases[bisect_left(self.bases, first) : stop]
 
-    def behind(self, base: int) -> int | None:
+    def after(self, base: int) -> int | None:
         """Return the lowest base above another one."""
         return next((each for each in self.bases if each > base), None)
 
@@ -379,7 +385,7 @@ def _refusal(
         return reason
     if first in old:
         old_end = max(map(live.end_of, old))
-        following = live.behind(old[-1])
+        following = live.after(old[-1])
         if end > old_end and (following is None or end > following):
             return f"it goes to offset {end}, beyond the end of what it replaces, {old_end}"
         if end < old_end:

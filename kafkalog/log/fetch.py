@@ -36,8 +36,8 @@ from kafkalog.files.sendfile import (
 )
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.segment_types import Bound
-from kafkalog.log.walk import Walk, check_wrapper
+from kafkalog.log.segment_types import ReadBound
+from kafkalog.log.walk import WalkResult, check_wrapper
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
@@ -199,11 +199,11 @@ class FetchData(SegmentSlice):
                     data[start : start + size], path=path, position=self.position + start
                 )
 
-    def _walks(self) -> Iterator[tuple[Walk, BatchColumns]]:
+    def _walks(self) -> Iterator[tuple[WalkResult, BatchColumns]]:
         """Yield walks over whole batches, and the columns that each filled, until the next one."""
         data, position, expected = self.data, 0, self._floor()
         columns = BatchColumns(256)
-        bound = Bound(self.bound_position, self.following_offset)
+        bound = ReadBound(self.bound_position, self.following_offset)
         while position < len(data):
             walk = self._segment.walk(data, self.position, position, bound, columns, expected)
             if walk.count:
@@ -257,7 +257,7 @@ class FetchData(SegmentSlice):
         aborted = AbortedRecords(self.aborted_transactions or ())
         for batch in self.batches():
             header = batch.header
-            if not header.is_control and not aborted.hides(header):
+            if not header.is_control and not aborted.is_hidden(header):
                 if header.is_wrapper or header.base_offset < self.start_offset:
                     records = self._records_of(batch)
                     check_wrapper(batch, records, before)
@@ -301,10 +301,10 @@ class FetchData(SegmentSlice):
         )
         return ConvertedFetch(self.batches(), self.data, options)
 
-    def _damage(self, walk: Walk, next_offset: int) -> CorruptRecordError:
-        return self._segment.fence_at(
+    def _damage(self, walk: WalkResult, next_offset: int) -> CorruptRecordError:
+        return self._segment.corrupt_range_at(
             self.position + walk.position,
-            Bound(self.bound_position, self.following_offset),
+            ReadBound(self.bound_position, self.following_offset),
             walk.status,
             next_offset,
             self.position + walk.resume_min,

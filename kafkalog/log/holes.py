@@ -2,8 +2,8 @@
 
 Of a log that was never compacted every offset is in some batch, but for those that a writer left
 out. So a segment that ends below the base offset of the next one has lost its last batches: it was
-cut at the boundary of a batch, by a power cut or by somebody. That is reported as a fence of no
-bytes; readers go on behind it.
+cut at the boundary of a batch, by a power cut or by somebody. That is reported as a corrupt range
+of no bytes; readers go on behind it.
 
 A log counts as compacted where its settings say so, where a cleaner has noted how far it came, or
 where a segment has holes between its batches, records taken out of them, or a wrapper of an old
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Final
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.log.fences import FencedRange
+from kafkalog.log.corrupt_ranges import CorruptRange
 
 if TYPE_CHECKING:
     from kafkalog.log.segment import LogSegment
     from kafkalog.log.segment_file import SegmentFile
     from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["find_hole", "note_hole", "note_holes"]
+__all__ = ["find_hole", "record_hole", "record_holes"]
 
 FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
@@ -39,10 +39,10 @@ CHUNK_BATCHES: Final = 4096
 # Of a file that is not mapped, at a time.
 WINDOW_BYTES: Final = 1 << 20
 # Looked at for what a compaction leaves; each costs a look at all headers of its batches.
-SEGMENTS_LOOKED_AT: Final = 4
+SEGMENTS_SEARCHED: Final = 4
 
 
-def note_holes(segments: Sequence[LogSegment]) -> None:
+def record_holes(segments: Sequence[LogSegment]) -> None:
     """
     Fence the holes behind all segments but the last; of each the last batches are read.
 
@@ -60,10 +60,10 @@ def note_holes(segments: Sequence[LogSegment]) -> None:
             next_offset = None
         if next_offset is None:
             next_offset = segment.scan().next_offset
-        note_hole(segments, segment, next_offset, follower.base_offset)
+        record_hole(segments, segment, next_offset, follower.base_offset)
 
 
-def note_hole(
+def record_hole(
     segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
 ) -> None:
     """
@@ -72,17 +72,18 @@ def note_hole(
     Args: as of `find_hole`.
     """
     if next_offset >= following_offset or any(
-        fence.next_offset >= following_offset for fence in segment.fences
+        corrupt_range.next_offset >= following_offset for corrupt_range in segment.corrupt_ranges
     ):
         return
-    segment.add_fences(find_hole(segments, segment, next_offset, following_offset))
+    segment.add_corrupt_ranges(find_hole(segments, segment, next_offset, following_offset))
 
 
 def find_hole(
     segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
-) -> list[FencedRange]:
+) -> list[CorruptRange]:
     """
-    Return the fence of a hole behind a segment, or nothing where a compaction may have made it.
+    Return the corrupt range of a hole behind a segment, or nothing where a compaction may have made
+    it.
 
     Args:
         segments: all of the log, in order.
@@ -99,7 +100,7 @@ def find_hole(
         context.may_have_holes = True
         return []
     return [
-        FencedRange(
+        CorruptRange(
             path=segment.path,
             position=segment.size_bytes,
             size_bytes=0,
@@ -123,7 +124,7 @@ def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSeg
     before = [each for each in segments if each.base_offset <= base_offset]
     behind = [each for each in segments if each.base_offset > base_offset]
     holding = [each for each in (*reversed(before), *behind) if each.size_bytes]
-    return holding[:SEGMENTS_LOOKED_AT]
+    return holding[:SEGMENTS_SEARCHED]
 
 
 def _has_holes(file: SegmentFile, expected: int) -> bool:

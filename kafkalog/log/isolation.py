@@ -34,7 +34,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import Part
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.local_log import LogSnapshot
 
 __all__ = [
     "AbortedBatches",
@@ -61,20 +61,20 @@ class Visibility:
     high_watermark: int | None = None
     first_unstable_offset: int | None = None
 
-    def high_watermark_of(self, snapshot: Snapshot) -> int:
+    def high_watermark_of(self, snapshot: LogSnapshot) -> int:
         """Return the offset below which uncommitted records may be read."""
         if self.high_watermark is None:
             return snapshot.end_offset
         return max(min(self.high_watermark, snapshot.end_offset), snapshot.start_offset)
 
-    def last_stable_offset_of(self, snapshot: Snapshot) -> int:
+    def last_stable_offset_of(self, snapshot: LogSnapshot) -> int:
         """Return the offset below which committed records may be read."""
         high_watermark = self.high_watermark_of(snapshot)
         if self.first_unstable_offset is None:
             return high_watermark
         return max(min(self.first_unstable_offset, high_watermark), snapshot.start_offset)
 
-    def limit_of(self, snapshot: Snapshot, isolation: Isolation) -> int:
+    def limit_of(self, snapshot: LogSnapshot, isolation: Isolation) -> int:
         """Return how far a reader may go."""
         if isolation == "read_committed":
             return self.last_stable_offset_of(snapshot)
@@ -100,7 +100,7 @@ class StableOffsets:
         ):
             self.visibility = Visibility(high_watermark, first_unstable_offset)
 
-    def take(self, snapshot: Callable[[], Snapshot]) -> tuple[Visibility, Snapshot]:
+    def read(self, snapshot: Callable[[], LogSnapshot]) -> tuple[Visibility, LogSnapshot]:
         """Return a visibility and a snapshot of the log that belong together."""
         while True:
             visibility = self.visibility
@@ -128,7 +128,7 @@ class AbortedBatches(LazyAbortedBatches):
         end_offset: one past the last offset that is read.
     """
 
-    def __init__(self, context: SegmentContext, snapshot: Snapshot, end_offset: int) -> None:
+    def __init__(self, context: SegmentContext, snapshot: LogSnapshot, end_offset: int) -> None:
         super().__init__(end_offset)
         self._context = context
         self._snapshot = snapshot
@@ -142,11 +142,11 @@ class AbortedBatches(LazyAbortedBatches):
 
 
 def without_aborted(
-    parts: Iterator[Part], context: SegmentContext, snapshot: Snapshot, end_offset: int
+    parts: Iterator[Part], context: SegmentContext, snapshot: LogSnapshot, end_offset: int
 ) -> Iterator[Part]:
     """Yield what is read without the batches of aborted transactions; control batches stay."""
     aborted = AbortedBatches(context, snapshot, end_offset)
     for part in parts:
         # Old formats know no transactions.
-        if not isinstance(part, BatchView) or not aborted.hides(part.header):
+        if not isinstance(part, BatchView) or not aborted.is_hidden(part.header):
             yield part

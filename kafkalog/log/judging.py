@@ -13,8 +13,9 @@ believed that contradict the fewest others:
     is in all of them. A record that is missing is reported; one under an offset that is not its own
     is not found by anyone.
 
-With `room[i]` for the offsets that all batches before batch i take, the second rule is a comparison
-of two numbers: `shift[i] = first_offset[i] - room[i]` may never fall. In a log without holes all
+With `space[i]` for the offsets that all batches before batch i take, the second rule is a
+comparison
+of two numbers: `shift[i] = first_offset[i] - space[i]` may never fall. In a log without holes all
 shifts are equal. Batches that are not in order with any other are few, and only these are compared.
 
 A wrapper of an old format names its last offset only, and takes one at least. Where a few wrappers
@@ -49,10 +50,10 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.files.holes import Holes, data_between, is_zero_between
 from kafkalog.files.zeros import PIECE_BYTES
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import (
+from kafkalog.log.corrupt_ranges import (
     SIZE_POSITION,
     WRAPPER_BYTES,
-    FencedRange,
+    CorruptRange,
     find_resume,
     first_offset_at,
 )
@@ -63,8 +64,8 @@ __all__ = [
     "RELATIVE_OFFSET_MAX",
     "Judgement",
     "KnownEnd",
-    "ends_oddly",
-    "fits_behind",
+    "fits_after",
+    "has_odd_end",
     "is_whole_without_offset",
     "judge_batches",
     "may_begin_segment",
@@ -81,7 +82,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 OVERFLOW_MAX: Final = 2**40
 # More offsets than it has records no batch takes but one of these: more than one ever had records.
 SPARSE_MAX: Final = 2**26
-SOME_OFFSET: Final = 2**40
+ARBITRARY_OFFSET: Final = 2**40
 CHUNK_BATCHES: Final = 4096
 # So many batches that contradict each other are decompressed, should they be wrappers.
 WRAPPERS_MAX: Final = 64
@@ -113,15 +114,15 @@ class Judgement:
     What is believed of a segment.
 
     Attributes:
-        fences: the damaged ranges, in order of position; with `whole_end` as its end the last one
-            holds a whole batch.
+        corrupt_ranges: the damaged ranges, in order of position; with `whole_end` as its end the
+            last one holds a whole batch.
         whole_end: one past the last batch with a good CRC, believed or not.
         next_offset: one above the last offset of the last believed batch.
         free_offset: the least offset that nothing here may have, though its own offset lies.
         tail_status: what fails behind `whole_end`: OK at the end of the data.
     """
 
-    fences: tuple[FencedRange, ...]
+    corrupt_ranges: tuple[CorruptRange, ...]
     whole_end: int
     next_offset: int
     free_offset: int
@@ -142,13 +143,13 @@ class _Run:
         start, end: where they lie.
         count: how many there are.
         first_offset, next_offset: the offsets they name.
-        room: offsets that all of them take.
+        space: offsets that all of them take.
         fits: whether their offsets are inside the segment's bounds.
         is_wrapper: whether it is one, whose first offset is not known.
         is_believed: the judgement.
         may_be_image: whether it lies between two stretches of damage, and may belong to either.
         slot: its number in the segment.
-        stretch: how many stretches of damage lie before it.
+        damage_count: how many stretches of damage lie before it.
         is_doubtful: whether it might as well be believed as others are that contradict it.
         is_questioned: whether a reader has found that the records in it do not fit.
     """
@@ -159,20 +160,20 @@ class _Run:
     count: int
     first_offset: int
     next_offset: int
-    room: int
+    space: int
     fits: bool
     is_wrapper: bool
     is_believed: bool = True
     is_doubtful: bool = False
     may_be_image: bool = False
     slot: int = 0
-    stretch: int = 0
+    damage_count: int = 0
     is_questioned: bool = False
 
     @property
     def link(self) -> _Link:
         """What it has in common with those that it follows, or that follow it, without a hole."""
-        return self.stretch, self.shift
+        return self.damage_count, self.shift
 
     @property
     def weight(self) -> int:
@@ -197,11 +198,11 @@ def judge_batches(
 
     Args:
         data: bytes of the segment, from its first to the end of what is published.
-        path: its file, for the fences.
+        path: its file, for the corrupt ranges.
         first_offset: smallest offset that may be in it: its base offset.
         offset_max: largest offset that may be in it.
-        following_offset: offset that follows the segment, for a fence that reaches its end; a
-            smaller one than its batches take is raised.
+        following_offset: offset that follows the segment, for a corrupt range that reaches its end;
+            a smaller one than its batches take is raised.
         known_end: what is known of the end of the log, for its last segment.
         questioned: where wrappers begin whose records do not fit between their neighbours.
         holes: large holes of the file, which are not gone through.
@@ -211,10 +212,10 @@ def judge_batches(
     runs = found.runs
     if 0 < following_offset == offset_max + 1:
         runs = [*runs, found.border(following_offset)]
-    stretch, end_before = 0, 0
+    damage_count, end_before = 0, 0
     for slot, run in enumerate(runs):
-        stretch += run.start != end_before or run.start == len(data)
-        run.slot, run.stretch, end_before = slot, stretch, run.end
+        damage_count += run.start != end_before or run.start == len(data)
+        run.slot, run.damage_count, end_before = slot, damage_count, run.end
         run.is_questioned = run.is_wrapper and run.start in questioned
     _question_wrappers(runs, data, first_offset)
     _leave_overflow_out(runs, first_offset)
@@ -243,7 +244,7 @@ class _Search:
         self.damage: dict[int, int] = {}
         self.whole_end = 0
         self.tail_status = OK
-        self._room = 0
+        self._space = 0
 
     def collect(self) -> None:
         """Go from batch to batch, and around what is none."""
@@ -264,7 +265,7 @@ class _Search:
             if self._add_without_offset(met.position):
                 position = self.whole_end
                 continue
-            floor = self.first_offset + self._room
+            floor = self.first_offset + self._space
             position, is_found = find_resume(
                 data, position, end, floor, self.offset_max, self.holes
             )
@@ -272,7 +273,7 @@ class _Search:
             if position == end:
                 self.tail_status = met.status
                 return
-            island = (len(self.runs), self._room) if is_found else None
+            island = (len(self.runs), self._space) if is_found else None
 
     def keep_tail(self) -> None:
         """Let the torn tail be no tail: without it the batches in front would be judged again."""
@@ -292,7 +293,7 @@ class _Search:
         No batch follows it without a hole: an opening chose it behind all that was in doubt.
         """
         end = len(self.data)
-        shift = following_offset - self._room
+        shift = following_offset - self._space
         next_offset = following_offset + 1
         return _Run(
             shift, end, end, 1, following_offset, next_offset, 0, fits=True, is_wrapper=False
@@ -303,25 +304,25 @@ class _Search:
         header = _header_without_offset(self.data, position)
         if header is None:
             return False
-        end, room = position + header.size_bytes, header.last_offset_delta + 1
-        run = _Run(0, position, end, 1, -1, 0, room, fits=False, is_wrapper=header.is_wrapper)
+        end, space = position + header.size_bytes, header.last_offset_delta + 1
+        run = _Run(0, position, end, 1, -1, 0, space, fits=False, is_wrapper=header.is_wrapper)
         self.runs.append(run)
-        self._room += room
+        self._space += space
         self.whole_end = end
         return True
 
-    def _make_island(self, first_run: int, room: int) -> None:
+    def _make_island(self, first_run: int, space: int) -> None:
         """
         Let batches between two stretches of damage count little, and take no room.
 
         They may be no batches of the log, but images that a damaged batch carries as its values.
         """
-        self._room = room
+        self._space = space
         taken = 0
         for run in self.runs[first_run:]:
             run.may_be_image = True
             run.shift += taken
-            taken += run.room
+            taken += run.space
 
     def _add(self, columns: BatchColumns, count: int) -> None:
         base, last = columns.base_offset[:count], columns.last_offset[:count]
@@ -329,8 +330,8 @@ class _Search:
         taken, records = last - base + 1, columns.record_count[:count]
         is_possible = taken <= np.maximum(records, SPARSE_MAX)
         taken = np.where(is_possible, taken, np.maximum(records, 1))
-        room = np.cumsum(taken)
-        shift = base - (room - taken) - self._room
+        space = np.cumsum(taken)
+        shift = base - (space - taken) - self._space
         fits = (base >= self.first_offset) & (last <= self.offset_max) & is_possible
         is_wrapper = records < 0
         is_edge = (shift[1:] != shift[:-1]) | (fits[1:] != fits[:-1])
@@ -345,12 +346,12 @@ class _Search:
                 count=stop - start,
                 first_offset=int(base[start]),
                 next_offset=int(last[row]) + 1,
-                room=int(room[row] - room[start] + taken[start]),
+                space=int(space[row] - space[start] + taken[start]),
                 fits=bool(fits[start]),
                 is_wrapper=bool(is_wrapper[start]),
             )
             self._append(run)
-        self._room += int(room[-1])
+        self._space += int(space[-1])
 
     def _append(self, run: _Run) -> None:
         """Add a run, as part of the one before where it only goes on with that."""
@@ -364,12 +365,12 @@ class _Search:
         ):
             before.end, before.next_offset = run.end, run.next_offset
             before.count += run.count
-            before.room += run.room
+            before.space += run.space
         else:
             self.runs.append(run)
 
 
-def ends_oddly(
+def has_odd_end(
     known_end: KnownEnd, *, base_offset: int, expected: int, last_base: int, next_offset: int
 ) -> bool:
     """
@@ -391,7 +392,7 @@ def ends_oddly(
     )
 
 
-def fits_behind(data: memoryview, position: int, end_before: int) -> bool:
+def fits_after(data: memoryview, position: int, end_before: int) -> bool:
     """
     Say whether the first record in a wrapper is behind the batch before, as far as records say.
 
@@ -486,12 +487,12 @@ def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
 def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
     """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
     has_holes = _judge_shifts(runs, data, first_offset, end_offset)
-    _doubt_lone(runs, first_offset, has_holes=has_holes)
+    _question_lone(runs, first_offset, has_holes=has_holes)
     if any(run.may_be_image for run in runs):
-        _settle_images([run for run in runs if run.is_believed])
+        _resolve_images([run for run in runs if run.is_believed])
 
 
-def _doubt_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> None:
+def _question_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> None:
     """
     Doubt a batch between two holes that more contradict than it has on its side.
 
@@ -507,7 +508,10 @@ def _doubt_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> 
     rivals = [
         run
         for run in runs
-        if run.fits and run.stretch and not (run.is_believed or run.may_be_image) and run.count == 1
+        if run.fits
+        and run.damage_count
+        and not (run.is_believed or run.may_be_image)
+        and run.count == 1
     ]
     if not (others or rivals):
         return
@@ -552,7 +556,7 @@ def _merged(runs: Sequence[_Run], others: Sequence[_Run]) -> list[tuple[_Run, bo
     return sorted(both, key=lambda each: each[0].slot)
 
 
-def _settle_images(believed: list[_Run]) -> None:
+def _resolve_images(believed: list[_Run]) -> None:
     """
     Leave out what overlaps and may be images: their room counts for nothing, so no shift says it.
 
@@ -615,15 +619,15 @@ def _has_holes(runs: Sequence[_Run], settled: Collection[int], first_offset: int
         first_offset: the segment's base.
     """
     shift: int | None = first_offset
-    stretch = 0
+    damage_count = 0
     for run in runs:
-        if run.stretch != stretch or run.is_wrapper:
+        if run.damage_count != damage_count or run.is_wrapper:
             shift = None
         if run.slot in settled:
             if shift is not None and shift != run.shift:
                 return True
             shift = None if run.is_wrapper else run.shift
-        stretch = run.stretch
+        damage_count = run.damage_count
     return False
 
 
@@ -646,7 +650,7 @@ def _judge_part(
     start, end = max(first - 1, 0), min(stop + 1, len(runs))
     while (counted := _count_part(all_runs, runs, start, end, data, first_offset)) is not None:
         part, shifts, low = counted
-        before, behind = (runs[start - 1].stretch if start else 0, low), None
+        before, behind = (runs[start - 1].damage_count if start else 0, low), None
         if not start or not part[0].is_wrapper or _begin_inside(part[0], data) >= low:
             break
         start -= 1
@@ -680,8 +684,8 @@ def _count_part(
     cannot be believed take offsets as well.
     """
     slot = runs[first].slot if first else 0
-    stretch = all_runs[slot : runs[stop - 1].slot + 1]
-    if len(stretch) > WRAPPERS_MAX or not any(run.is_wrapper for run in stretch):
+    block = all_runs[slot : runs[stop - 1].slot + 1]
+    if len(block) > WRAPPERS_MAX or not any(run.is_wrapper for run in block):
         return None
     part = runs[first:stop]
     # In v0 the records tell the end, whatever the wrapper names.
@@ -723,13 +727,13 @@ def _counted(
         inside = offsets_inside(data, run.start) if run.is_wrapper else None
         if inside is not None:
             first, last = inside
-            run.room = max(last - first + 1, 1)
+            run.space = max(last - first + 1, 1)
             # A segment that a broker has named by the last offset of its first wrapper.
             begins_below = run.start == 0 and not run.is_questioned and is_asked
             is_possible = last == run.next_offset - 1 and (first >= low or begins_below)
         if run.slot in wanted:
             shifts.append(first - taken if is_possible else None)
-        taken += 0 if run.may_be_image else run.room
+        taken += 0 if run.may_be_image else run.space
     return shifts
 
 
@@ -749,7 +753,7 @@ def offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
         header = _header_without_offset(data, position)
         assert header is not None
         entry = bytearray(data[position : position + header.size_bytes])
-        entry[:SIZE_POSITION] = SOME_OFFSET.to_bytes(SIZE_POSITION)
+        entry[:SIZE_POSITION] = ARBITRARY_OFFSET.to_bytes(SIZE_POSITION)
     batch = BatchView(entry, position=position)
     with contextlib.suppress(KafkaLogError):
         records = batch.records(limit_bytes=WRAPPER_BYTES)
@@ -788,9 +792,9 @@ def _choose(
     if not slots:
         return _Chosen(set(), set())
     link = int(has_links)
-    links = [(runs[slot].stretch, shift) for slot, shift in zip(slots, values, strict=True)]
+    links = [(runs[slot].damage_count, shift) for slot, shift in zip(slots, values, strict=True)]
     up = _heaviest(links, weights, before, link)
-    mirrored = [(stretch, -shift) for stretch, shift in reversed(links)]
+    mirrored = [(damage_count, -shift) for damage_count, shift in reversed(links)]
     end = None if behind is None else (behind[0], -behind[1])
     down = _heaviest(mirrored, weights[::-1], end, link)[::-1]
     totals = [first + second - own for first, second, own in zip(up, down, weights, strict=True)]
@@ -860,10 +864,10 @@ def _judge_last(runs: list[_Run], data: memoryview, first_offset: int, known_end
     if last.is_wrapper:
         inside = offsets_inside(data, last.start)
         if inside is not None:
-            begins, last.room = inside[0], max(inside[1] - inside[0] + 1, 1)
+            begins, last.space = inside[0], max(inside[1] - inside[0] + 1, 1)
             if inside[1] != last.next_offset - 1:
                 last.is_believed = False
-                return max(expected + last.room, limit)
+                return max(expected + last.space, limit)
     if begins <= expected:
         return 0
     above = begins + 1 if end_offset is None else last.next_offset
@@ -874,25 +878,25 @@ def _judge_last(runs: list[_Run], data: memoryview, first_offset: int, known_end
     if not lies:
         return 0
     last.is_believed = False
-    return max(expected + last.room, limit)
+    return max(expected + last.space, limit)
 
 
-def _room_of(run: _Run, data: memoryview) -> int:
+def _space_of(run: _Run, data: memoryview) -> int:
     """Return how many offsets a run takes, wrappers counted."""
     inside = offsets_inside(data, run.start) if run.is_wrapper else None
-    return run.room if inside is None else max(inside[1] - inside[0] + 1, 1)
+    return run.space if inside is None else max(inside[1] - inside[0] + 1, 1)
 
 
 def _report(found: _Search, path: Path, following_offset: int, free_offset: int) -> Judgement:
     """Put the ranges between the believed batches together."""
-    fences: list[FencedRange] = []
+    corrupt_ranges: list[CorruptRange] = []
     position, next_offset = 0, found.first_offset
     taken, reason = 0, OK
 
-    def fence(end: int, behind: int) -> None:
+    def corrupt_range(end: int, behind: int) -> None:
         status = found.damage.get(position, reason)
-        fences.append(
-            FencedRange(
+        corrupt_ranges.append(
+            CorruptRange(
                 path=path,
                 position=position,
                 size_bytes=end - position,
@@ -906,23 +910,23 @@ def _report(found: _Search, path: Path, following_offset: int, free_offset: int)
     doubtful = 0
     for run in found.runs:
         if doubtful:
-            doubtful += _room_of(run, found.data)
+            doubtful += _space_of(run, found.data)
         if run.is_doubtful:
             doubtful = max(doubtful, run.next_offset)
         if not run.is_believed:
             if run.start == position:
                 is_inside = 0 < run.next_offset <= found.offset_max + 1
                 reason = OFFSET_ORDER if is_inside else BASE_OFFSET
-            taken += _room_of(run, found.data)
+            taken += _space_of(run, found.data)
             continue
         if run.start > position:
-            fence(run.start, first_offset_at(found.data, run.start, path))
+            corrupt_range(run.start, first_offset_at(found.data, run.start, path))
         position, next_offset, taken = run.end, run.next_offset, 0
     free_offset = max(free_offset, doubtful, next_offset + taken)
     if position < found.whole_end:
-        fence(found.whole_end, max(following_offset, free_offset))
+        corrupt_range(found.whole_end, max(following_offset, free_offset))
     return Judgement(
-        fences=tuple(fences),
+        corrupt_ranges=tuple(corrupt_ranges),
         whole_end=found.whole_end,
         next_offset=next_offset,
         free_offset=free_offset,

@@ -1,4 +1,4 @@
-"""Opening a partition: leftovers, segments, recovery, the log's range.
+"""Opening a partition: cleanup, segments, recovery, the log's range.
 
 After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise what
 lies above the recovery point is synced, and written once more where a sync would not be enough (see
@@ -48,19 +48,23 @@ from kafkalog.files.names import (
 )
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.log.corrupt_ranges import CorruptRange, with_tail
 from kafkalog.log.exchanges import present_segments
-from kafkalog.log.fences import FencedRange, with_tail
-from kafkalog.log.hints import read_header, read_whole_header
 from kafkalog.log.holes import find_hole
+from kafkalog.log.index_lookup import read_header, read_whole_header
 from kafkalog.log.judging import KnownEnd
-from kafkalog.log.leftovers import Leftovers, clear_leftovers, misnamed_segments
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.log.report import RecoveryReport, TruncatedTail
 from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 from kafkalog.log.splitting import split_overflowing
+from kafkalog.log.startup_cleanup import (
+    StartupCleanup,
+    clean_partition_directory,
+    misnamed_segments,
+)
 from kafkalog.log.unflushed import make_durable
 
 __all__ = ["LoadedLog", "ScanFacts", "load_log"]
@@ -129,14 +133,14 @@ class _Findings:
     scanned_batches: int = 0
     scanned_records: int = 0
     rewritten_bytes: int = 0
-    cut: list[CutTail] = field(default_factory=list)
+    cut: list[TruncatedTail] = field(default_factory=list)
     rebuilt: list[Path] = field(default_factory=list)
-    fenced: list[FencedRange] = field(default_factory=list)
+    corrupt_ranges: list[CorruptRange] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
     next_offset: int = 0
     last_scan: SegmentScan | None = None
     unindexed: SegmentScan | None = None
-    last_is_fenced: bool = False
+    last_is_corrupt: bool = False
     has_lost_end: bool = False
     duration_ms: int = 0
     facts: ScanFacts = field(default_factory=ScanFacts)
@@ -149,7 +153,7 @@ def load_log(
     recovery_point: int,
     start_offset: int | None,
     doubtful_offset: int | None = None,
-    may_rest: bool = False,
+    may_release: bool = False,
 ) -> LoadedLog:
     """
     Load the segments of `context.directory`, recovering what was not closed in order.
@@ -161,7 +165,7 @@ def load_log(
         start_offset: checkpointed log start offset, None for the first segment's base.
         doubtful_offset: first offset that may be missing on the disk whatever a sync says; None
             where none is.
-        may_rest: whether a log that was closed in order is left at rest, and nothing written.
+        may_release: whether a log that was closed in order is left at rest, and nothing written.
     """
     started = context.clock.monotonic_ms()
     # What no segment can begin at is no offset that anybody has checkpointed.
@@ -173,26 +177,26 @@ def load_log(
         clean=clean,
         recovery_point=recovery_point,
         doubtful_offset=doubtful_offset,
-        may_rest=may_rest,
+        may_release=may_release,
     )
     recovered = recover()
     if _split(context, recovered):
         recovered = recover().behind(recovered)
-    segments, leftovers, findings, may_rest = recovered
+    segments, cleanup, findings, may_release = recovered
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     segments = _without_deleted(context, recovered, start)
     end_offset = max(findings.next_offset, start) if segments else start
-    rests = may_rest and bool(segments) and not findings.last_is_fenced
-    local = _assemble(context, segments, findings, start, end_offset, rests=rests)
+    is_released = may_release and bool(segments) and not findings.last_is_corrupt
+    local = _assemble(context, segments, findings, start, end_offset, is_released=is_released)
     context.settled_offset = end_offset if clean else min(recovery_point, end_offset)
     is_unsynced = context.read_only and not clean
     recovery_point = context.settled_offset if is_unsynced else end_offset
-    if not context.read_only and not rests:
+    if not context.read_only and not is_released:
         # Segments may have been made, and not called durable, by whoever had the log before. And
         # later ones must not outlive the name of a first one made here: the log would begin there.
         context.filesystem.sync_directory(context.directory)
     findings.duration_ms = context.clock.monotonic_ms() - started
-    report = _report(local, findings, leftovers, recovery_point, clean=clean)
+    report = _report(local, findings, cleanup, recovery_point, clean=clean)
     return LoadedLog(local, report, recovery_point, findings.facts, findings.has_lost_end)
 
 
@@ -202,26 +206,26 @@ class _Recovered(NamedTuple):
 
     Attributes:
         segments: of the log; none where there is no file.
-        leftovers: what was cleared before.
+        cleanup: what was cleared before.
         findings: what was found in the segments.
-        may_rest: whether the log may rest.
+        may_release: whether the log may rest.
     """
 
     segments: list[LogSegment]
-    leftovers: Leftovers
+    cleanup: StartupCleanup
     findings: _Findings
-    may_rest: bool
+    may_release: bool
 
     def behind(self, before: _Recovered) -> _Recovered:
         """Add what an earlier recovery of the same opening has done."""
-        findings, leftovers = self.findings, self.leftovers
+        findings, cleanup = self.findings, self.cleanup
         findings.cut[:0] = before.findings.cut
         findings.removed[:0] = before.findings.removed
         findings.rewritten_bytes += before.findings.rewritten_bytes
         findings.has_lost_end |= before.findings.has_lost_end
-        leftovers.removed[:0] = before.leftovers.removed
-        leftovers.completed_swaps[:0] = before.leftovers.completed_swaps
-        leftovers.refused_swaps[:0] = before.leftovers.refused_swaps
+        cleanup.removed[:0] = before.cleanup.removed
+        cleanup.completed_swaps[:0] = before.cleanup.completed_swaps
+        cleanup.refused_swaps[:0] = before.cleanup.refused_swaps
         return self
 
 
@@ -231,27 +235,27 @@ def _recover_segments(
     clean: bool,
     recovery_point: int,
     doubtful_offset: int | None,
-    may_rest: bool,
+    may_release: bool,
 ) -> _Recovered:
     """Find the segments and their end."""
-    leftovers = _clear(context)
+    cleanup = _clear(context)
     # Offsets are missing in front of what an exchange has made, without anything being lost.
-    context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in leftovers.completed_swaps)
-    rests = may_rest and clean and leftovers.are_none
-    segments = _open_segments(context, leftovers)
+    context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in cleanup.completed_swaps)
+    is_released = may_release and clean and cleanup.is_empty
+    segments = _open_segments(context, cleanup)
     findings = _Findings()
     if segments:
         with _closed_on_error(segments):
-            rests = _find_end(
+            is_released = _find_end(
                 context,
                 segments,
                 findings,
                 clean=clean,
                 recovery_point=recovery_point,
                 doubtful_offset=doubtful_offset,
-                may_rest=rests,
+                may_release=is_released,
             )
-    return _Recovered(segments, leftovers, findings, rests)
+    return _Recovered(segments, cleanup, findings, is_released)
 
 
 def _split(context: SegmentContext, recovered: _Recovered) -> bool:
@@ -271,7 +275,7 @@ def _without_deleted(
     context: SegmentContext, recovered: _Recovered, start: int
 ) -> list[LogSegment]:
     """Return the segments; where all lie below the log start, remove them, and return none."""
-    segments, leftovers, findings, _ = recovered
+    segments, cleanup, findings, _ = recovered
     if context.read_only or not segments or findings.next_offset >= start:
         return segments
     # Deleted records, whose files had not gone yet.
@@ -281,7 +285,7 @@ def _without_deleted(
         findings.next_offset,
         start,
     )
-    _remove_all(context, segments, leftovers)
+    _remove_all(context, segments, cleanup)
     findings.facts = ScanFacts()
     return []
 
@@ -310,12 +314,12 @@ def _find_end(
     clean: bool,
     recovery_point: int,
     doubtful_offset: int | None,
-    may_rest: bool,
+    may_release: bool,
 ) -> bool:
     """Find the end of the segments that are there; return whether the log may stay at rest."""
     first = _first_to_examine(segments, recovery_point, clean=clean)
-    if _set_strays_aside(context, segments, first, findings, clean=clean):
-        may_rest = False
+    if _move_strays_aside(context, segments, first, findings, clean=clean):
+        may_release = False
         first = _first_to_examine(segments, recovery_point, clean=clean)
     if not clean and not context.read_only:
         findings.rewritten_bytes = make_durable(
@@ -324,28 +328,33 @@ def _find_end(
     if not clean and first and segments[first].base_offset == recovery_point:
         _cut_lost_tail(context, segments[first - 1], recovery_point)
     for segment, follower in pairwise(segments[: first + 1]):
-        _pass_over_zeros(segment, follower.base_offset, context)
-    if not (may_rest and _trust_end(context, segments[-1], recovery_point, findings)):
-        may_rest = False
+        _skip_zeros(segment, follower.base_offset, context)
+    if not (may_release and _trust_end(context, segments[-1], recovery_point, findings)):
+        may_release = False
         _examine(context, segments, first, clean, recovery_point, findings)
-    if findings.next_offset < recovery_point and not findings.last_is_fenced:
-        _lose_end(context, findings)
-        _note_missing_end(segments[-1], recovery_point, findings)
+    if findings.next_offset < recovery_point and not findings.last_is_corrupt:
+        _record_lost_end(context, findings)
+        _record_missing_end(segments[-1], recovery_point, findings)
     _install_last_indexes(context, segments[-1], findings)
-    return may_rest
+    return may_release
 
 
-def _clear(context: SegmentContext) -> Leftovers:
+def _clear(context: SegmentContext) -> StartupCleanup:
     """Clear what unfinished work left, but read-only; either way say which segments there are."""
     if context.read_only:
         present = present_segments(context.filesystem, context.directory)
         misnamed = misnamed_segments(context.directory, context.filesystem.list(context.directory))
-        return Leftovers(bases=present.bases, swapped=present.swapped, misnamed=misnamed)
-    return clear_leftovers(context.filesystem, context.directory)
+        return StartupCleanup(bases=present.bases, swapped=present.swapped, misnamed=misnamed)
+    return clean_partition_directory(context.filesystem, context.directory)
 
 
 def _report(
-    local: LocalLog, findings: _Findings, leftovers: Leftovers, recovery_point: int, *, clean: bool
+    local: LocalLog,
+    findings: _Findings,
+    cleanup: StartupCleanup,
+    recovery_point: int,
+    *,
+    clean: bool,
 ) -> RecoveryReport:
     return RecoveryReport(
         clean=clean,
@@ -356,19 +365,19 @@ def _report(
         rewritten_bytes=findings.rewritten_bytes,
         cut=tuple(findings.cut),
         rebuilt=tuple(findings.rebuilt),
-        fenced=tuple(findings.fenced),
-        removed=(*leftovers.removed, *findings.removed),
-        completed_swaps=tuple(leftovers.completed_swaps),
-        refused_swaps=tuple(leftovers.refused_swaps),
+        corrupt_ranges=tuple(findings.corrupt_ranges),
+        removed=(*cleanup.removed, *findings.removed),
+        completed_swaps=tuple(cleanup.completed_swaps),
+        refused_swaps=tuple(cleanup.refused_swaps),
         log_start_offset=local.snapshot.start_offset,
         log_end_offset=local.snapshot.end_offset,
         recovery_point=recovery_point,
         duration_ms=findings.duration_ms,
-        ignored=leftovers.misnamed,
+        ignored=cleanup.misnamed,
     )
 
 
-def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment]:
+def _open_segments(context: SegmentContext, found: StartupCleanup) -> list[LogSegment]:
     """Return the segments that were found, with one look at the directory for all of them."""
     if not found.bases:
         return []
@@ -385,7 +394,7 @@ def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment
         if extent is not None and extent.has_hole:
             # Room that a writer has made ahead of its appends, or what a power cut has left, is not
             # gone through (PAR-13).
-            segment.file.leave_out_hole()
+            segment.file.exclude_hole()
     return segments
 
 
@@ -395,7 +404,7 @@ def _first_to_examine(segments: list[LogSegment], recovery_point: int, *, clean:
     return max(LogSegments(segments).floor_slot(recovery_point), 0)
 
 
-def _set_strays_aside(
+def _move_strays_aside(
     context: SegmentContext,
     segments: list[LogSegment],
     first: int,
@@ -421,12 +430,12 @@ def _set_strays_aside(
         is_examined = slot >= first and not (clean and _has_whole_tail(segment))
         if segment.size_bytes and not is_examined:
             continue
-        if segment.size_bytes and (_begins_whole(segment) or _holds_anything(segment)):
+        if segment.size_bytes and (_begins_whole(segment) or _has_data(segment)):
             continue
         if _end_offset(segments[slot - 1]) > segment.base_offset:
             strays.append(segments.pop(slot))
     findings.removed += [stray.path for stray in strays if not stray.size_bytes]
-    _set_aside(context, strays, findings)
+    _move_aside(context, strays, findings)
     return bool(strays)
 
 
@@ -499,19 +508,19 @@ def _examine(
     findings.next_offset = segments[first].base_offset
     for slot, segment in enumerate(segments[first:], start=first):
         last = slot + 1 == len(segments)
-        is_trusted = clean and last and not segment.file.left_out_bytes
+        is_trusted = clean and last and not segment.file.excluded_bytes
         if is_trusted and _trust_tail(segment, recovery_point, findings):
             return
         following = None if last else segments[slot + 1].base_offset
         begin_offset = _begin_offset(segments, slot) if last else 0
         known_end = KnownEnd(recovery_point, recovery_point if clean else None, begin_offset)
         scan = _scan(context, segment, following, known_end, findings)
-        if scan.whole_end < segment.size_bytes + segment.file.left_out_bytes:
+        if scan.whole_end < segment.size_bytes + segment.file.excluded_bytes:
             behind = segments[slot + 1 :]
             torn = not clean and recovery_point <= scan.next_offset < (following or 0)
-            if torn and not any(map(_holds_anything, behind)):
+            if torn and not any(map(_has_data, behind)):
                 # The power went between a roll and the next sync: the tail of the log is here.
-                _set_aside(context, behind, findings)
+                _move_aside(context, behind, findings)
                 del segments[slot + 1 :]
                 last = True
                 # Its last batch is judged as that of a log, which nothing behind it speaks for.
@@ -544,7 +553,7 @@ def _begin_offset(segments: Sequence[LogSegment], slot: int) -> int:
         return 0
 
 
-def _lose_end(context: SegmentContext, findings: _Findings) -> None:
+def _record_lost_end(context: SegmentContext, findings: _Findings) -> None:
     """
     Note that the log ended higher, before anything is cut: its next epoch is another.
 
@@ -555,15 +564,15 @@ def _lose_end(context: SegmentContext, findings: _Findings) -> None:
         context.journal.mark_end_uncertain()
 
 
-def _holds_anything(segment: LogSegment) -> bool:
+def _has_data(segment: LogSegment) -> bool:
     """Say whether a segment has a whole batch, or a message of an old format."""
     if segment.size_bytes == 0:
         return False
     scan = segment.scan()
-    return scan.batch_count > 0 or bool(scan.fences)
+    return scan.batch_count > 0 or bool(scan.corrupt_ranges)
 
 
-def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _Findings) -> None:
+def _move_aside(context: SegmentContext, segments: list[LogSegment], findings: _Findings) -> None:
     """
     Remove segments without a whole batch that follow a torn tail; their bytes are kept.
 
@@ -572,14 +581,14 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
     them is cut, or the log would end above the records that it lost.
     """
     if any(segment.size_bytes for segment in segments):
-        _lose_end(context, findings)
+        _record_lost_end(context, findings)
     for segment in segments:
         files = SegmentFiles(context.directory, segment.base_offset)
         data = segment.file.whole()
         kept_in = None if segment.file.is_zero_from(0) else files.broken(FileKind.LOG, 0)
         if data:
             reason = status_name(segment.scan().tail_status)
-            findings.cut.append(CutTail(segment.path, 0, len(data), reason, kept_in))
+            findings.cut.append(TruncatedTail(segment.path, 0, len(data), reason, kept_in))
         if not context.read_only:
             if kept_in is not None:
                 _keep(context, kept_in, data, segment.file.holes())
@@ -609,7 +618,7 @@ def _scan(
     findings.scanned_batches += scan.batch_count
     findings.scanned_records += scan.record_count
     findings.next_offset = max(scan.next_offset, findings.next_offset)
-    segment.note_judged()
+    segment.mark_judged()
     return scan
 
 
@@ -622,7 +631,7 @@ def _trust_end(
     Its indexes are looked at when they are needed. A small file is read, and not mapped.
     """
     size = segment.size_bytes
-    if segment.file.left_out_bytes:
+    if segment.file.excluded_bytes:
         return False
     try:
         data: memoryview | bytes = b""
@@ -704,14 +713,14 @@ def _cut_lost_tail(context: SegmentContext, segment: LogSegment, following: int)
         segment.file.size_bytes = end
 
 
-def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
+def _skip_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
     """
     End a segment that is not scanned before a preallocated tail that its writer left it.
 
     Zeros at the end are looked for only where files are, or may have been, preallocated: it costs a
     read for each segment.
     """
-    if _may_be_room(context, segment.size_bytes):
+    if _may_be_preallocated(context, segment.size_bytes):
         end = _end_before_zeros(segment, following)
         if end is not None:
             segment.file.size_bytes = end
@@ -729,14 +738,16 @@ def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
     return tail.position if whole and is_zero(data[tail.position :]) else None
 
 
-def _may_be_room(context: SegmentContext, size_bytes: int) -> bool:
+def _may_be_preallocated(context: SegmentContext, size_bytes: int) -> bool:
     """Say whether zeros at the end of a file may have been made ahead of the appends."""
     return context.config.preallocate or size_bytes == context.config.segment_bytes
 
 
-def _fence(segment: LogSegment, fences: Sequence[FencedRange], findings: _Findings) -> None:
-    segment.add_fences(fences)
-    findings.fenced.extend(fences)
+def _add_corrupt_ranges(
+    segment: LogSegment, corrupt_ranges: Sequence[CorruptRange], findings: _Findings
+) -> None:
+    segment.add_corrupt_ranges(corrupt_ranges)
+    findings.corrupt_ranges.extend(corrupt_ranges)
 
 
 def _end_of_sealed(
@@ -756,24 +767,24 @@ def _end_of_sealed(
     file = segment.file
     size = file.size_bytes - scan.whole_end
     is_preallocated = scan.next_offset >= following and file.is_zero_from(scan.whole_end)
-    if (size or file.left_out_bytes) and is_preallocated:
+    if (size or file.excluded_bytes) and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
         # preallocated, and nobody would look for zeros then.
         if not context.read_only:
             _cut_file(context, segment, scan.whole_end)
-        file.size_bytes, file.left_out_bytes = scan.whole_end, 0
+        file.size_bytes, file.excluded_bytes = scan.whole_end, 0
         size = 0
-    fences = list(scan.fences)
+    corrupt_ranges = list(scan.corrupt_ranges)
     if size:
-        fences = _with_tail(segment, scan, following)
-    elif scan.next_offset < following and not scan.ends_in_fence:
-        fences += find_hole(segments, segment, scan.next_offset, following)
-    _fence(segment, fences, findings)
+        corrupt_ranges = _with_tail(segment, scan, following)
+    elif scan.next_offset < following and not scan.ends_in_corrupt_range:
+        corrupt_ranges += find_hole(segments, segment, scan.next_offset, following)
+    _add_corrupt_ranges(segment, corrupt_ranges, findings)
 
 
-def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[FencedRange]:
+def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[CorruptRange]:
     """Return the damaged ranges of a segment with what is left at its end as one of them."""
-    tail = FencedRange(
+    tail = CorruptRange(
         path=segment.path,
         position=scan.whole_end,
         size_bytes=segment.size_bytes - scan.whole_end,
@@ -781,12 +792,12 @@ def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list
         next_offset=next_offset,
         reason=status_name(scan.tail_status),
     )
-    return with_tail(scan.fences, tail)
+    return with_tail(scan.corrupt_ranges, tail)
 
 
 def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> None:
     """End a file at `size_bytes`, on the disk too."""
-    segment.file.forget_mapping()
+    segment.file.drop_mapping()
     handle = context.filesystem.open(segment.path, write=True)
     try:
         handle.truncate(size_bytes)
@@ -806,20 +817,24 @@ def _end_of_log(
     file = segment.file
     size = file.size_bytes - scan.whole_end
     zeros = file.is_zero_from(scan.whole_end)
-    fences = list(scan.fences)
-    is_fenced = scan.next_offset < durable_offset and not zeros
-    if is_fenced:
-        fences = _with_tail(segment, scan, durable_offset)
-    if is_fenced or scan.ends_in_fence:
+    corrupt_ranges = list(scan.corrupt_ranges)
+    is_corrupt = scan.next_offset < durable_offset and not zeros
+    if is_corrupt:
+        corrupt_ranges = _with_tail(segment, scan, durable_offset)
+    if is_corrupt or scan.ends_in_corrupt_range:
         # The last batch is whole, and lies: what follows it comes behind all that it may have.
-        fences[-1] = replace(fences[-1], next_offset=max(fences[-1].next_offset, durable_offset))
-        findings.next_offset = fences[-1].next_offset
-        findings.last_is_fenced = True
-    if is_fenced or any(fence.next_offset > durable_offset for fence in fences):
+        corrupt_ranges[-1] = replace(
+            corrupt_ranges[-1], next_offset=max(corrupt_ranges[-1].next_offset, durable_offset)
+        )
+        findings.next_offset = corrupt_ranges[-1].next_offset
+        findings.last_is_corrupt = True
+    if is_corrupt or any(
+        corrupt_range.next_offset > durable_offset for corrupt_range in corrupt_ranges
+    ):
         # Damage that was found before lies below the recovery point of that recovery.
-        _lose_end(context, findings)
-    _fence(segment, fences, findings)
-    if (size or file.left_out_bytes) and not is_fenced:
+        _record_lost_end(context, findings)
+    _add_corrupt_ranges(segment, corrupt_ranges, findings)
+    if (size or file.excluded_bytes) and not is_corrupt:
         _cut(context, segment, scan, findings)
 
 
@@ -832,20 +847,20 @@ def _cut(
     """Cut a torn tail; its bytes are kept aside."""
     size = segment.size_bytes - scan.whole_end
     torn = segment.file.read(scan.whole_end, size)
-    size += segment.file.left_out_bytes
+    size += segment.file.excluded_bytes
     zeros = segment.file.is_zero_from(scan.whole_end)
     kept_in = None
-    is_room = zeros and _may_be_room(context, segment.size_bytes)
+    is_room = zeros and _may_be_preallocated(context, segment.size_bytes)
     if not is_room:
-        _lose_end(context, findings)
+        _record_lost_end(context, findings)
     if not zeros:
         kept_in = SegmentFiles(context.directory, segment.base_offset).broken(
             FileKind.LOG, scan.whole_end
         )
     findings.cut.append(
-        CutTail(segment.path, scan.whole_end, size, status_name(scan.tail_status), kept_in)
+        TruncatedTail(segment.path, scan.whole_end, size, status_name(scan.tail_status), kept_in)
     )
-    segment.file.left_out_bytes = 0
+    segment.file.excluded_bytes = 0
     if context.read_only:
         segment.file.size_bytes = scan.whole_end
         return
@@ -885,9 +900,9 @@ def _ends_with(handle: FileHandle, data: memoryview, holes: Holes) -> bool:
     )
 
 
-def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:
+def _record_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:
     """Tell of a log that ends, without damage, below what was on the disk once."""
-    fence = FencedRange(
+    corrupt_range = CorruptRange(
         path=segment.path,
         position=segment.size_bytes,
         size_bytes=0,
@@ -895,15 +910,15 @@ def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findi
         next_offset=recovery_point,
         reason="TRUNCATED",
     )
-    segment.add_fences([fence])
-    findings.fenced.append(fence)
+    segment.add_corrupt_ranges([corrupt_range])
+    findings.corrupt_ranges.append(corrupt_range)
     findings.next_offset = recovery_point
-    findings.last_is_fenced = True
+    findings.last_is_corrupt = True
 
 
 def _install_indexes(segment: LogSegment, scan: SegmentScan, findings: _Findings) -> None:
     """Give a scanned segment the indexes that its batches call for."""
-    for index, entries in _wanted_indexes(segment, scan):
+    for index, entries in _required_indexes(segment, scan):
         if index.replace(entries):
             findings.rebuilt.append(index.path)
 
@@ -915,16 +930,16 @@ def _install_last_indexes(
     scan = findings.unindexed
     if scan is None:
         return
-    if context.read_only or findings.last_is_fenced:
+    if context.read_only or findings.last_is_corrupt:
         _install_indexes(segment, scan, findings)
         return
     # It takes appends, and begins with files of its own: they are not written twice.
-    for index, entries in _wanted_indexes(segment, scan):
+    for index, entries in _required_indexes(segment, scan):
         if not index.reads_as(entries):
             findings.rebuilt.append(index.path)
 
 
-def _wanted_indexes(
+def _required_indexes(
     segment: LogSegment, scan: SegmentScan
 ) -> tuple[tuple[SegmentIndex[Any], bytes], ...]:
     return (
@@ -940,14 +955,14 @@ def _assemble(
     start_offset: int,
     end_offset: int,
     *,
-    rests: bool,
+    is_released: bool,
 ) -> LocalLog:
-    if segments and not context.read_only and not findings.last_is_fenced:
+    if segments and not context.read_only and not findings.last_is_corrupt:
         last = segments[-1]
         # After a clean stop, or by the syncs of this recovery.
-        last.file.found_synced()
-        if rests:
-            last.is_resting = True
+        last.file.mark_synced()
+        if is_released:
+            last.is_released = True
         else:
             last.file.open_for_append()
             last.activate(findings.last_scan)
@@ -957,7 +972,7 @@ def _assemble(
         end_offset=end_offset,
         start_offset=start_offset,
     )
-    if not context.read_only and (not segments or findings.last_is_fenced):
+    if not context.read_only and (not segments or findings.last_is_corrupt):
         fresh = local.create_segment(end_offset)
         kept = local.snapshot.segments if segments else LogSegments([])
         local.replace_all(
@@ -970,7 +985,9 @@ def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
     return open_segment(context, base_offset)
 
 
-def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: Leftovers) -> None:
+def _remove_all(
+    context: SegmentContext, segments: list[LogSegment], cleanup: StartupCleanup
+) -> None:
     """
     Remove segments that lie below the log start.
 
@@ -980,7 +997,7 @@ def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: 
     for segment in segments:
         segment.close()
         files = SegmentFiles(context.directory, segment.base_offset)
-        leftovers.removed.extend(_remove_files(context, files))
+        cleanup.removed.extend(_remove_files(context, files))
     context.filesystem.sync_directory(context.directory)
 
 

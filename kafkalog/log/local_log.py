@@ -1,7 +1,7 @@
 """The mechanics of one partition: segments on disk, their end, rolling, syncing, leaving.
 
 No policy, no encoding, no validation, no waiting: those are `log.py`'s. State that readers need is
-one immutable `Snapshot`, published by a single attribute store when an operation is complete.
+one immutable `LogSnapshot`, published by a single attribute store when an operation is complete.
 
 Thread-safety: `snapshot` from any thread without a lock; every change under the log's lock, except
 `sync`, which runs beside appends.
@@ -24,17 +24,17 @@ from kafkalog.files.names import MAX_BASE_OFFSET, FileKind, FileState, SegmentFi
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.segment_types import Bound, SegmentContext
+from kafkalog.log.segment_types import ReadBound, SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "Snapshot", "UndoFailedError", "check_base_offset"]
+__all__ = ["LocalLog", "LogSnapshot", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
     """A failed append could not be undone: what the files hold is unknown until a recovery."""
 
 
-class Snapshot(NamedTuple):
+class LogSnapshot(NamedTuple):
     """
     What a reader sees of a log.
 
@@ -50,12 +50,12 @@ class Snapshot(NamedTuple):
     end_position: int
     start_offset: int
 
-    def bound_of(self, slot: int) -> Bound:
+    def read_bound(self, slot: int) -> ReadBound:
         """Return how far the segment in `slot` may be read."""
         following = self.segments.base_after(slot)
         if following is None:
-            return Bound(self.end_position, self.end_offset)
-        return Bound(self.segments.segments[slot].size_bytes, following)
+            return ReadBound(self.end_position, self.end_offset)
+        return ReadBound(self.segments.segments[slot].size_bytes, following)
 
 
 class LocalLog(LogEnd):
@@ -70,13 +70,13 @@ class LocalLog(LogEnd):
 
     Attributes:
         snapshot: what readers see.
-        left_names: whether a file of a segment that left kept its name, since it would not be
-            renamed: only the checkpoint of the log start hides it.
+        has_unrenamed_files: whether a file of a segment that left kept its name, since it would not
+            be renamed: only the checkpoint of the log start hides it.
         on_change: called when the log has other segments than before, so that what is kept for
             look-ups in those that left can go; None for nobody.
     """
 
-    snapshot: Snapshot
+    snapshot: LogSnapshot
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class LocalLog(LogEnd):
         start_offset: int,
     ) -> None:
         self.context = context
-        self.snapshot = Snapshot(segments, end_offset, segments.active.size_bytes, start_offset)
+        self.snapshot = LogSnapshot(segments, end_offset, segments.active.size_bytes, start_offset)
         # Numbers of the last change of a name, and of the last one that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
         # Files whose preallocated tail was cut at a roll, and not on the disk yet.
         self._trimmed: list[SegmentFile] = []
-        self.left_names = False
+        self.has_unrenamed_files = False
         self.on_change: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------------------- appending
 
-    def _append_behind(self, data: Buffer, batches: BatchMetadata, row: int, size: int) -> None:
+    def append_rolling(self, data: Buffer, batches: BatchMetadata, row: int, size: int) -> None:
         """Append batches of which the active segment takes those before `row`, staged already."""
         segments, start_offset = self.snapshot.segments, self.snapshot.start_offset
         active = segments.active
@@ -111,7 +111,7 @@ class LocalLog(LogEnd):
         for segment in fresh:
             segments = segments.with_segment(segment)
         end_position = fresh[-1].file.size_bytes
-        self.snapshot = Snapshot(segments, batches.end_offset, end_position, start_offset)
+        self.snapshot = LogSnapshot(segments, batches.end_offset, end_position, start_offset)
         self.seal([active, *fresh[:-1]])
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
@@ -193,7 +193,7 @@ class LocalLog(LogEnd):
         waiting = [file for file in files if file.unsynced_bytes]
         if waiting or self._trimmed:
             size_bytes = sum(file.unsynced_bytes for file in waiting)
-            with self.context.trying_to_sync(snapshot.end_offset, size_bytes):
+            with self.context.sync_attempt(snapshot.end_offset, size_bytes):
                 if self._trimmed:
                     self._sync_trimmed()
                 for file in waiting:
@@ -232,7 +232,7 @@ class LocalLog(LogEnd):
         try:
             self.rename_deleted(leaving, in_order=not is_checkpointed, newest_first=is_checkpointed)
         except OSError:
-            self.left_names = True
+            self.has_unrenamed_files = True
             raise
 
     def rename_deleted(
@@ -263,11 +263,11 @@ class LocalLog(LogEnd):
         """Let the next sync put the names in the directory on the disk."""
         self._name_changes += 1
 
-    def replace_all(self, snapshot: Snapshot) -> None:
+    def replace_all(self, snapshot: LogSnapshot) -> None:
         """Publish the outcome of a truncation, or of what else makes the segments others."""
         self._publish(snapshot)
 
-    def rest(self) -> None:
+    def release_files(self) -> None:
         """
         Let the files of the active segment go, everything in them being on the disk.
 
@@ -276,11 +276,11 @@ class LocalLog(LogEnd):
         """
         active = self.snapshot.segments.active
         active.transactions.sync()
-        active.rest()
+        active.release()
         if self.context.journal is not None:
             self.context.journal.release()
 
-    def wake(self, durable_offset: int) -> None:
+    def reopen_files(self, durable_offset: int) -> None:
         """Open the files of the active segment again; OSError where the disk refuses."""
         active = self.snapshot.segments.active
         if self.context.journal is not None:
@@ -288,7 +288,7 @@ class LocalLog(LogEnd):
         active.file.open_for_append()
         active.activate(active.summary(self.snapshot.end_offset))
 
-    def close_untouched(self) -> None:
+    def close_unmodified(self) -> None:
         """Let all files go, of which none was written but indexes that were made anew."""
         segments = self.snapshot.segments.segments
         unsynced = [
@@ -329,7 +329,7 @@ class LocalLog(LogEnd):
 
     # --------------------------------------------------------------------------------- private
 
-    def _publish(self, snapshot: Snapshot) -> None:
+    def _publish(self, snapshot: LogSnapshot) -> None:
         others = snapshot.segments is not self.snapshot.segments
         self.snapshot = snapshot
         on_change = self.on_change
@@ -371,11 +371,11 @@ class LocalLog(LogEnd):
             base, last = batches[row].base_offset, batches[row].last_offset
             if base > next_offset:
                 self._trim_before_hole(segment)
-            segment = self._create_behind(segment, base, last)
+            segment = self._create_successor(segment, base, last)
             fresh.append(segment)
             row, size = segment.stage(batches, row)
 
-    def _create_behind(self, segment: LogSegment, base: int, last: int) -> LogSegment:
+    def _create_successor(self, segment: LogSegment, base: int, last: int) -> LogSegment:
         if base <= segment.base_offset or last - base > RELATIVE_OFFSET_MAX:
             raise OffsetOverflowError(
                 f"offset {last} does not fit 32 bits beside base offset {base} of a segment",
@@ -394,7 +394,7 @@ class LocalLog(LogEnd):
         if not segment.trim():
             return
         try:
-            with self.context.trying_to_sync():
+            with self.context.sync_attempt():
                 segment.file.sync_trimmed()
         except OSError as error:
             raise UndoFailedError(error.errno, f"{error}: before a hole in the offsets") from error
@@ -413,7 +413,7 @@ class LocalLog(LogEnd):
                 segment.close()
             if fresh:
                 self._remove_files([segment.base_offset for segment in reversed(fresh)])
-            with self.context.trying_to_sync():
+            with self.context.sync_attempt():
                 active.rewind()
         except OSError as error:
             raise _undo_failed(cause, error) from cause

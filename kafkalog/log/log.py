@@ -32,13 +32,13 @@ from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.epoch_lowering import lower_batches
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, check_base_offset
+from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.report import RecoveryReport
-from kafkalog.log.retaining import Retainer
+from kafkalog.log.retainer import Retainer
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.surroundings import Surroundings
+from kafkalog.log.surroundings import LogEnvironment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import (
     find_cut,
@@ -72,7 +72,7 @@ class Log(CleanableLog, ClosingContextManager):
 
     def __init__(
         self,
-        home: PartitionHome,
+        paths: PartitionPaths,
         local: LocalLog,
         tail: ReadOnlyTail | None,
         report: RecoveryReport,
@@ -83,27 +83,27 @@ class Log(CleanableLog, ClosingContextManager):
         scheduler: Scheduler,
         lock: PartitionLock | None,
         on_close: Callable[[], None],
-        surroundings: Surroundings,
+        environment: LogEnvironment,
     ) -> None:
-        super().__init__(home, local, tail, epochs, producers, scheduler, surroundings)
+        super().__init__(paths, local, tail, epochs, producers, scheduler, environment)
         self._report = report
-        self._obey(self.config)
+        self._apply_config(self.config)
         self._directory_lock = lock
         self._on_close = on_close
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._cleaning = threading.Lock()
         self._deleter = Deleter(
-            local.context, scheduler, home.topic_partition, surroundings.on_deletion
+            local.context, scheduler, paths.topic_partition, environment.on_deletion
         )
-        self._retainer = Retainer(local, home, self._deleter, surroundings.retention)
+        self._retainer = Retainer(local, paths, self._deleter, environment.retention)
         if tail is None:
-            self._appender = Appender(local, self._producers, epochs, self._latch)
+            self._appender = Appender(local, self._producers, epochs, self._mark_offline)
         self._flush_task = self._schedule_flush()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.is_read_only else "open"
-        return f"<Log {self._home.topic_partition} {state} at {self._home.directory}>"
+        return f"<Log {self._paths.topic_partition} {state} at {self._paths.directory}>"
 
     # ------------------------------------------------------------------------------ properties
 
@@ -127,7 +127,7 @@ class Log(CleanableLog, ClosingContextManager):
     def flush(self) -> int:
         """Put everything appended so far on the disk; return the durable offset."""
         self._ensure_in_charge()
-        if self._is_resting:
+        if self._is_released:
             return self._committer.durable_offset
         return self._committer.flush()
 
@@ -152,10 +152,10 @@ class Log(CleanableLog, ClosingContextManager):
         try:
             return self._cut_at(offset)
         finally:
-            self._tell_watchers()
+            self._notify_watchers()
 
     def _cut_at(self, offset: int) -> int:
-        with self.undisturbed(), self._deleter.telling(self._write_lock):
+        with self.pause_cleaning(), self._deleter.notify_after(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset >= snapshot.end_offset:
@@ -168,7 +168,7 @@ class Log(CleanableLog, ClosingContextManager):
                 self._committer.lower(cut.kept_offset)
                 self._lower_recovery_point(offset)
                 leaving = truncate_to(self._local, cut)
-                self._deleter.truncated(leaving, snapshot, self._local.snapshot)
+                self._deleter.delete_truncated(leaving, snapshot, self._local.snapshot)
             # Again: a sync that ran meanwhile still saw the old end.
             self._committer.lower(offset)
             return offset
@@ -187,10 +187,10 @@ class Log(CleanableLog, ClosingContextManager):
         try:
             self._restart_at(offset)
         finally:
-            self._tell_watchers()
+            self._notify_watchers()
 
     def _restart_at(self, offset: int) -> None:
-        with self.undisturbed(), self._deleter.telling(self._write_lock):
+        with self.pause_cleaning(), self._deleter.notify_after(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             self._committer.lower(offset)
@@ -203,14 +203,14 @@ class Log(CleanableLog, ClosingContextManager):
                 self._lower_recovery_point(offset)
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.
-                self._home.write_start_offset(max(offset, snapshot.start_offset))
+                self._paths.write_start_offset(max(offset, snapshot.start_offset))
                 leaving = truncate_fully_and_start_at(self._local, offset)
-                self._deleter.truncated(leaving, snapshot, self._local.snapshot)
+                self._deleter.delete_truncated(leaving, snapshot, self._local.snapshot)
                 try:
-                    self._home.write_start_offset(offset)
+                    self._paths.write_start_offset(offset)
                 except LogStorageError as error:
                     # What is appended from now on would lie below the start that is on the disk.
-                    self._latch(error)
+                    self._mark_offline(error)
                     raise
             self._committer.lower(offset)
 
@@ -232,14 +232,14 @@ class Log(CleanableLog, ClosingContextManager):
         """
         if highest < 0:
             raise ValueError(f"the highest leader epoch must be 0 or more, got {highest}")
-        with self.undisturbed(), self._write_lock:
+        with self.pause_cleaning(), self._write_lock:
             self._ensure_writable()
             with self._changing("lowering leader epochs"):
                 count = lower_batches(self._local, highest)
                 self._epochs.lower(highest)
         return count
 
-    def delete_records_before(self, offset: int) -> int:
+    def delete_records(self, offset: int) -> int:
         """
         Move the log start offset up to `offset`, and delete the segments that lie below it.
 
@@ -256,7 +256,7 @@ class Log(CleanableLog, ClosingContextManager):
         """
         if offset < 0:
             raise ValueError(f"{offset} is no offset to begin at; all is `high_watermark`")
-        with self._deleter.telling(self._write_lock):
+        with self._deleter.notify_after(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             limit = self._stable.visibility.high_watermark_of(snapshot)
@@ -271,7 +271,7 @@ class Log(CleanableLog, ClosingContextManager):
             if offset <= snapshot.start_offset:
                 return snapshot.start_offset
             with self._changing("deleting records"), self._moving_start():
-                self._retainer.delete_before(offset)
+                self._retainer.delete_records(offset)
             return offset
 
     def apply_retention(
@@ -291,7 +291,7 @@ class Log(CleanableLog, ClosingContextManager):
             LogOfflineError, LogStorageError: as for every write.
             Exception: what a policy raised; nothing was deleted then.
         """
-        with self._deleter.telling(self._write_lock):
+        with self._deleter.notify_after(self._write_lock):
             self._ensure_in_charge()
             with self._reading():
                 plan = self._retainer.plan(now_ms, self._limit_of_retention(limit_offset))
@@ -299,7 +299,7 @@ class Log(CleanableLog, ClosingContextManager):
                 return ()
             self._ensure_writable()
             with self._changing("deleting old segments"), self._moving_start():
-                deletions = self._retainer.carry_out(plan)
+                deletions = self._retainer.execute(plan)
         if plan.rolls:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
         return deletions
@@ -329,8 +329,8 @@ class Log(CleanableLog, ClosingContextManager):
             if not change:
                 return change
             self._local.context.config = config.keep(old, change.reopening)
-            self._local.snapshot.segments.active.obey_settings()
-            self._obey(self.config)
+            self._local.snapshot.segments.active.apply_config()
+            self._apply_config(self.config)
             if self.config.flush_ms != old.flush_ms:
                 if self._flush_task is not None:
                     self._flush_task.cancel()
@@ -349,8 +349,8 @@ class Log(CleanableLog, ClosingContextManager):
         with self._write_lock:
             if self._closed:
                 return
-            self._shut()
-        self._forget_points()
+            self._close_readers()
+        self._invalidate_readers()
         for task in (self._flush_task, self._expiry_task):
             if task is not None:
                 task.cancel()
@@ -364,7 +364,7 @@ class Log(CleanableLog, ClosingContextManager):
             if self._directory_lock is not None:
                 self._directory_lock.release()
             self._on_close()
-            self._tell_watchers()
+            self._notify_watchers()
 
     # ---------------------------------------------------------------------------------- private
 
@@ -372,9 +372,9 @@ class Log(CleanableLog, ClosingContextManager):
         in_order = False
         try:
             with storage_errors(self.directory, doing="closing"):
-                if self._is_untouched:
-                    self._local.close_untouched()
-                    self._home.write_recovery_point(self._committer.durable_offset)
+                if self._is_unmodified:
+                    self._local.close_unmodified()
+                    self._paths.write_recovery_point(self._committer.durable_offset)
                     in_order = True
                     return
                 self._committer.flush()
@@ -382,13 +382,13 @@ class Log(CleanableLog, ClosingContextManager):
                 self._epochs.close(self._local.snapshot.end_offset)
                 self._producers.close()
                 self._local.close()
-                self._home.write_recovery_point(self._committer.durable_offset)
+                self._paths.write_recovery_point(self._committer.durable_offset)
                 snapshot = self._local.snapshot
                 base = snapshot.segments.segments[0].base_offset
                 start = snapshot.start_offset
                 # Where a base says it, no entry is needed, unless a file lies below that base yet.
-                is_said = start <= base and not self._local.left_names
-                self._home.write_start_offset(None if is_said else start)
+                is_said = start <= base and not self._local.has_unrenamed_files
+                self._paths.write_start_offset(None if is_said else start)
                 if self._local.context.journal is not None:
                     self._local.context.journal.remove()
             in_order = True
@@ -399,9 +399,9 @@ class Log(CleanableLog, ClosingContextManager):
 
     def _end_session(self, *, in_order: bool) -> None:
         if os.getpid() == self._process and not self.is_read_only:
-            self._home.end_session(in_order=in_order)
+            self._paths.end_session(in_order=in_order)
 
-    def _obey(self, config: LogConfig) -> None:
+    def _apply_config(self, config: LogConfig) -> None:
         """Take what the settings say of every append."""
         self._rules = AppendRules.of(config)
         self._flush_messages = config.flush_messages
@@ -421,10 +421,10 @@ class Log(CleanableLog, ClosingContextManager):
         if self._local.snapshot.end_offset > self._committer.durable_offset:
             self._committer.wait_until_durable(self._local.snapshot.end_offset)
         base = self._local.snapshot.segments.active.base_offset
-        if base != self._checkpointed_base and self.note_recovery_point():
+        if base != self._checkpointed_base and self.checkpoint_recovery_point():
             self._checkpointed_base = base
 
-    def note_recovery_point(self) -> bool:
+    def checkpoint_recovery_point(self) -> bool:
         """
         Checkpoint how far the log is on the disk; say whether that could be done.
 
@@ -438,7 +438,7 @@ class Log(CleanableLog, ClosingContextManager):
             with self._changing("writing the recovery point"):
                 if not self._producers.make_durable():
                     return False
-                self._home.write_recovery_point(self._committer.durable_offset)
+                self._paths.write_recovery_point(self._committer.durable_offset)
         return True
 
     def _sync(self) -> int:
@@ -446,10 +446,10 @@ class Log(CleanableLog, ClosingContextManager):
         try:
             return self._local.sync(self._committer.durable_offset)
         except LogStorageError as error:
-            self._latch(error)
+            self._mark_offline(error)
             raise
         except OSError as error:
-            self._latch(error)
+            self._mark_offline(error)
             raise translate(error, self.directory, doing="syncing") from error
 
     def _lower_recovery_point(self, end_offset: int) -> None:
@@ -457,10 +457,10 @@ class Log(CleanableLog, ClosingContextManager):
         durable_offset = self._committer.durable_offset
         recovery_point = durable_offset
         if not self._producers.make_durable():
-            recovery_point = min(self._home.read_recovery_point(), durable_offset)
-        if not self._producers.keep_a_snapshot(end_offset):
+            recovery_point = min(self._paths.read_recovery_point(), durable_offset)
+        if not self._producers.retain_snapshot(end_offset):
             # Until there is another: a log without any is asked from the recovery point on.
             recovery_point = 0
-        self._home.write_recovery_point(recovery_point)
+        self._paths.write_recovery_point(recovery_point)
         if self._local.context.journal is not None:
             self._local.context.journal.lower(durable_offset)

@@ -18,7 +18,7 @@ from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamps_ms
 from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.isolation import Isolation
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import find_timestamp_in, reaching_slots, try_records
 from kafkalog.log.scannable import ScannableLog
 from kafkalog.log.segment import LogSegment
@@ -104,11 +104,11 @@ class LookupLog(ScannableLog):
                     found = _find_timestamps(snapshot, wanted, limit, check_crcs)
                     return found[places.reshape(-1)]
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
+                snapshot = self._refresh_after(error, snapshot)
 
     def _find_plain(
         self,
-        snapshot: Snapshot,
+        snapshot: LogSnapshot,
         wanted: _Offsets,
         found: list[Record | None],
         check_crcs: bool,
@@ -120,8 +120,8 @@ class LookupLog(ScannableLog):
             after = snapshot.segments.base_after(max(slot, 0))
             stop = len(wanted) if after is None else int(wanted.searchsorted(after))
             if slot >= 0:
-                segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-                if not (segment.fences and check_crcs):
+                segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
+                if not (segment.corrupt_ranges and check_crcs):
                     segment.point_reader(bound).find_many(wanted, found, first, stop, check_crcs)
             first = stop
 
@@ -169,7 +169,7 @@ def _int64(numbers: Sequence[int] | _Offsets) -> _Offsets:
 
 
 def _find_timestamps(
-    snapshot: Snapshot, wanted: _Offsets, limit: int, check_crcs: bool
+    snapshot: LogSnapshot, wanted: _Offsets, limit: int, check_crcs: bool
 ) -> _Offsets:
     """Return the offset for each of rising times."""
     found = np.full(len(wanted), -1, np.int64)
@@ -179,10 +179,10 @@ def _find_timestamps(
         first = next(reaching_slots(snapshot, int(wanted[slot]), limit, first), -1)
         if first < 0:
             break
-        segment, bound = snapshot.segments.segments[first], snapshot.bound_of(first)
+        segment, bound = snapshot.segments.segments[first], snapshot.read_bound(first)
         reader = segment.time_reader(bound)
         while slot < len(wanted):
-            if not (segment.fences and check_crcs):
+            if not (segment.corrupt_ranges and check_crcs):
                 slot = reader.find_times(wanted, found, slot, len(wanted), start_offset, check_crcs)
             if slot == len(wanted):
                 break

@@ -26,21 +26,21 @@ from kafkalog.files.names import PARTITION_METADATA, FileState
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.epochs import LogEpochs, load_epochs
-from kafkalog.log.home import PartitionHome, find_home
-from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
+from kafkalog.log.partition_paths import PartitionPaths, find_partition_paths
 from kafkalog.log.producer_loading import load_producer_state
 from kafkalog.log.reader import PAUSES_SECONDS
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
-from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, Surroundings
+from kafkalog.log.startup_cleanup import live_bases
+from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, LogEnvironment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import recover_indexes
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
-__all__ = ["open_at_home", "open_log"]
+__all__ = ["open_at_paths", "open_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,28 +90,28 @@ def open_log(
     path = Path(directory).absolute()
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     with storage_errors(path, doing="opening"):
-        home = find_home(filesystem, path)
+        paths = find_partition_paths(filesystem, path)
         if not create and not read_only:
-            _ensure_present(home)
+            _ensure_present(paths)
         elif not read_only:
             make_directories(filesystem, path)
-    surroundings = Surroundings(
+    environment = LogEnvironment(
         clock=SystemClock() if clock is None else clock,
         scheduler=scheduler,
         retention=retention,
         on_deletion=on_deletion,
         producer_expiration_ms=producer_expiration_ms,
     )
-    return open_at_home(home, settings, surroundings, read_only=read_only, stands_alone=True)
+    return open_at_paths(paths, settings, environment, read_only=read_only, is_standalone=True)
 
 
-def open_at_home(
-    home: PartitionHome,
+def open_at_paths(
+    paths: PartitionPaths,
     config: LogConfig,
-    surroundings: Surroundings,
+    environment: LogEnvironment,
     *,
     read_only: bool = False,
-    stands_alone: bool = False,
+    is_standalone: bool = False,
 ) -> Log:
     """
     Open the log of a partition whose place is known; a writer's directory must be there.
@@ -121,29 +121,29 @@ def open_at_home(
     Raises:
         NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
     """
-    clock = surroundings.clock
-    with storage_errors(home.directory, doing="opening"):
+    clock = environment.clock
+    with storage_errors(paths.directory, doing="opening"):
         context = make_context(
-            home.filesystem,
-            home.directory,
+            paths.filesystem,
+            paths.directory,
             config,
             clock,
             read_only=read_only,
-            pool=surroundings.pool,
+            pool=environment.pool,
         )
-        context.on_storage_error = surroundings.on_storage_error
-        context.was_cleaned = lambda: home.read_cleaner_offset() is not None
+        context.on_storage_error = environment.on_storage_error
+        context.was_cleaned = lambda: paths.read_cleaner_offset() is not None
         if read_only:
-            opened = _load_read_only(home, context)
+            opened = _load_read_only(paths, context)
         else:
-            if not home.is_alone:
+            if not paths.is_standalone:
                 # What the caller names may be a link; names that lie in a data directory may not.
-                ensure_no_link(home.filesystem, home.directory)
-            opened = _load_for_writing(home, context, surroundings)
+                ensure_no_link(paths.filesystem, paths.directory)
+            opened = _load_for_writing(paths, context, environment)
         loaded = opened.loaded
-        ending = _Ending(surroundings.scheduler, clock)
+        ending = _Ending(environment.scheduler, clock)
         log = Log(
-            home,
+            paths,
             loaded.local,
             opened.tail,
             loaded.report,
@@ -153,9 +153,9 @@ def open_at_home(
             scheduler=ending.scheduler,
             lock=opened.lock,
             on_close=ending.close,
-            surroundings=surroundings,
+            environment=environment,
         )
-        if stands_alone:
+        if is_standalone:
             ending.watch(log)
         return log
 
@@ -202,7 +202,7 @@ class _Ending:
 
 
 def _move_recovery_point(
-    home: PartitionHome, before: int, loaded: LoadedLog, producers: ProducerStateManager
+    paths: PartitionPaths, before: int, loaded: LoadedLog, producers: ProducerStateManager
 ) -> None:
     """
     Say how far the log need not be gone through again.
@@ -218,28 +218,28 @@ def _move_recovery_point(
     if fresh > before and producers.needs_snapshot:
         return
     try:
-        home.write_recovery_point(fresh)
+        paths.write_recovery_point(fresh)
     except DiskFullError as error:
         if fresh < before:
             raise
-        logger.warning("%s: its next recovery will take longer: %s", home.directory, error)
+        logger.warning("%s: its next recovery will take longer: %s", paths.directory, error)
 
 
-def _ensure_present(home: PartitionHome) -> None:
+def _ensure_present(paths: PartitionPaths) -> None:
     """Raise NotALogError where the directory is missing or has no segment."""
-    facts = home.filesystem.stat(home.directory)
+    facts = paths.filesystem.stat(paths.directory)
     if facts is None:
         raise NotALogError(
-            f"No log found at {home.directory}: no such directory", path=home.directory
+            f"No log found at {paths.directory}: no such directory", path=paths.directory
         )
-    if not live_bases(home.filesystem, home.directory):
+    if not live_bases(paths.filesystem, paths.directory):
         raise NotALogError(
-            f"No log found at {home.directory}: the directory holds no segment",
-            path=home.directory,
+            f"No log found at {paths.directory}: the directory holds no segment",
+            path=paths.directory,
         )
 
 
-def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
+def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> _Opened:
     """
     Load a log that another process may be writing.
 
@@ -248,30 +248,30 @@ def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
     """
     for pause in PAUSES_SECONDS:
         try:
-            return _try_to_load(home, context)
+            return _try_load(paths, context)
         except (OSError, LogStorageError) as error:
             if not has_missed_file(error):
                 raise
         time.sleep(pause)
-    return _try_to_load(home, context, is_last=True)
+    return _try_load(paths, context, is_last=True)
 
 
-def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool = False) -> _Opened:
-    facts = home.filesystem.stat(home.directory)
-    if facts is None or not live_bases(home.filesystem, home.directory):
-        names = [] if facts is None else home.filesystem.list(home.directory)
+def _try_load(paths: PartitionPaths, context: SegmentContext, *, is_last: bool = False) -> _Opened:
+    facts = paths.filesystem.stat(paths.directory)
+    if facts is None or not live_bases(paths.filesystem, paths.directory):
+        names = [] if facts is None else paths.filesystem.list(paths.directory)
         if not is_last and any(name.endswith(FileState.DELETED.value) for name in names):
             # Between two steps of a truncation, unless everything was deleted for good.
-            raise FileNotFoundError(f"the segments of {home.directory} have gone")
+            raise FileNotFoundError(f"the segments of {paths.directory} have gone")
         # A partition that was just made has its topic's id, and no segment before it is written to.
         if PARTITION_METADATA not in names:
-            _ensure_present(home)
-    clean = home.was_closed_in_order()
+            _ensure_present(paths)
+    clean = paths.was_closed_in_order()
     loaded = load_log(
         context,
         clean=clean,
-        recovery_point=home.read_recovery_point(),
-        start_offset=home.read_start_offset(),
+        recovery_point=paths.read_recovery_point(),
+        start_offset=paths.read_start_offset(),
     )
     if not clean:
         try:
@@ -280,9 +280,9 @@ def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool 
             if has_missed_file(error):
                 raise
             # Readers of committed records meet it, others need no index.
-            logger.warning("%s: %s", home.directory, error)
-    epochs = load_epochs(home, loaded, keeps_end=True)
-    return _Opened(loaded, epochs, tail=ReadOnlyTail(loaded.local, home.read_start_offset))
+            logger.warning("%s: %s", paths.directory, error)
+    epochs = load_epochs(paths, loaded, keeps_end=True)
+    return _Opened(loaded, epochs, tail=ReadOnlyTail(loaded.local, paths.read_start_offset))
 
 
 def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:
@@ -293,55 +293,55 @@ def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> 
 
 
 def _load_for_writing(
-    home: PartitionHome, context: SegmentContext, surroundings: Surroundings
+    paths: PartitionPaths, context: SegmentContext, environment: LogEnvironment
 ) -> _Opened:
     lock = acquire_partition_lock(
-        home.filesystem,
-        home.directory,
-        lock_directory=home.state_directory,
-        owner=surroundings.owner,
+        paths.filesystem,
+        paths.directory,
+        lock_directory=paths.state_directory,
+        owner=environment.directory_lock,
     )
     try:
-        clean = home.begin_session(lock.tenure)
+        clean = paths.begin_session(lock.tenure)
         try:
-            recovery_point = home.read_recovery_point()
-            journal = context.journal = home.sync_journal()
+            recovery_point = paths.read_recovery_point()
+            journal = context.journal = paths.sync_journal()
             journal.on_error = context.report
             doubtful_offset, keeps_end = None, clean
             if not clean:
-                keeps_end = home.keeps_end(journal)
+                keeps_end = paths.keeps_end(journal)
                 doubtful_offset = journal.begin_recovery(
-                    recovery_point, errors_are_kept=home.filesystem.keeps_errors(home.directory)
+                    recovery_point, errors_are_kept=paths.filesystem.keeps_errors(paths.directory)
                 )
             loaded = load_log(
                 context,
                 clean=clean,
                 recovery_point=recovery_point,
-                start_offset=home.read_start_offset(),
+                start_offset=paths.read_start_offset(),
                 doubtful_offset=doubtful_offset,
-                may_rest=surroundings.on_wake is not None,
+                may_release=environment.on_reopen is not None,
             )
             # Before the recovery point rises over batches that only a replay would tell of.
-            epochs = load_epochs(home, loaded, keeps_end=keeps_end)
+            epochs = load_epochs(paths, loaded, keeps_end=keeps_end)
             producers = load_producer_state(
                 loaded,
                 recovery_point=recovery_point,
-                expiration_ms=surroundings.producer_expiration_ms,
+                expiration_ms=environment.producer_expiration_ms,
             )
             if not clean:
                 _recover_transaction_indexes(context, loaded)
             if not clean or loaded.recovery_point < recovery_point:
-                _move_recovery_point(home, recovery_point, loaded, producers)
-            if not loaded.local.snapshot.segments.active.is_resting:
+                _move_recovery_point(paths, recovery_point, loaded, producers)
+            if not loaded.local.snapshot.segments.active.is_released:
                 journal.record_synced(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is, but for its producer snapshots.
             is_known = context.journal is None or not context.journal.lacks_producers
-            home.end_session(in_order=clean and is_known)
+            paths.end_session(in_order=clean and is_known)
             raise
         except BaseException:
             # Interrupted anywhere: the next opening, in this process too, has to look again.
-            home.end_session(in_order=False)
+            paths.end_session(in_order=False)
             raise
     except BaseException:
         lock.release()

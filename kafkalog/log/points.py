@@ -17,7 +17,7 @@ from kafkalog._engine.point_lookup import PointLookupTable
 from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reader import LogReader
 from kafkalog.log.reading import fetch, find_latest, find_timestamp
 from kafkalog.log.segment_file import REMAP_BYTES
@@ -34,13 +34,13 @@ MAX_TIMESTAMP = -3
 INT64_MAX: Final = 2**63 - 1
 
 # Owned by nobody: it answers nothing, and nobody puts anything in.
-NO_POINTS: Final = PointLookupTable(None, (), 1)
+NO_READERS: Final = PointLookupTable(None, (), 1)
 
 
 class PointLog(LogReader):
     """A log that is asked for slices and single records."""
 
-    _points = NO_POINTS
+    _points = NO_READERS
 
     def read(
         self,
@@ -76,7 +76,7 @@ class PointLog(LogReader):
         snapshot, limit = self._visible(isolation)
         snapshot = self._check_range(snapshot, offset)
         if isolation == "read_uncommitted" and offset < snapshot.end_offset:
-            self._try_to_know(snapshot, snapshot.segments.floor_slot(offset))
+            self._try_cache_reader(snapshot, snapshot.segments.floor_slot(offset))
         while True:
             try:
                 with self._reading():
@@ -84,15 +84,15 @@ class PointLog(LogReader):
                         snapshot, offset, max_bytes, min_one_batch=min_one_batch, end_offset=limit
                     )
                     if isolation == "read_committed":
-                        self._tell_aborted(fetched, snapshot, limit)
+                        self._add_aborted(fetched, snapshot, limit)
                     if self._tail is not None:
                         # Now: the other process may take the file away.
                         fetched.data  # noqa: B018
                     return fetched
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot, offset)
+                snapshot = self._refresh_after(error, snapshot, offset)
 
-    def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
+    def _add_aborted(self, fetched: FetchData, snapshot: LogSnapshot, limit: int) -> None:
         offset, end = fetched.start_offset, min(limit, fetched.following_offset)
         aborted = aborted_between(self._local.context, snapshot, offset, end)
         fetched.aborted_transactions = tuple(aborted)
@@ -135,8 +135,8 @@ class PointLog(LogReader):
         if isolation == "read_uncommitted" and slot >= 0 and offset < limit:
             try:
                 segment = snapshot.segments.segments[slot]
-                self._know(snapshot, slot)
-                record = segment.find_record(offset, snapshot.bound_of(slot), check_crcs)
+                self._cache_reader(snapshot, slot)
+                record = segment.find_record(offset, snapshot.read_bound(slot), check_crcs)
             except (OSError, LogStorageError, ValueError) as error:
                 self._local.context.report(error)
                 record = None  # files gone, or the log closed: the long way says what it means
@@ -154,7 +154,7 @@ class PointLog(LogReader):
         return record or self._get_below_segment(snapshot, offset, isolation)
 
     def _get_below_segment(
-        self, snapshot: Snapshot, offset: int, isolation: Isolation
+        self, snapshot: LogSnapshot, offset: int, isolation: Isolation
     ) -> Record | None:
         """
         Return the record at an offset that is in the segment behind the one that should have it.
@@ -221,31 +221,33 @@ class PointLog(LogReader):
                         return find_latest(snapshot, limit)
                     first = find_timestamp(snapshot, timestamp_ms, limit, check_crcs)
                     if first is not None and isolation == "read_uncommitted":
-                        self._know_times(snapshot, snapshot.segments.floor_slot(first.offset))
+                        self._cache_times(snapshot, snapshot.segments.floor_slot(first.offset))
                     return first
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
+                snapshot = self._refresh_after(error, snapshot)
 
-    def _forget_points(self) -> None:
+    def _invalidate_readers(self) -> None:
         """Let go of the mappings that are held for look-ups."""
-        self._points = NO_POINTS
+        self._points = NO_READERS
 
-    def _try_to_know(self, snapshot: Snapshot, slot: int) -> None:
-        """As `_know`; where files are gone, or the log is closed, whoever reads them says so."""
+    def _try_cache_reader(self, snapshot: LogSnapshot, slot: int) -> None:
+        """As `_cache_reader`; where files are gone, or the log is closed, whoever reads them says
+        so.
+        """
         try:
             if slot >= 0:
-                self._know(snapshot, slot)
+                self._cache_reader(snapshot, slot)
         except (OSError, LogStorageError, ValueError) as error:
             self._local.context.report(error)
 
-    def _know(self, snapshot: Snapshot, slot: int, *, with_times: bool = False) -> None:
+    def _cache_reader(self, snapshot: LogSnapshot, slot: int, *, with_times: bool = False) -> None:
         """See that the next look-up in a segment is one call."""
         # A log that follows another process has to look at the files each time, and one with a
         # high watermark how far that is.
         if self._tail is not None or self._stable.visibility.high_watermark is not None:
             return
         points, segments = self._points, snapshot.segments
-        if segments.segments[slot].fences:
+        if segments.segments[slot].corrupt_ranges:
             return  # a point reader would not see them
         if not segments.segments[slot].file.maps:
             return  # a reader would hold a copy of all of it
@@ -259,7 +261,7 @@ class PointLog(LogReader):
                 segments.segments,
             )
             self._points = points
-        bound, reader = snapshot.bound_of(slot), points.reader(slot)
+        bound, reader = snapshot.read_bound(slot), points.reader(slot)
         with_times = with_times or (reader is not None and reader.has_times)
         if (
             reader is None
@@ -276,19 +278,19 @@ class PointLog(LogReader):
             or self._local.snapshot.segments is not segments
         ):
             # So since we looked: whoever did it has forgotten the points of before these.
-            self._forget_points()
+            self._invalidate_readers()
 
-    def _know_times(self, snapshot: Snapshot, slot: int) -> None:
-        """As `_know`, for look-ups by time, which pass over the segments before."""
-        self._know(snapshot, slot, with_times=True)
+    def _cache_times(self, snapshot: LogSnapshot, slot: int) -> None:
+        """As `_cache_reader`, for look-ups by time, which pass over the segments before."""
+        self._cache_reader(snapshot, slot, with_times=True)
         points = self._points
         if points.owner is snapshot.segments and points.cached_time_count <= slot:
             points.put_times([_latest_of(snapshot, number) for number in range(slot + 1)])
 
 
-def _latest_of(snapshot: Snapshot, slot: int) -> int:
+def _latest_of(snapshot: LogSnapshot, slot: int) -> int:
     """Return a time that nothing in a segment, as far as it may be read, is above."""
-    bound, segments = snapshot.bound_of(slot), snapshot.segments
+    bound, segments = snapshot.read_bound(slot), snapshot.segments
     if bound.following_offset <= snapshot.start_offset or bound.end == 0:
         return -1
     return INT64_MAX if slot + 1 == len(segments) else segments.segments[slot].max_timestamp

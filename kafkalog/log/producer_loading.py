@@ -26,14 +26,14 @@ import threading
 from kafkalog.errors import DiskFullError
 from kafkalog.log.isolation import Visibility
 from kafkalog.log.loader import LoadedLog
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_state_manager import ProducerStateManager
 from kafkalog.state.producers import OpenTransaction, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
-__all__ = ["FollowedProducers", "load_producer_state"]
+__all__ = ["ReadOnlyProducers", "load_producer_state"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def _first_doubtful_offset(loaded: LoadedLog) -> int:
     return loaded.local.snapshot.end_offset
 
 
-class FollowedProducers:
+class ReadOnlyProducers:
     """
     Where a log is unstable that another process writes; told from its batches when it is asked.
 
@@ -116,9 +116,9 @@ class FollowedProducers:
         self._context = context
         self._guard = threading.Lock()
         self._states: ProducerStates | None = None
-        self._seen: Snapshot | None = None
+        self._seen: LogSnapshot | None = None
 
-    def visibility(self, snapshot: Snapshot) -> Visibility:
+    def visibility(self, snapshot: LogSnapshot) -> Visibility:
         """
         Return what readers of `snapshot` may see.
 
@@ -127,7 +127,7 @@ class FollowedProducers:
         """
         with self._guard:
             states = self._states
-            if states is None or not self._goes_on_with(snapshot):
+            if states is None or not self._continues(snapshot):
                 start, end = snapshot.start_offset, snapshot.end_offset
                 states = load_states(self._context, start, end)
             # Half way of a replay that fails the states are no longer those of what was seen.
@@ -137,13 +137,13 @@ class FollowedProducers:
             self._states, self._seen = states, snapshot
             return Visibility(None, states.first_unstable_offset)
 
-    def transactions(self, snapshot: Snapshot) -> list[OpenTransaction]:
+    def transactions(self, snapshot: LogSnapshot) -> list[OpenTransaction]:
         """Return the open transactions of a snapshot, the earliest first; errors as above."""
         self.visibility(snapshot)
         with self._guard:
             return [] if self._states is None else self._states.open_transactions()
 
-    def _goes_on_with(self, snapshot: Snapshot) -> bool:
+    def _continues(self, snapshot: LogSnapshot) -> bool:
         """Say whether a snapshot has all that was seen, under the same files."""
         seen = self._seen
         if seen is None or snapshot.end_offset < seen.end_offset:

@@ -1,8 +1,8 @@
 """Producer state without a change to the disk: from the newest snapshot, and from the segments.
 
-Damage is walked around: what a fence holds no state can know. Where a transaction's marker was lost
-in it, the transaction stays open; a reader of committed records then sees too little, never what
-was aborted.
+Damage is walked around: what a corrupt range holds no state can know. Where a transaction's marker
+was lost in it, the transaction stays open; a reader of committed records then sees too little,
+never what was aborted.
 
 Thread-safety: works on one snapshot of the log, without a lock; the states belong to the caller.
 """
@@ -20,7 +20,7 @@ from kafkalog.state.producers import ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.local_log import LogSnapshot
 
 __all__ = ["load_states", "replay_segments"]
 
@@ -54,7 +54,7 @@ def load_states(
 
 
 def replay_segments(
-    states: ProducerStates, snapshot: Snapshot, *, last_slot: int | None = None
+    states: ProducerStates, snapshot: LogSnapshot, *, last_slot: int | None = None
 ) -> list[CompletedTransaction]:
     """
     Bring states forward from where they end to the end of a segment; return what was completed.
@@ -72,7 +72,7 @@ def replay_segments(
     columns: BatchColumns | None = None
     stop = len(segments) if last_slot is None else last_slot + 1
     for slot in range(max(segments.floor_slot(states.end_offset), 0), stop):
-        segment, bound = segments.segments[slot], snapshot.bound_of(slot)
+        segment, bound = segments.segments[slot], snapshot.read_bound(slot)
         if bound.end:
             position: int | None = 0
             if segment.base_offset < states.end_offset:

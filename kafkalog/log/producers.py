@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, LogSnapshot
 from kafkalog.log.producer_recovery import aborted_of, add_batch
 from kafkalog.log.producer_replay import replay_segments
 from kafkalog.log.transactions import add_aborted
@@ -100,7 +100,9 @@ class LogProducers:
         self._high_watermark: int | None = None
         # Snapshots that a power cut may take yet; bases of segments for which none was written.
         self._unsynced: list[int] = []
-        self._lacking: list[int] = [manager.states.end_offset] if manager.needs_snapshot else []
+        self._missing_snapshots: list[int] = (
+            [manager.states.end_offset] if manager.needs_snapshot else []
+        )
         self._watch: Callable[[], object] | None = watch
         self._watch_if_known()
         self._publish()
@@ -109,7 +111,7 @@ class LogProducers:
         return f"<LogProducers of {self._manager}>"
 
     @property
-    def are_known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the log has, or once had, a producer."""
         return bool(self._states.entries) or self._manager.files.latest_offset is not None
 
@@ -153,12 +155,12 @@ class LogProducers:
         """Take an announcement back: nothing was written."""
         self._publish()
 
-    def hold_readers(self) -> None:
+    def block_committed_reads(self) -> None:
         """Let readers of committed records see nothing until the state is right again."""
-        if self.are_known:
+        if self.is_known:
             self._stable.publish(self._high_watermark, 0)
 
-    def commit(self, pending: PendingAppend, before: Snapshot) -> None:
+    def commit(self, pending: PendingAppend, before: LogSnapshot) -> None:
         """
         Take over what was written and published.
 
@@ -166,7 +168,7 @@ class LogProducers:
             pending: the append.
             before: the log before it.
         """
-        fresh = _bases_behind(self._local.snapshot, before)
+        fresh = _bases_after(self._local.snapshot, before)
         completed: list[CompletedTransaction] = []
         if not fresh:
             completed = pending.append.commit()
@@ -188,10 +190,10 @@ class LogProducers:
         self._publish()
         self._watch_if_known()
 
-    def rolled(self, before: Snapshot) -> None:
+    def on_roll(self, before: LogSnapshot) -> None:
         """Take the snapshots of segments that were begun, by nothing with a producer."""
-        if self.are_known:
-            for base in _bases_behind(self._local.snapshot, before):
+        if self.is_known:
+            for base in _bases_after(self._local.snapshot, before):
                 self._begin_segment(base)
 
     # Transactions.
@@ -251,7 +253,7 @@ class LogProducers:
 
     # What becomes of the log.
 
-    def truncated(self) -> None:
+    def on_truncation(self) -> None:
         """
         Go back with a log that was truncated, to the newest snapshot and from there by replay.
 
@@ -261,7 +263,7 @@ class LogProducers:
         snapshot = self._local.snapshot
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, snapshot.end_offset)
-        if self.are_known:
+        if self.is_known:
             now_ms = self._local.context.clock.now_ms()
             first_offset = snapshot.segments.segments[0].base_offset
             self._manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
@@ -270,13 +272,13 @@ class LogProducers:
                 self._manager.take_snapshot()
             except DiskFullError as error:
                 logger.warning("no producer snapshot behind a truncation: %s", error)
-                self._lacking.append(snapshot.end_offset)
+                self._missing_snapshots.append(snapshot.end_offset)
         else:
             self._states.clear(snapshot.end_offset)
-        self._forget_above(snapshot.end_offset)
+        self._discard_above(snapshot.end_offset)
         self._publish()
 
-    def restarted(self) -> None:
+    def reset(self) -> None:
         """
         Forget all: the log is empty, and goes on elsewhere.
 
@@ -286,10 +288,10 @@ class LogProducers:
         if self._high_watermark is not None:
             self._high_watermark = self._local.snapshot.end_offset
         self._manager.reset(self._local.snapshot.end_offset)
-        self._forget_above(-1)
+        self._discard_above(-1)
         self._publish()
 
-    def start_moved(self, before: Snapshot) -> None:
+    def on_start_moved(self, before: LogSnapshot) -> None:
         """Follow a log that begins higher than `before`; files of its segments were renamed."""
         snapshot = self._local.snapshot
         here = set(snapshot.segments.bases)
@@ -299,11 +301,11 @@ class LogProducers:
         self._manager.raise_start(snapshot.start_offset)
         self._publish()
 
-    def forget_after(self, expiration_ms: int) -> None:
+    def expire_after(self, expiration_ms: int) -> None:
         """Let producers be forgotten after another time of silence."""
         self._manager.expiration_ms = expiration_ms
 
-    def forget_snapshots(self, offsets: Iterable[int]) -> None:
+    def mark_snapshots_deleted(self, offsets: Iterable[int]) -> None:
         """
         Rename the snapshots of segments that others replaced; what the disk refuses stays.
 
@@ -341,16 +343,16 @@ class LogProducers:
                 self._manager.files.sync(unsynced)
             except LogStorageError:
                 # No later sync of these is believed: the next snapshot has all that they have.
-                self._lacking += unsynced
+                self._missing_snapshots += unsynced
                 raise
         # Without any, a recovery takes it that there was no producer below the recovery point.
         has_none = bool(self._states.entries) and self._manager.files.latest_offset is None
-        return not self._lacking and not has_none
+        return not self._missing_snapshots and not has_none
 
-    def keep_a_snapshot(self, end_offset: int) -> bool:
+    def retain_snapshot(self, end_offset: int) -> bool:
         """Say whether a truncation leaves a snapshot, where there are producers to tell of."""
         kept = any(each <= end_offset for each in self._manager.files.offsets)
-        return kept or not self.are_known
+        return kept or not self.is_known
 
     def close(self) -> None:
         """
@@ -359,27 +361,27 @@ class LogProducers:
         Raises:
             LogStorageError: the disk refused.
         """
-        if self.are_known:
+        if self.is_known:
             self._states.advance_to(self._local.snapshot.end_offset)
             self._manager.take_snapshot()
 
     def _begin_segment(self, base_offset: int) -> None:
-        if not self.are_known:
+        if not self.is_known:
             return
         self._states.advance_to(max(base_offset, self._states.end_offset))
         try:
             if self._manager.take_snapshot(durable=False):
                 self._unsynced.append(base_offset)
-            self._lacking.clear()
+            self._missing_snapshots.clear()
         except LogStorageError as error:
             # No reason to refuse what is appended: the recovery point waits for the next one.
             logger.warning("no producer snapshot at offset %d: %s", base_offset, error)
             self._local.context.report(error)
-            self._lacking.append(base_offset)
+            self._missing_snapshots.append(base_offset)
 
-    def _forget_above(self, end_offset: int) -> None:
+    def _discard_above(self, end_offset: int) -> None:
         self._unsynced = [each for each in self._unsynced if each <= end_offset]
-        self._lacking = [each for each in self._lacking if each <= end_offset]
+        self._missing_snapshots = [each for each in self._missing_snapshots if each <= end_offset]
 
     def _watch_if_known(self) -> None:
         if self._watch is not None and self._states.entries:
@@ -441,7 +443,7 @@ def _active(entry: ProducerEntry) -> ActiveProducer:
     )
 
 
-def _bases_behind(snapshot: Snapshot, before: Snapshot) -> list[int]:
+def _bases_after(snapshot: LogSnapshot, before: LogSnapshot) -> list[int]:
     """Return the bases of the segments that a log has more than before, ascending."""
     if snapshot.segments is before.segments:
         return []

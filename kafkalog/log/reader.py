@@ -29,10 +29,9 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import has_missed_file
 from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.log.corrupt_ranges import CorruptRange
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.fences import FencedRange
-from kafkalog.log.holes import note_holes
-from kafkalog.log.home import PartitionHome
+from kafkalog.log.holes import record_holes
 from kafkalog.log.isolation import (
     Isolation,
     StableOffsets,
@@ -40,8 +39,9 @@ from kafkalog.log.isolation import (
     check_isolation,
     without_aborted,
 )
-from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.producer_loading import FollowedProducers
+from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.partition_paths import PartitionPaths
+from kafkalog.log.producer_loading import ReadOnlyProducers
 from kafkalog.log.reading import (
     OnCorrupt,
     read_batches,
@@ -53,7 +53,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import ReportedErrors
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import aborted_between, repaired_indexes
-from kafkalog.log.walk import check_wrapper, fits_behind
+from kafkalog.log.walk import check_wrapper, fits_after
 from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
@@ -78,25 +78,25 @@ class LogReader:
     What can be done with a log without changing it; the base of `Log`.
 
     Args:
-        home: where the partition lives.
+        paths: where the partition lives.
         local: its segments.
         tail: follows the writing process, None in the writing process itself.
         epochs: its leader epochs.
     """
 
     def __init__(
-        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
+        self, paths: PartitionPaths, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
     ) -> None:
-        self._home = home
+        self._paths = paths
         self._local = local
         self._tail = tail
         self._epochs = epochs
         self._closed = False
         self._gate = CloseSignal()
         self._stable = StableOffsets()
-        self._followed = None if tail is None else FollowedProducers(local.context)
-        local.context.on_damage = weakref.WeakMethod(self._forget_points)
-        local.context.ask_end_before = weakref.WeakMethod(self._end_before)
+        self._read_only_producers = None if tail is None else ReadOnlyProducers(local.context)
+        local.context.on_damage = weakref.WeakMethod(self._invalidate_readers)
+        local.context.read_end_before = weakref.WeakMethod(self._end_before)
         # Weakly: a log that is forgotten lets its files go at once.
         myself = weakref.ref(self)
         local.on_change = lambda: _segments_changed(myself)
@@ -104,7 +104,7 @@ class LogReader:
     @property
     def directory(self) -> Path:
         """The partition directory."""
-        return self._home.directory
+        return self._paths.directory
 
     @property
     def is_closed(self) -> bool:
@@ -114,7 +114,7 @@ class LogReader:
     @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition that the directory's name says."""
-        return self._home.topic_partition
+        return self._paths.topic_partition
 
     @property
     def config(self) -> LogConfig:
@@ -145,11 +145,11 @@ class LogReader:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is not stable yet, None where all are."""
-        visibility, snapshot = self._take("read_committed")
+        visibility, snapshot = self._read_visibility("read_committed")
         first = visibility.first_unstable_offset
         return None if first is None else max(first, snapshot.start_offset)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LogSnapshot:
         """Return the log as it is now: what several passes over one state of it work on."""
         return self._snapshot()
 
@@ -161,7 +161,7 @@ class LogReader:
         """Return the segments as they are now; the tuple never changes."""
         return self._snapshot().segments.segments
 
-    def fences(self) -> tuple[FencedRange, ...]:
+    def corrupt_ranges(self) -> tuple[CorruptRange, ...]:
         """
         Return the damaged ranges known so far: from recovery, and from what readers met.
 
@@ -170,17 +170,18 @@ class LogReader:
         snapshot = self._snapshot()
         start = snapshot.start_offset
         return tuple(
-            fence
+            corrupt_range
             for segment in snapshot.segments.segments
-            for fence in segment.fences
-            if fence.next_offset > start or fence.first_offset >= start
+            for corrupt_range in segment.corrupt_ranges
+            if corrupt_range.next_offset > start or corrupt_range.first_offset >= start
         )
 
     def look_for_holes(self) -> None:
         """
         Look at the end of each segment that another one follows, the first time that this is asked.
 
-        Where offsets are missing in front of the next segment, `fences()` has them from then on,
+        Where offsets are missing in front of the next segment, `corrupt_ranges()` has them from
+        then on,
         though no reader has come there: after a clean stop no opening looks. Segments that are
         made later are known to follow each other.
 
@@ -188,10 +189,10 @@ class LogReader:
             LogStorageError: the disk refused; the next call looks again.
         """
         context = self._local.context
-        if not context.has_looked_for_holes:
+        if not context.has_searched_holes:
             with self._reading():
-                note_holes(self._snapshot().segments.segments)
-            context.has_looked_for_holes = True
+                record_holes(self._snapshot().segments.segments)
+            context.has_searched_holes = True
 
     def repaired_indexes(self) -> tuple[RepairedIndex, ...]:
         """
@@ -210,7 +211,7 @@ class LogReader:
                 with self._reading():
                     return aborted_between(self._local.context, snapshot, start, end)
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
+                snapshot = self._refresh_after(error, snapshot)
 
     def batches(
         self,
@@ -250,7 +251,7 @@ class LogReader:
         Yield records with `start` <= offset < `end`; control records are left out.
 
         Records decode their key, value and headers when touched. Arguments as for `batches`;
-        with on_corrupt="skip" the log's `fences()` list what was passed.
+        with on_corrupt="skip" the log's `corrupt_ranges()` list what was passed.
         """
         snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
@@ -263,7 +264,7 @@ class LogReader:
         lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
         return chain.from_iterable(lists)
 
-    def _forget_points(self) -> None:
+    def _invalidate_readers(self) -> None:
         """Drop what is cached for look-ups: segments may have left, or damage was found."""
 
     def _end_before(self, base_offset: int) -> int:
@@ -277,51 +278,51 @@ class LogReader:
         except (CorruptRecordError, InvalidRecordError, ValueError):
             return 0
 
-    def _known_epochs(self, snapshot: Snapshot) -> LogEpochs:
+    def _known_epochs(self, snapshot: LogSnapshot) -> LogEpochs:
         """Return the leader epochs, those of another process as they are now."""
         if self._tail is not None:
             self._epochs.follow(snapshot)
         return self._epochs
 
-    def _visible(self, isolation: Isolation) -> tuple[Snapshot, int]:
+    def _visible(self, isolation: Isolation) -> tuple[LogSnapshot, int]:
         """Return the log as it is now, and how far a reader may go in it."""
         if isolation == "read_uncommitted":
             snapshot = self._snapshot()
             # Asked behind the snapshot: one that was set before it was taken is seen.
             if self._stable.visibility.high_watermark is None:
                 return snapshot, snapshot.end_offset
-        visibility, snapshot = self._take(isolation)
+        visibility, snapshot = self._read_visibility(isolation)
         return snapshot, visibility.limit_of(snapshot, isolation)
 
-    def _take(self, isolation: Isolation) -> tuple[Visibility, Snapshot]:
+    def _read_visibility(self, isolation: Isolation) -> tuple[Visibility, LogSnapshot]:
         check_isolation(isolation)
-        if self._followed is None:
-            return self._stable.take(self._snapshot)
+        if self._read_only_producers is None:
+            return self._stable.read(self._snapshot)
         snapshot = self._snapshot()
         if isolation == "read_uncommitted":
             return self._stable.visibility, snapshot
         while True:
             try:
                 with self._reading():
-                    return self._followed.visibility(snapshot), snapshot
+                    return self._read_only_producers.visibility(snapshot), snapshot
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
+                snapshot = self._refresh_after(error, snapshot)
 
-    def _followed_transactions(self) -> list[OpenTransaction]:
+    def _read_only_transactions(self) -> list[OpenTransaction]:
         """Return the open transactions of a log that another process writes."""
-        assert self._followed is not None
+        assert self._read_only_producers is not None
         snapshot = self._snapshot()
         while True:
             try:
                 with self._reading():
-                    return self._followed.transactions(snapshot)
+                    return self._read_only_producers.transactions(snapshot)
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
+                snapshot = self._refresh_after(error, snapshot)
 
     def _reading(self) -> ReportedErrors:
         return self._local.context.errors("reading")
 
-    def _shut(self) -> None:
+    def _close_readers(self) -> None:
         """Refuse every call from now on, and every batch that an iterator has not come to yet."""
         self._closed = True
         self._gate.close()
@@ -330,14 +331,14 @@ class LogReader:
         if self._closed:
             raise LogClosedError(f"{self.directory} is closed", path=self.directory)
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> LogSnapshot:
         self._ensure_open()
         if self._tail is not None:
             with self._reading():
                 self._tail.refresh()
         return self._local.snapshot
 
-    def _check_range(self, snapshot: Snapshot, offset: int) -> Snapshot:
+    def _check_range(self, snapshot: LogSnapshot, offset: int) -> LogSnapshot:
         if type(offset) is not int:
             offset = whole_offset("offset", offset)
         if snapshot.start_offset <= offset <= snapshot.end_offset:
@@ -351,9 +352,9 @@ class LogReader:
             path=self.directory,
         )
 
-    def _snapshot_after(
-        self, error: Exception, snapshot: Snapshot, offset: int | None = None
-    ) -> Snapshot:
+    def _refresh_after(
+        self, error: Exception, snapshot: LogSnapshot, offset: int | None = None
+    ) -> LogSnapshot:
         """
         Return the log as it is now, where `error` came of its writer's taking files away.
 
@@ -385,8 +386,8 @@ class LogReader:
 
     def _read(
         self,
-        read: Callable[[Snapshot, int, int], Iterator[_Read]],
-        snapshot: Snapshot,
+        read: Callable[[LogSnapshot, int, int], Iterator[_Read]],
+        snapshot: LogSnapshot,
         start: int,
         end: int,
     ) -> Iterator[_Read]:
@@ -401,7 +402,7 @@ class LogReader:
                         start = max(start, part.next_offset)
                         self._ensure_open()
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot, start)
+                snapshot = self._refresh_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
                 parts = read(snapshot, start, end)
             else:
@@ -409,11 +410,11 @@ class LogReader:
 
     def _visible_parts(
         self, read: Callable[..., Iterator[Part]], on_corrupt: OnCorrupt, isolation: Isolation
-    ) -> Callable[[Snapshot, int, int], Iterator[Part]]:
+    ) -> Callable[[LogSnapshot, int, int], Iterator[Part]]:
         """Return what reads the parts that a reader may see."""
         context = self._local.context
 
-        def read_visible(snapshot: Snapshot, start: int, end: int) -> Iterator[Part]:
+        def read_visible(snapshot: LogSnapshot, start: int, end: int) -> Iterator[Part]:
             parts = read(snapshot, start, end, on_corrupt=on_corrupt)
             if isolation != "read_committed":
                 return parts
@@ -425,7 +426,7 @@ class LogReader:
 def _segments_changed(log: weakref.ref[LogReader]) -> None:
     alive = log()
     if alive is not None:
-        alive._forget_points()
+        alive._invalidate_readers()
 
 
 def _record_lists(
@@ -458,7 +459,7 @@ def _record_lists(
         else:
             # The CRC is right, so these bytes are what was written: nothing to search behind.
             records = try_records(batch, limit_bytes)
-        if records is None or not fits_behind(batch, records, before):
+        if records is None or not fits_after(batch, records, before):
             continue
         inside = header.base_offset >= start and header.last_offset < end
         if inside and not header.is_wrapper:

@@ -1,10 +1,10 @@
 """Reading: where an offset or a timestamp lies, slices of segments, batches around damage.
 
-Everything works on one `Snapshot` taken at the start, so a reader needs no lock and sees one
+Everything works on one `LogSnapshot` taken at the start, so a reader needs no lock and sees one
 consistent log whatever the writer does meanwhile.
 
 What a reader meets at damage is its choice: `on_corrupt="raise"` gives everything before the damage
-and then the typed error; `"skip"` goes on behind the fence with the next whole batch.
+and then the typed error; `"skip"` goes on behind the corrupt range with the next whole batch.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from kafkalog._core.time_read import first_record_at
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
-from kafkalog.log.holes import note_hole
-from kafkalog.log.walk import Walk
+from kafkalog.log.holes import record_hole
+from kafkalog.log.walk import WalkResult
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
 from kafkalog.records.message_run import MessageRun
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.local_log import LogSnapshot
     from kafkalog.log.segment import LogSegment
-    from kafkalog.log.segment_types import Bound
+    from kafkalog.log.segment_types import ReadBound
 
 __all__ = [
     "OnCorrupt",
-    "Place",
-    "behind_damage",
+    "WalkStart",
     "fetch",
     "find_latest",
     "find_timestamp",
     "find_timestamp_in",
-    "places",
     "reaching_slots",
     "read_batches",
     "read_parts",
+    "resume_after_damage",
     "start_position",
     "try_records",
     "walk_ahead",
     "walk_segment",
+    "walk_starts",
     "walk_windows",
 ]
 
@@ -73,7 +73,7 @@ WALK_BATCHES_MAX = 1024
 
 
 def fetch(
-    snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool, end_offset: int
+    snapshot: LogSnapshot, offset: int, max_bytes: int, *, min_one_batch: bool, end_offset: int
 ) -> FetchData:
     """
     Return the slice that begins with the batch holding `offset`.
@@ -86,7 +86,7 @@ def fetch(
     segments = snapshot.segments
     first = max(segments.floor_slot(offset), 0) if offset < snapshot.end_offset else len(segments)
     for slot in range(first, len(segments)):
-        segment, bound = segments.segments[slot], snapshot.bound_of(slot)
+        segment, bound = segments.segments[slot], snapshot.read_bound(slot)
         position = segment.find_position(offset, bound)
         if position is None:
             continue
@@ -96,7 +96,7 @@ def fetch(
             size = max(size, segment.batch_size_at(position))
         break
     else:
-        segment, bound = segments.active, snapshot.bound_of(len(segments) - 1)
+        segment, bound = segments.active, snapshot.read_bound(len(segments) - 1)
         position, size = bound.end, 0
     return FetchData(
         segment,
@@ -109,7 +109,7 @@ def fetch(
     )
 
 
-def _end_position(segment: LogSegment, end_offset: int, bound: Bound) -> int:
+def _end_position(segment: LogSegment, end_offset: int, bound: ReadBound) -> int:
     """Return where the first batch begins that reaches `end_offset`."""
     if end_offset >= bound.following_offset:
         return bound.end
@@ -118,7 +118,7 @@ def _end_position(segment: LogSegment, end_offset: int, bound: Bound) -> int:
 
 
 def read_batches(
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     start_offset: int,
     end_offset: int,
     *,
@@ -138,12 +138,12 @@ def read_batches(
     """
     segments = snapshot.segments.segments
     expected, before = 0, None
-    for place in places(snapshot, start_offset, end_offset, on_corrupt):
-        if before is not None and place.bound.end:
-            note_hole(segments, before, expected, place.segment.base_offset)
-        before, expected = place.segment, max(expected, place.next_offset)
-        ahead = walk_ahead(place, end_offset - max(expected, start_offset))
-        for batch in _segment_batches(place, expected, on_corrupt, ahead):
+    for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
+        if before is not None and walk_start.bound.end:
+            record_hole(segments, before, expected, walk_start.segment.base_offset)
+        before, expected = walk_start.segment, max(expected, walk_start.next_offset)
+        ahead = walk_ahead(walk_start, end_offset - max(expected, start_offset))
+        for batch in _segment_batches(walk_start, expected, on_corrupt, ahead):
             header = batch.header
             # A wrapper has its last offset; its first may be the next one.
             if (expected if header.is_wrapper else header.base_offset) >= end_offset:
@@ -153,7 +153,7 @@ def read_batches(
 
 
 def read_parts(
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     start_offset: int,
     end_offset: int,
     *,
@@ -162,12 +162,12 @@ def read_parts(
     """Yield what `read_batches` does, but plain messages of the old formats in runs."""
     segments = snapshot.segments.segments
     expected, before = 0, None
-    for place in places(snapshot, start_offset, end_offset, on_corrupt):
-        if before is not None and place.bound.end:
-            note_hole(segments, before, expected, place.segment.base_offset)
-        before, expected = place.segment, max(expected, place.next_offset)
-        ahead = walk_ahead(place, end_offset - max(expected, start_offset))
-        for part in _segment_parts(place, expected, end_offset, on_corrupt, ahead):
+    for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
+        if before is not None and walk_start.bound.end:
+            record_hole(segments, before, expected, walk_start.segment.base_offset)
+        before, expected = walk_start.segment, max(expected, walk_start.next_offset)
+        ahead = walk_ahead(walk_start, end_offset - max(expected, start_offset))
+        for part in _segment_parts(walk_start, expected, end_offset, on_corrupt, ahead):
             if isinstance(part, BatchView):
                 header = part.header
                 begins = expected if header.is_wrapper else header.base_offset
@@ -179,7 +179,7 @@ def read_parts(
             yield part
 
 
-class Place(NamedTuple):
+class WalkStart(NamedTuple):
     """
     Where reading begins in a segment.
 
@@ -192,20 +192,20 @@ class Place(NamedTuple):
     """
 
     segment: LogSegment
-    bound: Bound
+    bound: ReadBound
     position: int
     next_offset: int
     first_size: int
 
 
-def places(
-    snapshot: Snapshot, start_offset: int, end_offset: int, on_corrupt: OnCorrupt
-) -> Iterator[Place]:
+def walk_starts(
+    snapshot: LogSnapshot, start_offset: int, end_offset: int, on_corrupt: OnCorrupt
+) -> Iterator[WalkStart]:
     """Yield where to read in each segment that may hold offsets of the range."""
     slot = max(snapshot.segments.floor_slot(start_offset), 0)
     for number in range(slot, len(snapshot.segments)):
         segment = snapshot.segments.segments[number]
-        bound = snapshot.bound_of(number)
+        bound = snapshot.read_bound(number)
         if segment.base_offset >= end_offset:
             return
         position, expected = 0, segment.base_offset
@@ -219,23 +219,23 @@ def places(
             # What lies before is not walked, but it ends below both.
             begins = 0 if head is None else head.base_offset
             expected = max(min(start_offset, begins), expected)
-        yield Place(segment, bound, position, expected, 0 if head is None else head.size_bytes)
+        yield WalkStart(segment, bound, position, expected, 0 if head is None else head.size_bytes)
 
 
-def walk_ahead(place: Place, offset_count: int, walk_bytes: int = WALK_BYTES) -> int:
+def walk_ahead(walk_start: WalkStart, offset_count: int, walk_bytes: int = WALK_BYTES) -> int:
     """
     Return how many batches to check ahead of a reader that wants so many offsets at most.
 
     About `walk_bytes` where all are like the first, but some even of large ones.
     """
-    size = place.first_size
+    size = walk_start.first_size
     ahead = min(max(walk_bytes // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
     # A batch takes an offset at least: no more of them are wanted than offsets are.
     return min(max(offset_count, 1), ahead)
 
 
 def start_position(
-    segment: LogSegment, offset: int, bound: Bound, on_corrupt: OnCorrupt
+    segment: LogSegment, offset: int, bound: ReadBound, on_corrupt: OnCorrupt
 ) -> int | None:
     """Return where the batch that holds `offset` begins, None where nothing at or above it does."""
     try:
@@ -243,12 +243,14 @@ def start_position(
     except CorruptRecordError:
         if on_corrupt == "raise":
             raise
-    # The offset lies in a fence: begin behind it.
-    ends = [f.end_position for f in segment.fences if f.first_offset <= offset < f.next_offset]
+    # The offset lies in a corrupt range: begin behind it.
+    ends = [
+        f.end_position for f in segment.corrupt_ranges if f.first_offset <= offset < f.next_offset
+    ]
     return max(ends) if ends and max(ends) < bound.end else None
 
 
-def _header_at(segment: LogSegment, position: int, bound: Bound) -> BatchHeader | None:
+def _header_at(segment: LogSegment, position: int, bound: ReadBound) -> BatchHeader | None:
     """Return the header at `position`, None where it is damaged or nothing is there."""
     head = segment.file.read(position, min(RECORD_BATCH_OVERHEAD, bound.end - position))
     try:
@@ -258,9 +260,9 @@ def _header_at(segment: LogSegment, position: int, bound: Bound) -> BatchHeader 
 
 
 def _segment_batches(
-    place: Place, expected: int, on_corrupt: OnCorrupt, ahead: int
+    walk_start: WalkStart, expected: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView]:
-    segment, bound, position = place.segment, place.bound, place.position
+    segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
@@ -268,9 +270,9 @@ def _segment_batches(
 
 
 def _segment_parts(
-    place: Place, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
+    walk_start: WalkStart, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView | MessageRun]:
-    segment, bound, position = place.segment, place.bound, place.position
+    segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
@@ -324,11 +326,11 @@ def _run_of(
 def walk_segment(
     segment: LogSegment,
     position: int,
-    bound: Bound,
+    bound: ReadBound,
     expected: int,
     columns: BatchColumns,
     on_corrupt: OnCorrupt,
-) -> Iterator[tuple[int, Walk]]:
+) -> Iterator[tuple[int, WalkResult]]:
     """
     Walk a segment from `position` on, run after run of whole batches, around damage where asked.
 
@@ -341,17 +343,17 @@ def walk_segment(
             yield position, walk
         position, expected = walk.position, walk.next_offset
         if walk.status not in (OK, FULL):
-            position, expected = behind_damage(segment, bound, walk, on_corrupt)
+            position, expected = resume_after_damage(segment, bound, walk, on_corrupt)
 
 
 def walk_windows(
     segment: LogSegment,
     position: int,
-    bound: Bound,
+    bound: ReadBound,
     expected: int,
     columns: BatchColumns,
     on_corrupt: OnCorrupt,
-) -> Iterator[tuple[memoryview, int, Walk]]:
+) -> Iterator[tuple[memoryview, int, WalkResult]]:
     """
     As `walk_segment`, for those who need not have all bytes of the segment at hand.
 
@@ -374,11 +376,11 @@ def walk_windows(
         if walk.status not in (OK, FULL) and not is_cut:
             resume_min = origin + walk.resume_min
             met = replace(walk, position=position, resume_min=resume_min)
-            position, expected = behind_damage(segment, bound, met, on_corrupt)
+            position, expected = resume_after_damage(segment, bound, met, on_corrupt)
 
 
-def behind_damage(
-    segment: LogSegment, bound: Bound, walk: Walk, on_corrupt: OnCorrupt
+def resume_after_damage(
+    segment: LogSegment, bound: ReadBound, walk: WalkResult, on_corrupt: OnCorrupt
 ) -> tuple[int, int]:
     """
     Fence what ended a walk; return where reading goes on behind it, and with which offset at least.
@@ -387,14 +389,16 @@ def behind_damage(
         CorruptRecordError: with on_corrupt="raise".
     """
     expected = walk.next_offset
-    fence = segment.fence_at(walk.position, bound, walk.status, expected, walk.resume_min)
+    corrupt_range = segment.corrupt_range_at(
+        walk.position, bound, walk.status, expected, walk.resume_min
+    )
     if on_corrupt == "raise":
-        raise fence.to_error()
-    return fence.end_position, max(expected, fence.next_offset)
+        raise corrupt_range.to_error()
+    return corrupt_range.end_position, max(expected, corrupt_range.next_offset)
 
 
 def find_timestamp(
-    snapshot: Snapshot, timestamp_ms: int, end_offset: int, check_crcs: bool = True
+    snapshot: LogSnapshot, timestamp_ms: int, end_offset: int, check_crcs: bool = True
 ) -> TimestampOffset | None:
     """
     Return the first record, by offset, whose timestamp is at or above `timestamp_ms`.
@@ -404,10 +408,10 @@ def find_timestamp(
     """
     start_offset = snapshot.start_offset
     for slot in reaching_slots(snapshot, timestamp_ms, end_offset):
-        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+        segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         reader = segment.time_reader(bound)
         plain = None
-        if not (segment.fences and check_crcs):
+        if not (segment.corrupt_ranges and check_crcs):
             plain = reader.find_time(timestamp_ms, start_offset, check_crcs)
         if plain is not None:
             found = TimestampOffset(*plain[:2], plain[2] if plain[2] >= 0 else None)
@@ -421,11 +425,11 @@ def find_timestamp(
 
 
 def reaching_slots(
-    snapshot: Snapshot, timestamp_ms: int, end_offset: int, first: int = 0
+    snapshot: LogSnapshot, timestamp_ms: int, end_offset: int, first: int = 0
 ) -> Iterator[int]:
     """Yield which segments, from `first` on, may hold records at or above a time."""
     for slot in range(first, len(snapshot.segments)):
-        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+        segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         if segment.base_offset >= end_offset:
             return
         if bound.following_offset <= snapshot.start_offset or bound.end == 0:
@@ -434,12 +438,12 @@ def reaching_slots(
             yield slot
 
 
-def find_latest(snapshot: Snapshot, end_offset: int) -> TimestampOffset | None:
+def find_latest(snapshot: LogSnapshot, end_offset: int) -> TimestampOffset | None:
     """Return the first record, by offset, with the largest timestamp below `end_offset`."""
     for walks_active in (False, True):
         largest = -1
         for slot, segment in enumerate(snapshot.segments.segments):
-            following = snapshot.bound_of(slot).following_offset
+            following = snapshot.read_bound(slot).following_offset
             start = max(segment.base_offset, snapshot.start_offset)
             end = min(following, end_offset)
             is_whole = (start, end) == (segment.base_offset, following)
@@ -456,7 +460,7 @@ def find_latest(snapshot: Snapshot, end_offset: int) -> TimestampOffset | None:
     return find_timestamp(snapshot, largest, end_offset) if largest >= 0 else None
 
 
-def _max_timestamp_of_records(snapshot: Snapshot, end_offset: int) -> int:
+def _max_timestamp_of_records(snapshot: LogSnapshot, end_offset: int) -> int:
     """Return the largest timestamp that a record has, decoding what claims to have a larger one."""
     largest, start_offset = -1, snapshot.start_offset
     limit_bytes = snapshot.segments.active.decompressed_max_bytes
@@ -468,7 +472,7 @@ def _max_timestamp_of_records(snapshot: Snapshot, end_offset: int) -> int:
 
 
 def _max_timestamp_between(
-    snapshot: Snapshot, segment: LogSegment, start_offset: int, end_offset: int
+    snapshot: LogSnapshot, segment: LogSegment, start_offset: int, end_offset: int
 ) -> int:
     """Return the largest timestamp in a part of a segment."""
     largest, expected = -1, segment.base_offset
@@ -493,7 +497,7 @@ def _timestamps_between(
 
 
 def find_timestamp_in(
-    segment: LogSegment, timestamp_ms: int, bound: Bound, start_offset: int
+    segment: LogSegment, timestamp_ms: int, bound: ReadBound, start_offset: int
 ) -> tuple[TimestampOffset, BatchView] | None:
     """Return the first record of a segment at or above a time, with its batch, None for none."""
     position = 0
@@ -504,7 +508,7 @@ def find_timestamp_in(
         batch = _batch_at(segment, found, bound)
         if batch is None:
             # Damage: its length or its timestamp led here, and past others perhaps.
-            found = segment.find_timestamp_carefully(timestamp_ms, bound, position)
+            found = segment.find_timestamp_slow_path(timestamp_ms, bound, position)
             batch = None if found is None else _batch_at(segment, found, bound)
             if found is None or batch is None:
                 return None
@@ -537,7 +541,7 @@ def _tried(batch: BatchView, decode: Callable[[], _Decoded]) -> _Decoded | None:
         return None
 
 
-def _batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | None:
+def _batch_at(segment: LogSegment, position: int, bound: ReadBound) -> BatchView | None:
     """Return the whole batch at `position`, CRC checked, None where there is none."""
     header = _header_at(segment, position, bound)
     if header is None:

@@ -12,7 +12,7 @@ complete, and synced, under names `.cleaned`. From there, each step on the disk 
      segment; the log is published as it is now;
   5. the mark goes, and is not waited for: without `.swap` files it means nothing.
 
-Crash points, with what the next start (`leftovers`) makes of them:
+Crash points, with what the next start (`startup_cleanup`) makes of them:
 
   * before the last of step 2: a `.cleaned` is left at or below each `.swap`, so nothing counts: the
     old segments stay;
@@ -41,13 +41,19 @@ from collections.abc import Iterable, Sequence
 
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState
-from kafkalog.log.covering import mark_path, write_mark
 from kafkalog.log.local_log import LocalLog, UndoFailedError
+from kafkalog.log.replaced_markers import replaced_marker_path, write_replaced_marker
 from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["let_count", "mark_exchange", "remove_cleaned", "remove_mark", "replace_segments"]
+__all__ = [
+    "activate_exchange",
+    "mark_replaced",
+    "remove_cleaned",
+    "remove_replaced_marker",
+    "replace_segments",
+]
 
 # A snapshot is its log's, not a segment's: the caller knows which may go.
 _SEGMENT_KINDS = (
@@ -58,7 +64,7 @@ _SEGMENT_KINDS = (
 )
 
 
-def mark_exchange(
+def mark_replaced(
     context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
     """
@@ -75,7 +81,7 @@ def mark_exchange(
     """
     filesystem, directory = context.filesystem, context.directory
     try:
-        write_mark(filesystem, directory, [each.base_offset for each in leaving], bases)
+        write_replaced_marker(filesystem, directory, [each.base_offset for each in leaving], bases)
         filesystem.sync_directory(directory)
     except FileNotFoundError as error:
         _undo(context, bases, error)
@@ -92,15 +98,15 @@ def replace_segments(
     leaving: Sequence[LogSegment],
     bases: Sequence[int],
     *,
-    witnesses: Sequence[LogSegment] = (),
+    required_segments: Sequence[LogSegment] = (),
 ) -> list[int]:
     """
     Put the `.cleaned` segments with these base offsets in the place of sealed ones: steps 2 to 4.
 
     Args:
         local: the log's segments.
-        leaving, bases: as for `mark_exchange`, which was done.
-        witnesses: segments that must still be there too: what was cleaned relies on them.
+        leaving, bases: as for `mark_replaced`, which was done.
+        required_segments: segments that must still be there too: what was cleaned relies on them.
 
     Returns:
         Base offsets of old segments that no new one has: their files are `.deleted`, and the
@@ -112,9 +118,9 @@ def replace_segments(
         UndoFailedError: the disk failed half way; the next start finishes it, or takes it back.
     """
     snapshot = local.snapshot
-    _ensure_sensible(snapshot.segments, leaving, bases)
+    _ensure_consistent(snapshot.segments, leaving, bases)
     try:
-        _ensure_there(snapshot.segments, [*leaving, *witnesses])
+        _ensure_present(snapshot.segments, [*leaving, *required_segments])
     except LogCleaningAbortedError as error:
         _undo(local.context, bases, error)
         raise
@@ -122,14 +128,14 @@ def replace_segments(
     for segment in leaving:
         segment.retire()
     try:
-        let_count(local.context, bases)
+        activate_exchange(local.context, bases)
         if covered:
             local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
             local.context.filesystem.sync_directory(local.context.directory)
-        _give_names(local, bases)
+        _rename_to_live(local, bases)
         fresh = [open_segment(local.context, base) for base in bases]
         for segment in fresh:
-            segment.file.found_synced()
+            segment.file.mark_synced()
         staying = snapshot.segments.without(leaving).segments
         local.replace_all(snapshot._replace(segments=LogSegments([*staying, *fresh])))
     except OSError as error:
@@ -137,14 +143,14 @@ def replace_segments(
     return [segment.base_offset for segment in covered]
 
 
-def remove_mark(context: SegmentContext, bases: Sequence[int]) -> None:
+def remove_replaced_marker(context: SegmentContext, bases: Sequence[int]) -> None:
     """
     Take step 5, which needs no lock.
 
     Raises:
         OSError: the disk refused; the next start removes it.
     """
-    context.filesystem.unlink(mark_path(context.directory, min(bases)))
+    context.filesystem.unlink(replaced_marker_path(context.directory, min(bases)))
 
 
 def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
@@ -159,14 +165,14 @@ def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
                 context.filesystem.unlink(path)
 
 
-def _ensure_sensible(
+def _ensure_consistent(
     segments: LogSegments, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
     if bases[0] != leaving[0].base_offset or any(segment is segments.active for segment in leaving):
         raise AssertionError(f"{bases} cannot stand in the place of {leaving}")
 
 
-def _ensure_there(segments: LogSegments, needed: Sequence[LogSegment]) -> None:
+def _ensure_present(segments: LogSegments, needed: Sequence[LogSegment]) -> None:
     present = set(map(id, segments.segments))
     for segment in needed:
         if id(segment) not in present:
@@ -179,7 +185,7 @@ def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> No
     """Remove what was made."""
     try:
         with contextlib.suppress(FileNotFoundError):
-            context.filesystem.unlink(mark_path(context.directory, min(bases)))
+            context.filesystem.unlink(replaced_marker_path(context.directory, min(bases)))
     except OSError as error:
         raise UndoFailedError(error.errno, f"{cause}; and undoing it: {error}") from error
     # The next start removes these as well.
@@ -187,7 +193,7 @@ def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> No
         remove_cleaned(context, bases)
 
 
-def let_count(context: SegmentContext, bases: Sequence[int]) -> None:
+def activate_exchange(context: SegmentContext, bases: Sequence[int]) -> None:
     """
     Take step 2. While the lowest is `.cleaned`, the others may come in any order.
 
@@ -203,7 +209,7 @@ def let_count(context: SegmentContext, bases: Sequence[int]) -> None:
     context.filesystem.sync_directory(context.directory)
 
 
-def _give_names(local: LocalLog, bases: Sequence[int]) -> None:
+def _rename_to_live(local: LocalLog, bases: Sequence[int]) -> None:
     """Step 3."""
     for base in sorted(bases, reverse=True):
         _rename(local.context, base, FileState.SWAP, FileState.LIVE)

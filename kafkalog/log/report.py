@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog.log.fences import FencedRange
+from kafkalog.log.corrupt_ranges import CorruptRange
 
-__all__ = ["CutTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"]
+__all__ = ["RecoveryReport", "RefusedSwap", "RepairedIndex", "TruncatedTail"]
 
 
 @dataclass(frozen=True, slots=True)
-class CutTail:
+class TruncatedTail:
     """
     Bytes cut from the end of the last segment.
 
@@ -82,7 +82,7 @@ class RecoveryReport:
         rewritten_bytes: what lay above the recovery point and was written and synced once more.
         cut: torn tails that were cut; their bytes are kept beside the log.
         rebuilt: index files made anew.
-        fenced: damaged ranges with whole batches behind them, or below the recovery point.
+        corrupt_ranges: damaged ranges with whole batches behind them, or below the recovery point.
         removed: files of unfinished work that were removed.
         completed_swaps: segments of a finished compaction that were swapped in.
         refused_swaps: `.swap` files that replaced nothing and are kept as `.broken`.
@@ -99,9 +99,9 @@ class RecoveryReport:
     scanned_batches: int
     scanned_records: int
     rewritten_bytes: int
-    cut: tuple[CutTail, ...]
+    cut: tuple[TruncatedTail, ...]
     rebuilt: tuple[Path, ...]
-    fenced: tuple[FencedRange, ...]
+    corrupt_ranges: tuple[CorruptRange, ...]
     removed: tuple[Path, ...]
     completed_swaps: tuple[Path, ...]
     log_start_offset: int
@@ -115,7 +115,9 @@ class RecoveryReport:
     @property
     def found_damage(self) -> bool:
         """Whether anything was cut, fenced, refused, repaired, or ignored."""
-        return bool(self.cut or self.fenced or self.refused_swaps or self.repaired or self.ignored)
+        return bool(
+            self.cut or self.corrupt_ranges or self.refused_swaps or self.repaired or self.ignored
+        )
 
     def summary(self) -> str:
         """Return the report in one line."""
@@ -128,9 +130,9 @@ class RecoveryReport:
             kept = "all zeros" if tail.kept_in is None else f"kept in {tail.kept_in.name}"
             parts.append(f"cut {tail.size_bytes:,} torn bytes of {tail.path.name} ({kept})")
         parts.extend(
-            f"fenced {fence.size_bytes:,} bytes of {fence.path.name} at {fence.position}"
-            f" ({fence.reason}; offsets {fence.first_offset} to {fence.next_offset - 1})"
-            for fence in self.fenced
+            f"fenced {each.size_bytes:,} bytes of {each.path.name} at {each.position}"
+            f" ({each.reason}; offsets {each.first_offset} to {each.next_offset - 1})"
+            for each in self.corrupt_ranges
         )
         parts.extend(
             f"{swap.path.name} replaced nothing: {swap.reason} (kept in {swap.kept_in.name})"

@@ -87,12 +87,12 @@ class LogFacts:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
-    def size_behind(self, segment: SegmentFacts) -> int:
+    def size_after(self, segment: SegmentFacts) -> int:
         """Return the bytes of the segments behind `segment`, one of these."""
-        return self._sizes_behind[segment.base_offset]
+        return self._sizes_after[segment.base_offset]
 
     @cached_property
-    def _sizes_behind(self) -> dict[int, int]:
+    def _sizes_after(self) -> dict[int, int]:
         sizes, behind = {}, 0
         for segment in reversed(self.segments):
             sizes[segment.base_offset] = behind
@@ -209,7 +209,7 @@ class SizeRetention:
     def explain(self, log: LogFacts, segment: SegmentFacts, /) -> RetentionReason:
         if self.retention_bytes < 0:
             return RetentionReason(self.name, self._unlimited)
-        left = log.size_behind(segment)
+        left = log.size_after(segment)
         which = "at least" if left >= self.retention_bytes else "fewer than"
         return RetentionReason(
             self.name,
@@ -242,7 +242,7 @@ class TimeRetention:
 
     def __call__(self, log: LogFacts, /) -> RetentionDecision:
         if self.retention_ms < 0:
-            return RetentionDecision.keep(self._for_ever)
+            return RetentionDecision.keep(self._is_unlimited)
         delete_before = _NOTHING
         for segment in log.segments:
             if log.now_ms - self.time_of(segment, log.now_ms)[0] <= self.retention_ms:
@@ -252,7 +252,7 @@ class TimeRetention:
 
     def explain(self, log: LogFacts, segment: SegmentFacts, /) -> RetentionReason:
         if self.retention_ms < 0:
-            return RetentionReason(self.name, self._for_ever)
+            return RetentionReason(self.name, self._is_unlimited)
         time_ms, source = self.time_of(segment, log.now_ms)
         age_ms = log.now_ms - time_ms
         age = f"{age_ms} ms old" if age_ms >= 0 else f"{-age_ms} ms in the future"
@@ -278,7 +278,7 @@ class TimeRetention:
         return segment.max_timestamp_ms, "its newest record"
 
     @property
-    def _for_ever(self) -> str:
+    def _is_unlimited(self) -> str:
         return f"retention.ms = {self.retention_ms} keeps for ever"
 
 

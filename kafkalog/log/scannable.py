@@ -10,10 +10,11 @@ from functools import partial
 from typing import Unpack
 
 from kafkalog.log.isolation import AbortedBatches, Isolation
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.points import PointLog
 from kafkalog.log.reader import whole_offset
 from kafkalog.log.reading import OnCorrupt
+from kafkalog.log.scan.batch_slices import BatchSlice, read_batch_slices
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import (
     BATCH_BYTES,
@@ -24,8 +25,7 @@ from kafkalog.log.scan.options import (
     ScanOptions,
     make_options,
 )
-from kafkalog.log.scan.scan import Scan, ScanSource, StretchesOfLog
-from kafkalog.log.scan.stretches import Stretch, read_stretches
+from kafkalog.log.scan.scan import LogBatchSlices, Scan, ScanSource
 
 __all__ = ["ScannableLog", "scan"]
 
@@ -87,7 +87,9 @@ class ScannableLog(PointLog):
         )
         return Scan([_source_of(self, start, end)], options)
 
-    def stretches(self, start: int | None, end: int | None, options: ScanOptions) -> StretchesOfLog:
+    def batch_slices(
+        self, start: int | None, end: int | None, options: ScanOptions
+    ) -> LogBatchSlices:
         """Return what a scan decodes of this log; `scan` is made of it."""
         snapshot, limit = self._visible(options.isolation)
         start = snapshot.start_offset if start is None else start
@@ -95,22 +97,22 @@ class ScannableLog(PointLog):
         end = limit if end is None else min(whole_offset("end", end), limit)
         offsets = options.conditions.offsets
         start, end = max(start, offsets.first), min(end, offsets.last + 1)
-        found = self._read(partial(self._read_stretches, options), snapshot, start, end)
-        return StretchesOfLog(found, start, end, self.config.decompressed_max_bytes)
+        found = self._read(partial(self._read_batch_slices, options), snapshot, start, end)
+        return LogBatchSlices(found, start, end, self.config.decompressed_max_bytes)
 
-    def _read_stretches(
-        self, options: ScanOptions, snapshot: Snapshot, start: int, end: int
-    ) -> Iterator[Stretch]:
+    def _read_batch_slices(
+        self, options: ScanOptions, snapshot: LogSnapshot, start: int, end: int
+    ) -> Iterator[BatchSlice]:
         aborted = None
         if options.isolation == "read_committed":
             aborted = AbortedBatches(self._local.context, snapshot, end)
-        return read_stretches(
+        return read_batch_slices(
             snapshot,
             start,
             end,
             on_corrupt=options.on_corrupt,
             timestamps=options.conditions.timestamps,
-            hides=None if aborted is None else aborted.hides,
+            is_hidden=None if aborted is None else aborted.is_hidden,
         )
 
 

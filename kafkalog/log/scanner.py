@@ -17,20 +17,20 @@ from kafkalog._core.batch_totals import BatchTotals
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.holes import Holes
-from kafkalog.log.fences import FencedRange, find_resume
+from kafkalog.log.corrupt_ranges import CorruptRange, find_resume
 from kafkalog.log.judging import (
     OVERFLOW_MAX,
     RELATIVE_OFFSET_MAX,
     KnownEnd,
-    ends_oddly,
-    fits_behind,
+    fits_after,
+    has_odd_end,
     is_whole_without_offset,
     judge_batches,
     may_begin_segment,
     offsets_inside,
 )
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.walk import WalkResult, walk_batches
 
 __all__ = ["RELATIVE_OFFSET_MAX", "SegmentScan", "largest_timestamp", "scan_file", "scan_segment"]
 
@@ -66,7 +66,7 @@ class SegmentScan:
         has_markers: whether one ends a transaction.
         leader_epochs: each epoch that is above all before it, with the base offset of its batch;
             NO_EPOCH where a message of an old format, which has none, begins that count anew.
-        fences: damaged ranges with whole batches behind or in them.
+        corrupt_ranges: damaged ranges with whole batches behind or in them.
         tail_status: why the scan ended: OK at the end of the data, else what failed there.
         offset_entries, time_entries: the index files of the segment, as bytes.
     """
@@ -82,15 +82,15 @@ class SegmentScan:
     has_producers: bool = False
     has_markers: bool = False
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
-    fences: list[FencedRange] = field(default_factory=list)
+    corrupt_ranges: list[CorruptRange] = field(default_factory=list)
     tail_status: int = OK
     offset_entries: bytes = b""
     time_entries: bytes = b""
 
     @property
-    def ends_in_fence(self) -> bool:
+    def ends_in_corrupt_range(self) -> bool:
         """Whether the last whole batch is one that is not believed."""
-        return bool(self.fences) and self.fences[-1].end_position >= self.whole_end
+        return bool(self.corrupt_ranges) and self.corrupt_ranges[-1].end_position >= self.whole_end
 
 
 def scan_segment(
@@ -108,7 +108,7 @@ def scan_segment(
 
     Args:
         data: all bytes of the segment.
-        path: its file, for the fences.
+        path: its file, for the corrupt ranges.
         base_offset: of the segment.
         interval: `index.interval.bytes`.
         offset_max: largest offset that may be in the segment; any if None.
@@ -117,7 +117,7 @@ def scan_segment(
     """
     limit = _limit(base_offset, offset_max)
     scanner = _Scanner(base_offset, interval, limit, known_end)
-    scan, is_odd = scanner.run_quickly(data, find_holes)
+    scan, is_odd = scanner.run_fast_path(data, find_holes)
     if not is_odd:
         return scan
     judgement = judge_batches(
@@ -130,8 +130,8 @@ def scan_segment(
         questioned=scanner.questioned,
         holes=find_holes(),
     )
-    scan = scanner.run_around(data, judgement.fences, judgement.whole_end)
-    scan.fences = list(judgement.fences)
+    scan = scanner.run_around(data, judgement.corrupt_ranges, judgement.whole_end)
+    scan.corrupt_ranges = list(judgement.corrupt_ranges)
     scan.whole_end, scan.next_offset = judgement.whole_end, judgement.next_offset
     scan.free_offset, scan.tail_status = judgement.free_offset, judgement.tail_status
     return scan
@@ -196,14 +196,14 @@ class _Scanner:
         # Where it lies, if it is a wrapper.
         self._last_wrapper: tuple[int, int] | None = None
 
-    def run_quickly(
+    def run_fast_path(
         self, data: memoryview, find_holes: Callable[[], Holes]
     ) -> tuple[SegmentScan, bool]:
         """Scan bytes as long as they are in order; say whether more has to be known of them."""
         position, end = 0, len(data)
         while position < end:
             walk = self._walk(data, position)
-            self._take(walk)
+            self._collect(walk)
             position = walk.position
             if walk.status in (OK, FULL):
                 continue
@@ -215,7 +215,7 @@ class _Scanner:
                 return self._scan, True
             self._scan.tail_status = walk.status
             break
-        is_odd = self._ends_oddly()
+        is_odd = self._has_odd_end()
         if self._last_wrapper is not None:
             start, stop = self._last_wrapper
             is_odd |= not self._last_fits(data[start:stop])
@@ -228,7 +228,7 @@ class _Scanner:
         end_before = self._before_last if start else self._known_end.begin_offset
         inside = None if start else offsets_inside(wrapper, 0)
         begins = inside is None or may_begin_segment(*inside, self._base_offset, end_before)
-        if begins and fits_behind(wrapper, 0, end_before):
+        if begins and fits_after(wrapper, 0, end_before):
             return True
         self.questioned = (start,)
         return False
@@ -247,9 +247,9 @@ class _Scanner:
                 wanted *= 2
                 continue
             self._columns.position[: walk.count] += position
-            self._take(replace(walk, position=position + walk.position))
+            self._collect(replace(walk, position=position + walk.position))
             position, wanted = position + walk.position, WINDOW_BYTES
-        if self._ends_oddly():
+        if self._has_odd_end():
             return None
         if self._last_wrapper is not None:
             start, stop = self._last_wrapper
@@ -258,22 +258,25 @@ class _Scanner:
         return self._finished()
 
     def run_around(
-        self, data: memoryview, fences: Sequence[FencedRange], whole_end: int
+        self, data: memoryview, corrupt_ranges: Sequence[CorruptRange], whole_end: int
     ) -> SegmentScan:
         """Scan what lies around the damaged ranges."""
         self._begin()
         position = 0
-        for start, stop in [*((f.position, f.end_position) for f in fences), (whole_end, 0)]:
+        for start, stop in [
+            *((f.position, f.end_position) for f in corrupt_ranges),
+            (whole_end, 0),
+        ]:
             while position < start:
                 walk = self._walk(data[:start], position)
-                self._take(walk)
+                self._collect(walk)
                 position = walk.position
                 if walk.status not in (OK, FULL):
                     raise AssertionError(f"position {position} was judged to be whole")
             position = stop
         return self._finished()
 
-    def _walk(self, data: memoryview, position: int) -> Walk:
+    def _walk(self, data: memoryview, position: int) -> WalkResult:
         self._columns.clear()
         return walk_batches(
             data,
@@ -283,7 +286,7 @@ class _Scanner:
             offset_max=self._limit,
         )
 
-    def _take(self, walk: Walk) -> None:
+    def _collect(self, walk: WalkResult) -> None:
         """Take in the batches that a walk has found."""
         count, columns, scan = walk.count, self._columns, self._scan
         if not count:
@@ -291,11 +294,11 @@ class _Scanner:
         self._tally.add(columns, count)
         self._entries.select(columns, count)
         if self._known_end is not None:
-            self._note_last_batch(count)
+            self._record_last_batch(count)
         scan.next_offset = scan.free_offset = walk.next_offset
         scan.whole_end = walk.position
 
-    def _note_last_batch(self, count: int) -> None:
+    def _record_last_batch(self, count: int) -> None:
         columns, before = self._columns, self._scan.next_offset
         if count > 1:
             before = int(columns.last_offset[count - 2]) + 1
@@ -305,12 +308,12 @@ class _Scanner:
             start = int(columns.position[count - 1])
             self._last_wrapper = start, start + int(columns.size_bytes[count - 1])
 
-    def _ends_oddly(self) -> bool:
+    def _has_odd_end(self) -> bool:
         """Say whether what is known of the log's end may contradict the last batch."""
         known_end = self._known_end
         if known_end is None:
             return False
-        return ends_oddly(
+        return has_odd_end(
             known_end,
             base_offset=self._base_offset,
             expected=self._before_last,
@@ -320,7 +323,7 @@ class _Scanner:
 
     def _finished(self) -> SegmentScan:
         self._entries.finish(self._scan)
-        _take(self._scan, self._tally)
+        _collect(self._scan, self._tally)
         return self._scan
 
 
@@ -385,7 +388,7 @@ class _Entries:
             scan.max_timestamp, scan.offset_of_max_timestamp = self._beyond
 
 
-def _take(scan: SegmentScan, tally: BatchTotals) -> None:
+def _collect(scan: SegmentScan, tally: BatchTotals) -> None:
     """Put what the batches say together into the result."""
     scan.first_max_timestamp = tally.first_max_timestamp
     scan.batch_count, scan.record_count = tally.batch_count, tally.record_count

@@ -42,21 +42,26 @@ from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
-from kafkalog.log.fences import FencedRange, find_fence, join_fences, with_tail
-from kafkalog.log.hints import (
+from kafkalog.log.corrupt_ranges import (
+    CorruptRange,
+    find_corrupt_range,
+    join_corrupt_ranges,
+    with_tail,
+)
+from kafkalog.log.index_lookup import (
     WALK_BYTES,
     read_header,
     read_whole_header,
     walk_headers,
 )
 from kafkalog.log.judging import OVERFLOW_MAX, judge_batches
+from kafkalog.log.lazy_attribute import LazyAttribute
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_timestamp
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
-from kafkalog.log.segment_types import Bound, SegmentContext
-from kafkalog.log.walk import Walk, walk_batches
-from kafkalog.log.when_touched import WhenTouched
+from kafkalog.log.segment_types import ReadBound, SegmentContext
+from kafkalog.log.walk import WalkResult, walk_batches
 from kafkalog.log.wrapper_checks import (
     QUESTIONED_MAX,
     Neighbour,
@@ -78,7 +83,7 @@ OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 _ABSENT = FileExtent(0)
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
-CAREFUL_BATCHES = 64
+SLOW_PATH_BATCHES = 64
 # Walks from one place, each around damage that the one before has shown.
 WALKS_MAX = 8
 
@@ -96,23 +101,23 @@ class LogSegment(SegmentIndexes):
         file: the `.log` file.
         offset_index, time_index: its indexes.
         transactions: its transaction index.
-        fences: damage known so far, in order of position.
+        corrupt_ranges: damage known so far, in order of position.
         end: where it takes appends, None where it takes none.
-        is_resting: whether it is the active segment, and holds no file open for appending.
+        is_released: whether it is the active segment, and holds no file open for appending.
     """
 
-    _wrappers: WhenTouched[WrapperChecks] = WhenTouched(lambda segment: segment._make_checks())
+    _wrappers: LazyAttribute[WrapperChecks] = LazyAttribute(lambda segment: segment._make_checks())
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
         super().__init__(context, base_offset, file)
         # Where wrappers begin that do not fit between their neighbours.
         self._questioned: frozenset[int] = frozenset()
-        self.fences: tuple[FencedRange, ...] = ()
+        self.corrupt_ranges: tuple[CorruptRange, ...] = ()
         # So many bytes were judged: what is damaged in them is fenced.
         self._judged_bytes = 0
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
-        self.is_resting = False
+        self.is_released = False
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
@@ -150,7 +155,7 @@ class LogSegment(SegmentIndexes):
     @property
     def is_active(self) -> bool:
         """Whether the segment takes appends."""
-        return self.is_resting or self.offset_index.growing is not None
+        return self.is_released or self.offset_index.growing is not None
 
     # ------------------------------------------------------------------ life as active segment
 
@@ -158,7 +163,7 @@ class LogSegment(SegmentIndexes):
         """How long the segment is there, by the log's clock."""
         return self._context.clock.now_ms() - self.created_ms
 
-    def obey_settings(self) -> None:
+    def apply_config(self) -> None:
         """Take those settings anew that count for a segment that has begun."""
         if self.end is not None:
             config = self._context.config
@@ -194,16 +199,16 @@ class LogSegment(SegmentIndexes):
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
         )
         self.end = SegmentAppender(stage, self.file, offsets, times)
-        self.obey_settings()
+        self.apply_config()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
             self.file.preallocate(config.segment_bytes, config.preallocate_zero_bytes)
-        self.is_resting = False
+        self.is_released = False
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Let the files go until `activate`: as sealed, and still the active segment."""
         self.seal()
-        self.is_resting = True
+        self.is_released = True
 
     def stage(self, facts: BatchMetadata, first: int) -> tuple[int, int]:
         """
@@ -297,11 +302,11 @@ class LogSegment(SegmentIndexes):
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
 
-    def forget_max_timestamp(self) -> None:
+    def invalidate_max_timestamp(self) -> None:
         """Look the largest timestamp up again: another process has appended."""
         self._max_timestamp = None
 
-    def find_position(self, offset: int, bound: Bound) -> int | None:
+    def find_position(self, offset: int, bound: ReadBound) -> int | None:
         """
         Return the position of the first batch whose last offset is at least `offset`.
 
@@ -311,22 +316,22 @@ class LogSegment(SegmentIndexes):
         Raises:
             CorruptRecordError: the offset may lie in a damaged range.
         """
-        hint = self._hints.start_for(offset)
+        hint = self._index_lookup.start_for(offset)
         position, status = walk_headers(self.file, find_offset, offset, hint, bound.end)
-        is_around = self.fences and self._is_fenced(hint, position)
+        is_around = self.corrupt_ranges and self._is_corrupt(hint, position)
         if status == OK and not is_around and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
-        start = 0 if is_around else self._hints.start_before(offset, hint)
-        return self._find_carefully(offset, start, bound)
+        start = 0 if is_around else self._index_lookup.start_before(offset, hint)
+        return self._find_slow_path(offset, start, bound)
 
     def scan(self) -> SegmentScan:
         """Scan all bytes, every CRC checked."""
         return self._source.scan()
 
-    def find_record(self, offset: int, bound: Bound, check_crcs: bool = True) -> Record | None:
+    def find_record(self, offset: int, bound: ReadBound, check_crcs: bool = True) -> Record | None:
         """Return the record at `offset` where a quick look finds it, None where it does not."""
-        if self.fences and check_crcs:
+        if self.corrupt_ranges and check_crcs:
             return None
         position = self.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
@@ -334,11 +339,11 @@ class LogSegment(SegmentIndexes):
         window = self.file.read(position, min(WALK_BYTES, bound.end - position))
         return PointReader(window, NO_ENTRIES).find(offset, check_crcs)
 
-    def point_reader(self, bound: Bound) -> PointReader:
+    def point_reader(self, bound: ReadBound) -> PointReader:
         """Return what finds the records of this segment, as they are now, without it."""
         return PointReader(self.file.whole()[: bound.end], self.offset_index.view)
 
-    def time_reader(self, bound: Bound) -> PointReader:
+    def time_reader(self, bound: ReadBound) -> PointReader:
         """As `point_reader`, and it finds them by their times, too."""
         data, offsets = self.file.whole()[: bound.end], self.offset_index.view
         return PointReader(data, offsets, self.time_index.view)
@@ -346,7 +351,7 @@ class LogSegment(SegmentIndexes):
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
         view = self.offset_index.view
-        return self._hints.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
+        return self._index_lookup.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
 
     def end_offset_of_tail(self) -> int | None:
         """
@@ -369,7 +374,7 @@ class LogSegment(SegmentIndexes):
         Headers from the index entry before it on are read, no sum is checked; None where they are
         no run of whole batches.
         """
-        start = self._hints.start_before(offset, position)
+        start = self._index_lookup.start_before(offset, position)
         data = self.file.read(start, position - start)
         found = scan_batches(data, check_crc=False, next_offset=self.base_offset)
         return found.next_offset if found.status == OK else None
@@ -392,14 +397,14 @@ class LogSegment(SegmentIndexes):
 
     def _first_max_timestamp(self) -> int:
         position = 0
-        for fence in self.fences:
-            if fence.position > position:
+        for corrupt_range in self.corrupt_ranges:
+            if corrupt_range.position > position:
                 break
-            position = fence.end_position
+            position = corrupt_range.end_position
         header = read_whole_header(self.file, position, self.size_bytes)
         return -1 if header is None else header.max_timestamp
 
-    def find_timestamp(self, timestamp_ms: int, bound: Bound, position: int = 0) -> int | None:
+    def find_timestamp(self, timestamp_ms: int, bound: ReadBound, position: int = 0) -> int | None:
         """
         Return the position of the first batch with a timestamp at or above `timestamp_ms`.
 
@@ -409,24 +414,24 @@ class LogSegment(SegmentIndexes):
         position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
         if status == TRUNCATED and position >= bound.end:
             return None
-        is_around = self.fences and self._is_fenced(position, position)
+        is_around = self.corrupt_ranges and self._is_corrupt(position, position)
         if status == OK and not is_around and self._fits_at(position, bound):
             return position
-        return self.find_timestamp_carefully(timestamp_ms, bound, start)
+        return self.find_timestamp_slow_path(timestamp_ms, bound, start)
 
-    def start_for_time(self, timestamp_ms: int, bound: Bound) -> int:
+    def start_for_time(self, timestamp_ms: int, bound: ReadBound) -> int:
         """
         Return where a batch begins that nothing at or above `timestamp_ms` lies before.
 
         As far as the time index tells, whose entry is held against the batch that it names.
         """
-        return self._hints.start_for_time(timestamp_ms, bound.end, bound.following_offset)
+        return self._index_lookup.start_for_time(timestamp_ms, bound.end, bound.following_offset)
 
-    def find_timestamp_carefully(
-        self, timestamp_ms: int, bound: Bound, start: int = 0
+    def find_timestamp_slow_path(
+        self, timestamp_ms: int, bound: ReadBound, start: int = 0
     ) -> int | None:
         """As `find_timestamp` from `start` on, every CRC from the segment's start on checked."""
-        for columns, count, _fence in self._walk_carefully(0, bound):
+        for columns, count, _corrupt_range in self._walk_slow_path(0, bound):
             reaching = columns.max_timestamp[:count] >= timestamp_ms
             rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
             if rows.size:
@@ -446,14 +451,15 @@ class LogSegment(SegmentIndexes):
         """Return the size of the whole batch at `position`, which a look-up returned."""
         return read_header(self.file, position).size_bytes
 
-    def fence_at(
-        self, position: int, bound: Bound, status: int, next_offset: int, resume_min: int = 0
-    ) -> FencedRange:
-        """Return the known fence that holds `position`, or find its extent and remember it."""
-        for fence in self.fences:
-            if fence.position <= position < fence.end_position:
-                return fence
-        fence = find_fence(
+    def corrupt_range_at(
+        self, position: int, bound: ReadBound, status: int, next_offset: int, resume_min: int = 0
+    ) -> CorruptRange:
+        """Return the known corrupt range that holds `position`, or find its extent and remember it.
+        """
+        for corrupt_range in self.corrupt_ranges:
+            if corrupt_range.position <= position < corrupt_range.end_position:
+                return corrupt_range
+        corrupt_range = find_corrupt_range(
             self.file.whole(),
             self.path,
             position=position,
@@ -465,27 +471,27 @@ class LogSegment(SegmentIndexes):
             resume_min=resume_min,
             holes=self.file.holes(),
         )
-        self.add_fences([fence])
-        return fence
+        self.add_corrupt_ranges([corrupt_range])
+        return corrupt_range
 
-    def add_fences(self, found: Sequence[FencedRange]) -> None:
+    def add_corrupt_ranges(self, found: Sequence[CorruptRange]) -> None:
         """Remember damaged ranges; a new tuple, so that readers need no lock."""
         if not found:
             return
-        self.fences = join_fences(self.fences, found)
-        # What finds records without a look at the fences is not to be asked here any more.
-        self._context.found_damage()
+        self.corrupt_ranges = join_corrupt_ranges(self.corrupt_ranges, found)
+        # What finds records without a look at the corrupt ranges is not to be asked here any more.
+        self._context.report_damage()
 
-    def note_judged(self) -> None:
-        """Take note that a scan has told all fences of the present bytes."""
+    def mark_judged(self) -> None:
+        """Take note that a scan has told all corrupt ranges of the present bytes."""
         self._judged_bytes = self.file.size_bytes
 
-    def judge(self, bound: Bound) -> None:
+    def judge(self, bound: ReadBound) -> None:
         """Find all damaged ranges of what may be read, unless that was done."""
         if self._judged_bytes < bound.end:
             self._judge(bound)
 
-    def _judge(self, bound: Bound) -> None:
+    def _judge(self, bound: ReadBound) -> None:
         data = self.file.whole()[: bound.end]
         judgement = judge_batches(
             data,
@@ -496,9 +502,9 @@ class LogSegment(SegmentIndexes):
             questioned=self._questioned,
             holes=self.file.holes(),
         )
-        fences, whole_end = judgement.fences, judgement.whole_end
+        corrupt_ranges, whole_end = judgement.corrupt_ranges, judgement.whole_end
         if whole_end < bound.end == len(data):
-            tail = FencedRange(
+            tail = CorruptRange(
                 path=self.path,
                 position=whole_end,
                 size_bytes=bound.end - whole_end,
@@ -506,8 +512,8 @@ class LogSegment(SegmentIndexes):
                 next_offset=max(bound.following_offset, judgement.free_offset),
                 reason=status_name(judgement.tail_status),
             )
-            fences = tuple(with_tail(fences, tail))
-        self.add_fences(fences)
+            corrupt_ranges = tuple(with_tail(corrupt_ranges, tail))
+        self.add_corrupt_ranges(corrupt_ranges)
         if len(data) == bound.end:
             self._judged_bytes = bound.end
 
@@ -516,19 +522,19 @@ class LogSegment(SegmentIndexes):
         data: memoryview,
         origin: int,
         position: int,
-        bound: Bound,
+        bound: ReadBound,
         columns: BatchColumns,
         next_offset: int,
         *,
         check_crc: bool = True,
-    ) -> Walk:
+    ) -> WalkResult:
         """
         Walk the believed batches of `data` from `position` on, up to the next damaged range.
 
         As `walk_batches`, but where anything is odd the whole segment is judged, so that all
         readers believe the same batches, wherever they begin; and wrappers of old formats are held
-        against what is around them (`wrapper_checks.py`). In front of a fence the walk is OK; at
-        its first byte it finds nothing, and has the fence's reason as status.
+        against what is around them (`wrapper_checks.py`). In front of a corrupt range the walk is
+        OK; at its first byte it finds nothing, and has the corrupt range's reason as status.
 
         Args:
             data: bytes of the segment.
@@ -540,13 +546,14 @@ class LogSegment(SegmentIndexes):
         was_judged = False
         for _attempt in range(WALKS_MAX):
             end = len(data)
-            fence = self._fence_from(origin + position) if self.fences else None
-            if fence is not None:
-                start = fence.position - origin
+            damage = self._corrupt_range_from(origin + position) if self.corrupt_ranges else None
+            if damage is not None:
+                start = damage.position - origin
                 if start <= position:
                     columns.clear()
-                    behind = fence.end_position - origin
-                    return Walk(0, position, STATUS_CODES[fence.reason], next_offset, behind)
+                    status = STATUS_CODES[damage.reason]
+                    end = damage.end_position - origin
+                    return WalkResult(0, position, status, next_offset, end)
                 end = min(end, start)
             columns.clear()
             is_judged = self._judged_bytes >= bound.end
@@ -570,59 +577,63 @@ class LogSegment(SegmentIndexes):
         return walk
 
     def _make_checks(self) -> WrapperChecks:
-        hints, context = self._hints, self._context
+        hints, context = self._index_lookup, self._context
         return WrapperChecks(self.file, self.base_offset, hints.start_before, context.end_before)
 
-    def _fits(self, columns: BatchColumns, count: int, origin: int, bound: Bound) -> bool:
+    def _fits(self, columns: BatchColumns, count: int, origin: int, bound: ReadBound) -> bool:
         """Hold wrappers that a walk has found against what is around them; judge what is odd."""
         if not count or not has_wrapper(columns, count):
             return True
         return self._fit(neighbours_in(columns, count, origin), bound)
 
-    def _fits_at(self, position: int, bound: Bound) -> bool:
+    def _fits_at(self, position: int, bound: ReadBound) -> bool:
         """As `_fits`, of the batch at a position and those beside it."""
         header = read_whole_header(self.file, position, bound.end)
         if header is None or not header.is_wrapper:
             return True
         return self._fit([neighbour_at(position, header)], bound)
 
-    def _fit(self, batches: list[Neighbour], bound: Bound) -> bool:
+    def _fit(self, batches: list[Neighbour], bound: ReadBound) -> bool:
         first, last = batches[0].position, batches[-1].end
-        fences = self.fences
+        corrupt_ranges = self.corrupt_ranges
         before, behind = (
-            bisect_right(fences, first, key=_end_of),
-            bisect_left(fences, last, key=_start_of),
+            bisect_right(corrupt_ranges, first, key=_end_of),
+            bisect_left(corrupt_ranges, last, key=_start_of),
         )
-        start = fences[before - 1].end_position if before else 0
-        end = min(bound.end, fences[behind].position) if behind < len(fences) else bound.end
+        start = corrupt_ranges[before - 1].end_position if before else 0
+        end = (
+            min(bound.end, corrupt_ranges[behind].position)
+            if behind < len(corrupt_ranges)
+            else bound.end
+        )
         found = self._wrappers.find_misfit(batches, start, end)
         if found is None:
             return True
         wrapper, end_before = found
         if wrapper.position in self._questioned or len(self._questioned) >= QUESTIONED_MAX:
             # The judgement of the segment has found nothing in it, or was asked too often.
-            self.fence_at(wrapper.position, bound, OFFSET_ORDER, end_before)
+            self.corrupt_range_at(wrapper.position, bound, OFFSET_ORDER, end_before)
         else:
             self._questioned |= {wrapper.position}
             self._judge(bound)
         return False
 
-    def _limit(self, bound: Bound) -> int:
+    def _limit(self, bound: ReadBound) -> int:
         """Return the largest offset that may be here."""
         return min(bound.following_offset - 1, self.base_offset + OVERFLOW_MAX)
 
-    def _fence_from(self, position: int) -> FencedRange | None:
+    def _corrupt_range_from(self, position: int) -> CorruptRange | None:
         """Return the first damaged range that ends behind a position, None where none does."""
-        fences = self.fences
-        slot = bisect_right(fences, position, key=_end_of)
-        while slot < len(fences) and not fences[slot].size_bytes:
+        corrupt_ranges = self.corrupt_ranges
+        slot = bisect_right(corrupt_ranges, position, key=_end_of)
+        while slot < len(corrupt_ranges) and not corrupt_ranges[slot].size_bytes:
             slot += 1
-        return fences[slot] if slot < len(fences) else None
+        return corrupt_ranges[slot] if slot < len(corrupt_ranges) else None
 
-    def _is_fenced(self, start: int, position: int) -> bool:
+    def _is_corrupt(self, start: int, position: int) -> bool:
         """Say whether a walk from `start` to the batch at `position` meets a damaged range."""
-        fence = self._fence_from(start)
-        return fence is not None and fence.position <= position
+        corrupt_range = self._corrupt_range_from(start)
+        return corrupt_range is not None and corrupt_range.position <= position
 
     # ------------------------------------------------------------------------------- private
 
@@ -639,7 +650,7 @@ class LogSegment(SegmentIndexes):
             self._offset_of_max_timestamp = end.stage.offset_of_max_timestamp
         return end
 
-    def _is_believable(self, position: int, offset: int, hint: int, bound: Bound) -> bool:
+    def _is_believable(self, position: int, offset: int, hint: int, bound: ReadBound) -> bool:
         """
         Say whether the batch at `position` holds `offset`, and ends before the next one begins.
 
@@ -649,7 +660,7 @@ class LogSegment(SegmentIndexes):
         header = read_header(self.file, position)
         begins = header.base_offset <= offset
         if header.is_wrapper:
-            start = self._hints.start_before(offset, hint)
+            start = self._index_lookup.start_before(offset, hint)
             before = self.file.read(start, position - start)
             found = scan_batches(
                 before, check_crc=False, next_offset=0 if start else self.base_offset
@@ -662,38 +673,46 @@ class LogSegment(SegmentIndexes):
             is_below = behind is not None and header.last_offset < behind.base_offset
         return begins and is_below and (not header.is_wrapper or self._fits_at(position, bound))
 
-    def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
+    def _find_slow_path(self, offset: int, position: int, bound: ReadBound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
-        for columns, count, fence in self._walk_carefully(position, bound):
+        for columns, count, corrupt_range in self._walk_slow_path(position, bound):
             reaching = np.flatnonzero(columns.last_offset[:count] >= offset)
             if reaching.size:
                 return int(columns.position[reaching[0]])
-            if fence is not None and fence.first_offset <= offset < fence.next_offset:
-                raise fence.to_error()
+            if (
+                corrupt_range is not None
+                and corrupt_range.first_offset <= offset < corrupt_range.next_offset
+            ):
+                raise corrupt_range.to_error()
         return None
 
-    def _walk_carefully(
-        self, position: int, bound: Bound
-    ) -> Iterator[tuple[BatchColumns, int, FencedRange | None]]:
+    def _walk_slow_path(
+        self, position: int, bound: ReadBound
+    ) -> Iterator[tuple[BatchColumns, int, CorruptRange | None]]:
         """Yield whole batches run by run, every CRC checked, and each damage with no batch."""
         data = self.file.whole()[: bound.end]
         expected = read_header(self.file, position).base_offset if position else self.base_offset
-        columns = BatchColumns(CAREFUL_BATCHES)
+        columns = BatchColumns(SLOW_PATH_BATCHES)
         while position < bound.end:
             walk = self.walk(data, 0, position, bound, columns, expected)
             yield columns, walk.count, None
             position, expected = walk.position, walk.next_offset
             if walk.status not in (OK, FULL):
                 # Only now: who has found a batch in the run need not know how far damage reaches.
-                fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
-                position, expected = fence.end_position, max(expected, fence.next_offset)
-                yield columns, 0, fence
+                corrupt_range = self.corrupt_range_at(
+                    position, bound, walk.status, expected, walk.resume_min
+                )
+                position, expected = (
+                    corrupt_range.end_position,
+                    max(expected, corrupt_range.next_offset),
+                )
+                yield columns, 0, corrupt_range
 
     def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""
         view = self.time_index.view
         latest = view.entry(len(view) - 1)[0] if len(view) else 0
-        position = self._hints.start_for_time(latest, self.size_bytes, self.offset_max + 1)
+        position = self._index_lookup.start_for_time(latest, self.size_bytes, self.offset_max + 1)
         found = largest_timestamp(self.file, position, self.base_offset)
         if found is None:
             scan = self._source.scan()

@@ -28,7 +28,7 @@ from kafkalog.files.holes import HOLE_BYTES, Holes, find_holes, is_zero_between
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.unmapped_filesystem import maps_files
 from kafkalog.files.zeros import end_of_data, is_zero
-from kafkalog.log.when_touched import WhenTouched
+from kafkalog.log.lazy_attribute import LazyAttribute
 
 __all__ = ["SegmentFile"]
 
@@ -56,15 +56,15 @@ class SegmentFile(AppendFile):
         handle: open descriptor where the file takes appends, or is followed read-only.
 
     Attributes:
-        left_out_bytes: what the file has behind them and `leave_out_hole` has left out.
+        excluded_bytes: what the file has behind them and `exclude_hole` has left out.
         is_closed: whether it was let go.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
         is_trimmed: whether a preallocated tail was cut off, and no sync has covered that.
         on_error: called with each error of the disk that is not raised.
     """
 
-    path: WhenTouched[Path] = WhenTouched(lambda file: _path_of(file._given_path))
-    _pooled: WhenTouched[PooledFile] = WhenTouched(lambda file: file._open_pooled())
+    path: LazyAttribute[Path] = LazyAttribute(lambda file: _path_of(file._given_path))
+    _pooled: LazyAttribute[PooledFile] = LazyAttribute(lambda file: file._open_pooled())
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SegmentFile(AppendFile):
         self.size_bytes = size_bytes
         self._pool = pool
         self.is_closed = False
-        self.left_out_bytes = 0
+        self.excluded_bytes = 0
         self._filesystem = filesystem
         self._handle: FileHandle | None = handle
         self.on_error: Callable[[OSError], object] | None = None
@@ -162,7 +162,7 @@ class SegmentFile(AppendFile):
     def _is_pinned(self) -> bool:
         return self._pinned is not None or self._kept is not None
 
-    def leave_out_hole(self) -> None:
+    def exclude_hole(self) -> None:
         """Take a hole at the end of the file, but for its first bytes, out of the account."""
         size = self.size_bytes
         if size <= HOLE_BYTES_MIN:
@@ -172,7 +172,7 @@ class SegmentFile(AppendFile):
             self.size_bytes = end_of_data(handle, size)
         finally:
             handle.close()
-        self.left_out_bytes = size - self.size_bytes
+        self.excluded_bytes = size - self.size_bytes
 
     def holes(self) -> Holes:
         """
@@ -277,7 +277,7 @@ class SegmentFile(AppendFile):
             return 0
         return max(self.size_bytes - self._synced_bytes, 0)
 
-    def found_synced(self) -> None:
+    def mark_synced(self) -> None:
         """Take note that all bytes are on the disk by other means."""
         self._synced_bytes = self.size_bytes
 
@@ -336,7 +336,7 @@ class SegmentFile(AppendFile):
             self._sync()
             self.is_trimmed = False
 
-    def forget_mapping(self) -> None:
+    def drop_mapping(self) -> None:
         """Drop the mapping; the next read makes another. Slices given out keep the old one."""
         self._mapped_bytes = 0
         self._pooled.close()
@@ -364,7 +364,7 @@ class SegmentFile(AppendFile):
         if handle is not None:
             handle.close()
         self.is_closed = True
-        pooled = SegmentFile._pooled.made(self)
+        pooled = SegmentFile._pooled.peek(self)
         if pooled is not None:
             pooled.close()
 

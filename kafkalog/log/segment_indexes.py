@@ -15,10 +15,10 @@ from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog.files.names import FileKind
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, IndexKind
 from kafkalog.indexes.segment_index import SegmentIndex
-from kafkalog.log.hints import SegmentHints
+from kafkalog.log.index_lookup import IndexLookup
+from kafkalog.log.lazy_attribute import LazyAttribute
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.segment_types import ScanSource, SegmentContext
-from kafkalog.log.when_touched import WhenTouched
+from kafkalog.log.segment_types import IndexRebuildInput, SegmentContext
 
 __all__ = ["SegmentIndexes"]
 
@@ -35,23 +35,25 @@ class SegmentIndexes:
         offset_index, time_index: its indexes.
     """
 
-    offset_index: WhenTouched[SegmentIndex[OffsetIndexView]] = WhenTouched(
+    offset_index: LazyAttribute[SegmentIndex[OffsetIndexView]] = LazyAttribute(
         lambda segment: segment._make_index(
             OFFSET_INDEX, FileKind.OFFSET_INDEX, segment._source.offset_entries
         )
     )
-    time_index: WhenTouched[SegmentIndex[TimeIndexView]] = WhenTouched(
+    time_index: LazyAttribute[SegmentIndex[TimeIndexView]] = LazyAttribute(
         lambda segment: segment._make_index(
             TIME_INDEX, FileKind.TIME_INDEX, segment._source.time_entries
         )
     )
-    _hints: WhenTouched[SegmentHints] = WhenTouched(lambda segment: segment._make_hints())
+    _index_lookup: LazyAttribute[IndexLookup] = LazyAttribute(
+        lambda segment: segment._make_index_lookup()
+    )
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
         self.base_offset = base_offset
         self.file = file
         self._context = context
-        self._source = ScanSource(file, base_offset, context.config.index_interval_bytes)
+        self._source = IndexRebuildInput(file, base_offset, context.config.index_interval_bytes)
 
     def _make_index(
         self, kind: IndexKind[Any], file_kind: FileKind, rebuild: Callable[[], bytes]
@@ -69,16 +71,16 @@ class SegmentIndexes:
             on_error=context.report,
         )
 
-    def _make_hints(self) -> SegmentHints:
-        return SegmentHints(self.file, self.base_offset, self.offset_index, self.time_index)
+    def _make_index_lookup(self) -> IndexLookup:
+        return IndexLookup(self.file, self.base_offset, self.offset_index, self.time_index)
 
     def _made_indexes(self) -> list[SegmentIndex[Any]]:
         """Return those indexes that somebody has looked into, or that take appends."""
-        attributes: tuple[WhenTouched[Any], ...] = (
+        attributes: tuple[LazyAttribute[Any], ...] = (
             SegmentIndexes.offset_index,
             SegmentIndexes.time_index,
         )
-        found = (attribute.made(self) for attribute in attributes)
+        found = (attribute.peek(self) for attribute in attributes)
         return [index for index in found if index is not None]
 
     def sync_indexes(self) -> None:

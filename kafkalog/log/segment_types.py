@@ -26,7 +26,7 @@ from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_journal import SyncJournal
 
-__all__ = ["Bound", "ReportedErrors", "ScanSource", "SegmentContext", "make_context"]
+__all__ = ["IndexRebuildInput", "ReadBound", "ReportedErrors", "SegmentContext", "make_context"]
 
 
 # One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
@@ -58,7 +58,7 @@ class SegmentContext:
     # what says whether a cleaner has been here.
     may_have_holes: bool | None = None
     # Whether the ends of all segments were looked at that were there when the log was opened.
-    has_looked_for_holes: bool = False
+    has_searched_holes: bool = False
     # Base offsets of segments made here in front of which offsets are missing, and none was lost.
     left_out: set[int] = field(default_factory=set)
     was_cleaned: Callable[[], bool] = bool
@@ -68,9 +68,9 @@ class SegmentContext:
     # Called, if it is there yet, when damage is found.
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
     # Returns, if it is there yet, where the segment before the one of a base offset ends.
-    ask_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
+    read_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
 
-    def found_damage(self) -> None:
+    def report_damage(self) -> None:
         """Say that a segment has damage of which nobody knew."""
         notify = None if self.on_damage is None else self.on_damage()
         if notify is not None:
@@ -82,7 +82,7 @@ class SegmentContext:
 
         None as long as there is no log that knows its segments.
         """
-        ask = None if self.ask_end_before is None else self.ask_end_before()
+        ask = None if self.read_end_before is None else self.read_end_before()
         return None if ask is None else ask(base_offset)
 
     def files(self, base_offset: int) -> SegmentFiles:
@@ -103,7 +103,7 @@ class SegmentContext:
         """Return a context that raises errors of the disk as typed ones, and reports them."""
         return ReportedErrors(self, doing)
 
-    def trying_to_sync(
+    def sync_attempt(
         self, synced_offset: int | None = None, size_bytes: int = 0
     ) -> AbstractContextManager[None]:
         """Hold the sync journal while a log file is synced; see `SyncJournal.attempt_sync`."""
@@ -159,7 +159,7 @@ def make_context(
     )
 
 
-class Bound(NamedTuple):
+class ReadBound(NamedTuple):
     """How far a reader may go in a segment: end of the published bytes, offset that follows."""
 
     end: int
@@ -167,7 +167,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ScanSource:
+class IndexRebuildInput:
     """What the rebuild of an index needs; apart from the segment, so that no cycle holds files."""
 
     file: SegmentFile

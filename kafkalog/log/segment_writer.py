@@ -28,7 +28,7 @@ from kafkalog.files.atomic_files import write_synced
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import FileState
 from kafkalog.indexes.transaction_index import AbortedTransaction, encode_entries
-from kafkalog.log.fences import first_offset_at
+from kafkalog.log.corrupt_ranges import first_offset_at
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import open_segment
@@ -54,7 +54,7 @@ class OutputTarget(Protocol):
     def context(self) -> SegmentContext: ...
     @property
     def is_given_up(self) -> bool: ...
-    def in_charge(self) -> AbstractContextManager[None]:
+    def ensure_owner(self) -> AbstractContextManager[None]:
         """Be sure of the place while a file is made."""
         ...
 
@@ -142,7 +142,7 @@ class SegmentWriter:
 
     def _begin(self, base_offset: int) -> FileHandle:
         filesystem, files = self._context.filesystem, self._context.files(base_offset)
-        with self._target.in_charge():
+        with self._target.ensure_owner():
             remove_cleaned(self._context, [base_offset])
             handle = filesystem.create_new(files.log)
         self.bases.append(base_offset)
@@ -194,7 +194,7 @@ class SegmentWriter:
         segment = open_segment(context, base_offset)
         try:
             scan = segment.scan()
-            if scan.fences or scan.whole_end < segment.size_bytes:
+            if scan.corrupt_ranges or scan.whole_end < segment.size_bytes:
                 raise CorruptRecordError(
                     f"{segment.path} does not read back as it was written", path=segment.path
                 )

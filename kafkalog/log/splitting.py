@@ -13,7 +13,8 @@ Crash points, those of an exchange (`replacement`), with what the next opening m
 
   * while the new files are written, synced, and named in the mark: removed, being `.cleaned`;
   * between the renames to `.swap`, the lowest last: undone, the old segment stays;
-  * afterwards: `leftovers` completes the exchange. The opening that splits lets it do so, too.
+  * afterwards: `startup_cleanup` completes the exchange. The opening that splits lets it do so,
+    too.
 
 Thread-safety: functions for the thread that opens the log, before anyone else has it.
 """
@@ -27,9 +28,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from kafkalog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import is_disk_full
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.fences import first_offset_at
-from kafkalog.log.hints import read_header
-from kafkalog.log.replacement import let_count, mark_exchange
+from kafkalog.log.corrupt_ranges import first_offset_at
+from kafkalog.log.index_lookup import read_header
+from kafkalog.log.replacement import activate_exchange, mark_replaced
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
@@ -48,7 +49,7 @@ class _OpeningLog:
     def __init__(self, context: SegmentContext) -> None:
         self.context = cleaned_context(context)
 
-    def in_charge(self) -> AbstractContextManager[None]:
+    def ensure_owner(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -84,7 +85,7 @@ def split_overflowing(
 
 def _overflows(segment: LogSegment) -> bool:
     """Say whether a segment without damage has more than an index can express."""
-    if segment.fences:
+    if segment.corrupt_ranges:
         return False
     is_large = segment.size_bytes > SEGMENT_BYTES_MAX
     with suppress(CorruptRecordError, InvalidRecordError, ValueError):
@@ -92,7 +93,7 @@ def _overflows(segment: LogSegment) -> bool:
         if not is_large and end_offset is not None and end_offset - 1 <= segment.offset_max:
             return False
     scan = segment.scan()
-    is_whole = not scan.fences and scan.whole_end == segment.size_bytes
+    is_whole = not scan.corrupt_ranges and scan.whole_end == segment.size_bytes
     return is_whole and (is_large or scan.next_offset - 1 > segment.offset_max)
 
 
@@ -101,13 +102,13 @@ def _split(context: SegmentContext, segment: LogSegment) -> list[int]:
     logger.warning("%s is more than its indexes can express: it is split", segment.path)
     try:
         bases = _write(context, segment)
-        mark_exchange(context, [segment], bases)
+        mark_replaced(context, [segment], bases)
     except OSError as error:
         if not is_disk_full(error):
             raise
         logger.warning("%s is served without being split: %s", segment.path, error)
         return []
-    let_count(context, bases)
+    activate_exchange(context, bases)
     return bases
 
 

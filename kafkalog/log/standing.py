@@ -18,9 +18,9 @@ from kafkalog._engine.append_lane import AppendEntrance
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.lookups import LookupLog
+from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.tail import ReadOnlyTail
 
 __all__ = ["LogStanding"]
@@ -33,13 +33,13 @@ class LogStanding(LookupLog, AppendEntrance):
     What a log knows of its own right to be written.
 
     Args:
-        home, local, tail, epochs: as for `LogReader`.
+        paths, local, tail, epochs: as for `LogReader`.
     """
 
     def __init__(
-        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
+        self, paths: PartitionPaths, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
     ) -> None:
-        super().__init__(home, local, tail, epochs)
+        super().__init__(paths, local, tail, epochs)
         self._write_lock = threading.RLock()
         self._clock = local.context.clock
         self._process = os.getpid()
@@ -57,12 +57,12 @@ class LogStanding(LookupLog, AppendEntrance):
         """What latched the log: it takes no more writes since; None while it takes them."""
         return self._offline
 
-    def take_offline(self, error: BaseException) -> None:
+    def mark_offline(self, error: BaseException) -> None:
         """Take no more writes, as after a failure of its own; whoever asks for it knows why."""
         if self._offline is None:
             self._offline = error
 
-    def settle_log_start(self) -> bool:
+    def drop_log_start_checkpoint(self) -> bool:
         """
         Take the log start out of its checkpoint where a segment's base says it; say whether.
 
@@ -77,14 +77,14 @@ class LogStanding(LookupLog, AppendEntrance):
                 return False
             snapshot = self._local.snapshot
             base = snapshot.segments.segments[0].base_offset
-            if snapshot.start_offset > base or self._local.left_names:
+            if snapshot.start_offset > base or self._local.has_unrenamed_files:
                 return False
             with self._changing("settling the log start"):
                 self._local.context.filesystem.sync_directory(self.directory)
-                self._home.write_start_offset(None)
+                self._paths.write_start_offset(None)
         return True
 
-    def undisturbed(self) -> AbstractContextManager[object]:
+    def pause_cleaning(self) -> AbstractContextManager[object]:
         """
         Return what keeps the threads that compact a manager's logs off this one while entered.
 
@@ -98,7 +98,7 @@ class LogStanding(LookupLog, AppendEntrance):
         ours = os.getpid() == self._process
         return ours and not self.is_read_only and self._offline is None
 
-    def _latch(self, error: BaseException) -> None:
+    def _mark_offline(self, error: BaseException) -> None:
         if self._offline is None:
             self._offline = error
             logger.error("%s takes no more writes: %s", self.directory, error)
@@ -106,7 +106,7 @@ class LogStanding(LookupLog, AppendEntrance):
                 self._on_offline(error)
 
     def _changing(self, doing: str) -> Changing:
-        return Changing(self._local, doing, self._latch)
+        return Changing(self._local, doing, self._mark_offline)
 
     def _ensure_writable(self) -> None:
         if self._closed:

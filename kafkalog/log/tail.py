@@ -37,10 +37,10 @@ from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.exchanges import present_segments
-from kafkalog.log.fences import find_resume
 from kafkalog.log.judging import OVERFLOW_MAX, KnownEnd, is_whole_without_offset, judge_batches
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, LogSnapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
@@ -129,7 +129,7 @@ class ReadOnlyTail:
             last, snapshot.end_position, snapshot.end_offset, facts.size_bytes
         )
         start = max(self._read_start_offset() or 0, snapshot.segments.segments[0].base_offset)
-        fresh = Snapshot(snapshot.segments, offset, position, min(start, offset))
+        fresh = LogSnapshot(snapshot.segments, offset, position, min(start, offset))
         if fresh != snapshot:
             self._publish(fresh, self._ids)
         return True
@@ -168,7 +168,7 @@ class ReadOnlyTail:
         size = facts[last.base_offset].size_bytes
         end_position, end_offset = self._find_end(last, position, offset, size)
         start = max(self._read_start_offset() or 0, segments[0].base_offset)
-        fresh = Snapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
+        fresh = LogSnapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
             if present_segments(context.filesystem, context.directory) != listed:
                 # A new segment may have come in the place of several that were listed.
@@ -181,11 +181,11 @@ class ReadOnlyTail:
         self._listed_at = listed_at
         return True
 
-    def _publish(self, snapshot: Snapshot, ids: dict[int, int]) -> None:
+    def _publish(self, snapshot: LogSnapshot, ids: dict[int, int]) -> None:
         active = snapshot.segments.active
         if active.size_bytes != snapshot.end_position:
             active.file.size_bytes = snapshot.end_position
-            active.forget_max_timestamp()
+            active.invalidate_max_timestamp()
         for segment in snapshot.segments.segments[:-1]:
             segment.file.seal(trim=False)
         self._ids = ids
@@ -199,12 +199,12 @@ class ReadOnlyTail:
         slot = bases.index(base_offset)
         for side in (*bases[max(slot - 1, 0) : slot], *bases[slot + 1 : slot + 2]):
             _header, data_beside, size_beside = self._first_batch(side)
-            has_more = size > size_beside and self._has_data(base_offset, size_beside)
+            has_more = size > size_beside and self._contains_data(base_offset, size_beside)
             if data == data_beside and not has_more:
                 return False
         return True
 
-    def _has_data(self, base_offset: int, position: int) -> bool:
+    def _contains_data(self, base_offset: int, position: int) -> bool:
         """Say whether a segment has anything but zeros from a position on."""
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
@@ -254,7 +254,7 @@ class ReadOnlyTail:
                 segment, segment.size_bytes, segment.base_offset, facts.size_bytes, is_sealed=True
             )
         segment.file.size_bytes = size
-        segment.forget_max_timestamp()
+        segment.invalidate_max_timestamp()
 
     def _find_end(
         self,
@@ -277,7 +277,7 @@ class ReadOnlyTail:
             )
             position += walk.position
             next_offset = walk.next_offset
-            if _is_room(data[walk.position :]):
+            if _is_preallocated_space(data[walk.position :]):
                 break
             if walk.count:
                 window_bytes = WINDOW_BYTES
@@ -342,7 +342,7 @@ class ReadOnlyTail:
         return facts
 
 
-def _is_room(data: memoryview) -> bool:
+def _is_preallocated_space(data: memoryview) -> bool:
     """Say whether a batch may come where there is none: its first fields are zeros."""
     return len(data) >= LOG_OVERHEAD and is_zero(data[:LOG_OVERHEAD])
 

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 
 from kafkalog.errors import LogStorageError, ReadOnlyLogError
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
+from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.producers import LogProducers, ongoing
 from kafkalog.log.standing import LogStanding
-from kafkalog.log.surroundings import Surroundings
+from kafkalog.log.surroundings import LogEnvironment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import ActiveProducer, OngoingTransaction
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
@@ -36,29 +36,29 @@ class TransactionalLog(LogStanding):
     A log with producers and leaders.
 
     Args:
-        home, local, tail, epochs: as for `LogReader`.
+        paths, local, tail, epochs: as for `LogReader`.
         producers: its producers' state; None for a log that is open read-only.
         scheduler: runs the look for silent producers, once there is one.
-        surroundings: says how often.
+        environment: says how often.
     """
 
     _watchers: tuple[tuple[Callable[[], object]], ...]
 
     def __init__(
         self,
-        home: PartitionHome,
+        paths: PartitionPaths,
         local: LocalLog,
         tail: ReadOnlyTail | None,
         epochs: LogEpochs,
         producers: ProducerStateManager | None,
         scheduler: Scheduler,
-        surroundings: Surroundings,
+        environment: LogEnvironment,
     ) -> None:
-        super().__init__(home, local, tail, epochs)
-        self._on_offline = surroundings.on_offline
-        self._not_compacted = surroundings.undisturbed
+        super().__init__(paths, local, tail, epochs)
+        self._on_offline = environment.on_offline
+        self._not_compacted = environment.pause_cleaning
         self._scheduler = scheduler
-        self._producer_check_ms = surroundings.producer_check_ms
+        self._producer_check_ms = environment.producer_check_ms
         self._expiry_task: ScheduledTask | None = None
         self._state: LogProducers | None = None
         if producers is not None:
@@ -94,8 +94,8 @@ class TransactionalLog(LogStanding):
             LogClosedError, LogOfflineError: as for a write.
             LogStorageError: the disk refused.
         """
-        if self._followed is not None:
-            return ongoing(self._followed_transactions(), self._local.context.clock.now_ms())
+        if self._read_only_producers is not None:
+            return ongoing(self._read_only_transactions(), self._local.context.clock.now_ms())
         with self._write_lock:
             self._ensure_in_charge()
             return self._producers.transactions()
@@ -178,14 +178,14 @@ class TransactionalLog(LogStanding):
                 offset = max(min(offset, snapshot.end_offset), snapshot.start_offset)
             self._producers.set_high_watermark(offset)
             # Behind it: a `get` that comes between makes none that stay.
-            self._forget_points()
-        self._tell_watchers()
+            self._invalidate_readers()
+        self._notify_watchers()
         return self.high_watermark
 
-    def forget_producers_after(self, expiration_ms: int) -> None:
+    def expire_after(self, expiration_ms: int) -> None:
         """Let a producer be forgotten after another time of silence than now."""
         with self._write_lock:
-            self._producers.forget_after(expiration_ms)
+            self._producers.expire_after(expiration_ms)
 
     def watch(self, on_change: Callable[[], object]) -> Callable[[], None]:
         """
@@ -206,7 +206,7 @@ class TransactionalLog(LogStanding):
 
         return unwatch
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         for (on_change,) in self._watchers:
             try:
                 on_change()
@@ -236,17 +236,17 @@ class TransactionalLog(LogStanding):
             yield
         finally:
             if self._local.snapshot is not before:
-                self._producers.rolled(before)
+                self._producers.on_roll(before)
             if self._local.snapshot.start_offset > before.start_offset:
                 self._epochs.truncate_from_start(self._local.snapshot.start_offset)
-                self._producers.start_moved(before)
+                self._producers.on_start_moved(before)
 
     @contextmanager
     def _truncating(self) -> Iterator[None]:
         """Around what cuts the log, or empties it."""
         before = self._local.snapshot
         self._epochs.begin_truncation()
-        self._producers.hold_readers()
+        self._producers.block_committed_reads()
         try:
             yield
         finally:
@@ -254,15 +254,15 @@ class TransactionalLog(LogStanding):
             if after is before:
                 self._producers.withdraw()
             elif after.end_offset < before.end_offset:
-                self._epochs.rise()
+                self._epochs.bump()
         self._epochs.end_truncation()
         try:
             if after.segments.segments[0].base_offset >= after.end_offset == after.start_offset:
                 self._epochs.clear()
-                self._producers.restarted()
+                self._producers.reset()
             else:
                 self._epochs.truncate_from_end(after.end_offset)
-                self._producers.truncated()
+                self._producers.on_truncation()
         except (OSError, LogStorageError) as error:
-            self._latch(error)
+            self._mark_offline(error)
             raise

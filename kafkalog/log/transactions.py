@@ -67,14 +67,14 @@ from kafkalog.state.producer_snapshot import read_snapshot
 
 if TYPE_CHECKING:
     from kafkalog.errors import CorruptIndexError
-    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.local_log import LogSnapshot
     from kafkalog.log.segment import LogSegment
 
 __all__ = [
     "aborted_between",
     "add_aborted",
+    "has_none_open",
     "is_abort_marker",
-    "none_is_open",
     "recover_indexes",
     "repaired_indexes",
     "verify_index",
@@ -86,7 +86,7 @@ logger = logging.getLogger(__name__)
 
 
 def aborted_between(
-    context: SegmentContext, snapshot: Snapshot, start_offset: int, end_offset: int
+    context: SegmentContext, snapshot: LogSnapshot, start_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
     """
     Return the aborted transactions that may hide records from `start_offset` up to `end_offset`.
@@ -101,7 +101,7 @@ def aborted_between(
     return collect_aborted(indexes, start_offset, end_offset)
 
 
-def verify_index(context: SegmentContext, snapshot: Snapshot, slot: int) -> RepairedIndex | None:
+def verify_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> RepairedIndex | None:
     """
     Let the index of a segment say what its batches do; return what was wrong with it.
 
@@ -119,7 +119,7 @@ def repaired_indexes(segments: Iterable[LogSegment]) -> tuple[RepairedIndex, ...
 
 
 def recover_indexes(
-    context: SegmentContext, snapshot: Snapshot, scanned: Mapping[int, bool]
+    context: SegmentContext, snapshot: LogSnapshot, scanned: Mapping[int, bool]
 ) -> tuple[RepairedIndex, ...]:
     """
     Let the indexes of segments that were scanned after a crash say what the segments do.
@@ -146,7 +146,7 @@ def recover_indexes(
 
 
 def add_aborted(
-    context: SegmentContext, snapshot: Snapshot, transactions: Sequence[AbortedTransaction]
+    context: SegmentContext, snapshot: LogSnapshot, transactions: Sequence[AbortedTransaction]
 ) -> None:
     """
     Enter transactions whose markers were just appended; never fails, the log has the markers.
@@ -165,7 +165,7 @@ def add_aborted(
 
 
 def _add_to_segment(
-    context: SegmentContext, snapshot: Snapshot, slot: int, fresh: list[AbortedTransaction]
+    context: SegmentContext, snapshot: LogSnapshot, slot: int, fresh: list[AbortedTransaction]
 ) -> None:
     own = snapshot.segments.segments[slot].transactions
     with context.repair_lock:
@@ -185,7 +185,7 @@ def _add_to_segment(
 
 
 def _indexes(
-    context: SegmentContext, snapshot: Snapshot, slot: int, end_offset: int
+    context: SegmentContext, snapshot: LogSnapshot, slot: int, end_offset: int
 ) -> Iterator[TransactionIndex]:
     segments = snapshot.segments
     for number in range(slot, len(segments)):
@@ -193,13 +193,13 @@ def _indexes(
         following = segments.base_after(number)
         if following is None:
             return
-        if following >= end_offset and none_is_open(
+        if following >= end_offset and has_none_open(
             context.filesystem, context.directory, following, end_offset
         ):
             return
 
 
-def none_is_open(filesystem: FileSystem, directory: Path, offset: int, end_offset: int) -> bool:
+def has_none_open(filesystem: FileSystem, directory: Path, offset: int, end_offset: int) -> bool:
     """Say whether a snapshot tells that at `offset` no transaction of below `end_offset` is open.
 
     Raises:
@@ -215,9 +215,9 @@ def none_is_open(filesystem: FileSystem, directory: Path, offset: int, end_offse
     return all(not 0 <= each.transaction_first_offset < end_offset for each in entries)
 
 
-def _verified(context: SegmentContext, snapshot: Snapshot, slot: int) -> TransactionIndex:
+def _verified(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> TransactionIndex:
     own = snapshot.segments.segments[slot].transactions
-    end = snapshot.bound_of(slot).end
+    end = snapshot.read_bound(slot).end
     if own.verified_end < end:
         with context.repair_lock:
             if own.verified_end < end:
@@ -228,7 +228,7 @@ def _verified(context: SegmentContext, snapshot: Snapshot, slot: int) -> Transac
 
 def _verify(
     context: SegmentContext,
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     slot: int,
     *,
     fresh: Sequence[AbortedTransaction] = (),
@@ -288,7 +288,7 @@ class _Compared:
 
 
 def _compare(
-    context: SegmentContext, snapshot: Snapshot, slot: int, fresh: Sequence[AbortedTransaction]
+    context: SegmentContext, snapshot: LogSnapshot, slot: int, fresh: Sequence[AbortedTransaction]
 ) -> _Compared:
     segment = snapshot.segments.segments[slot]
     damage = segment.transactions.load()
@@ -313,7 +313,7 @@ def _compare(
         elif each.last_offset >= end_offset:
             is_right = is_followed
         else:
-            is_right = not others.have(each.last_offset)
+            is_right = not others.contains(each.last_offset)
         (kept if is_right else wrong).append(each)
     missing = markers - {(each.producer_id, each.last_offset) for each in kept}
     return _Compared(damage, kept, wrong, missing, bounds, is_followed, end_offset)
@@ -396,7 +396,7 @@ class _Spans:
         self._firsts.append(columns.base_offset[:count].copy())
         self._lasts.append(columns.last_offset[:count].copy())
 
-    def have(self, offset: int) -> bool:
+    def contains(self, offset: int) -> bool:
         """Say whether an offset is that of a batch of which one knows what it is."""
         if offset in self.unknown:
             return False
@@ -433,7 +433,7 @@ class _Bounds(NamedTuple):
 
 
 def _allow_before(
-    context: SegmentContext, snapshot: Snapshot, slot: int, entries: Sequence[AbortedTransaction]
+    context: SegmentContext, snapshot: LogSnapshot, slot: int, entries: Sequence[AbortedTransaction]
 ) -> Callable[[AbortedTransaction], bool]:
     """
     Return what says whether entries can be true that begin before a segment.
@@ -473,9 +473,9 @@ class _MarkerWalk:
         self._opened: dict[int, int] = {}
         self._marked: dict[int, int] = {}
 
-    def add_segment(self, snapshot: Snapshot, slot: int) -> None:
+    def add_segment(self, snapshot: LogSnapshot, slot: int) -> None:
         """Go over the batches of a segment, behind those before."""
-        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+        segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         columns = BatchColumns(WALK_BATCHES)
         end = 0
         for data, origin, walk in walk_windows(
@@ -532,7 +532,9 @@ def is_abort_marker(batch: BatchView) -> bool:
     return record is not None and record.type is ControlType.ABORT
 
 
-def _replayed(context: SegmentContext, snapshot: Snapshot, slot: int) -> list[AbortedTransaction]:
+def _replayed(
+    context: SegmentContext, snapshot: LogSnapshot, slot: int
+) -> list[AbortedTransaction]:
     """Return the aborted transactions of a segment as its batches and those before tell them."""
     segments = snapshot.segments
     base_offset = segments.segments[slot].base_offset

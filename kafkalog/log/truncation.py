@@ -34,7 +34,7 @@ from typing import NamedTuple
 from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, LogSnapshot
 from kafkalog.log.scanner import scan_segment
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
@@ -76,7 +76,7 @@ def find_cut(local: LocalLog, offset: int) -> Cut:
     snapshot = local.snapshot
     slot = snapshot.segments.floor_slot(offset)
     holder = snapshot.segments.segments[slot]
-    bound = snapshot.bound_of(slot)
+    bound = snapshot.read_bound(slot)
     position = holder.find_position(offset, bound)
     kept_bytes = bound.end if position is None else position
     kept_offset = holder.end_offset_at(kept_bytes, offset)
@@ -97,7 +97,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     holder = snapshot.segments.segments[slot]
     leaving = list(snapshot.segments.segments[slot + 1 :])
     filesystem, files = local.context.filesystem, _files(local, holder)
-    is_copied = kept_bytes < snapshot.bound_of(slot).end
+    is_copied = kept_bytes < snapshot.read_bound(slot).end
     fresh_path = index_path = None
     with removed_on_error(filesystem) as made:
         if is_copied:
@@ -109,7 +109,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
-    _unsettle(local, offset)
+    _lower_settled_offset(local, offset)
     local.rename_deleted(leaving, in_order=True)
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
@@ -126,7 +126,9 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
         local.seal([remaining])
     filesystem.sync_directory(local.context.directory)
     local.replace_all(
-        Snapshot(segments, offset, segments.active.size_bytes, min(snapshot.start_offset, offset))
+        LogSnapshot(
+            segments, offset, segments.active.size_bytes, min(snapshot.start_offset, offset)
+        )
     )
     return leaving
 
@@ -145,17 +147,17 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     snapshot.segments.active.seal_in_memory()
     for segment in leaving:
         segment.retire()
-    _unsettle(local, offset)
+    _lower_settled_offset(local, offset)
     local.rename_deleted(leaving, in_order=True)
     fresh = local.create_segment(offset, is_prepared=True)
     local.context.filesystem.sync_directory(local.context.directory)
     local.replace_all(
-        Snapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
+        LogSnapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
     )
     return leaving
 
 
-def _unsettle(local: LocalLog, offset: int) -> None:
+def _lower_settled_offset(local: LocalLog, offset: int) -> None:
     """Take note that offsets from one on become those of other batches, whose indexes may lack."""
     local.context.settled_offset = min(local.context.settled_offset, offset)
 
@@ -210,7 +212,7 @@ def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int
         interval=context.config.index_interval_bytes,
         find_holes=file.holes,
     )
-    segment.add_fences(scan.fences)
+    segment.add_corrupt_ranges(scan.corrupt_ranges)
     next_offset = max(scan.next_offset, old.base_offset)
     # With another segment behind a hole in the offsets, zeros at its end would count as damage.
     segment.activate(scan, is_last=next_offset >= cut.offset)

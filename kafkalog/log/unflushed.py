@@ -92,7 +92,7 @@ def make_durable(
         written += size
         if not is_stored:
             # The search for a position may have mapped the old file.
-            segment.file.forget_mapping()
+            segment.file.drop_mapping()
             written += copy_to_new_blocks(filesystem, segment.path)
             filesystem.sync_directory(segment.path.parent)
         _store_transaction_index(filesystem, segment, is_doubtful=doubtful_offset is not None)

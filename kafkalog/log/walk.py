@@ -41,10 +41,10 @@ from kafkalog.records.batch_view import BatchView
 
 __all__ = [
     "BatchEnd",
-    "Walk",
+    "WalkResult",
     "check_wrapper",
     "check_wrapper_offsets",
-    "fits_behind",
+    "fits_after",
     "walk_batches",
 ]
 
@@ -56,7 +56,7 @@ BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class WalkResult:
     """
     How far a walk came.
 
@@ -83,7 +83,7 @@ def walk_batches(
     next_offset: int,
     offset_max: int,
     check_crc: bool = True,
-) -> Walk:
+) -> WalkResult:
     """
     Walk whole batches of `data` from `position` on.
 
@@ -102,7 +102,7 @@ def walk_batches(
     if result.count and result.next_offset - 1 > offset_max:
         result = _up_to(data, position, columns, result, next_offset, offset_max)
     behind = result.next_offset if result.count else next_offset
-    walk = Walk(result.count, result.position, result.status, behind, result.position + 1)
+    walk = WalkResult(result.count, result.position, result.status, behind, result.position + 1)
     if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
         return walk
     if result.position == len(data):
@@ -136,7 +136,7 @@ def check_wrapper(batch: BatchView, records: list[Record], before: BatchView | N
     check_wrapper_offsets(batch, records[0].offset, records[-1].offset, end)
 
 
-def fits_behind(batch: BatchView, records: list[Record], before: BatchView | None) -> bool:
+def fits_after(batch: BatchView, records: list[Record], before: BatchView | None) -> bool:
     """Say whether `check_wrapper` finds nothing wrong."""
     try:
         check_wrapper(batch, records, before)
@@ -189,8 +189,12 @@ def _up_to(
 
 
 def _blame(
-    data: memoryview, columns: BatchColumns, walk: Walk, following: BatchHeader, first_offset: int
-) -> Walk:
+    data: memoryview,
+    columns: BatchColumns,
+    walk: WalkResult,
+    following: BatchHeader,
+    first_offset: int,
+) -> WalkResult:
     """Decide whether the last batch walked lies, or the one behind it that begins too low."""
     row = walk.count - 1
     base, last = int(columns.base_offset[row]), int(columns.last_offset[row])
@@ -216,7 +220,7 @@ def _blame(
         return replace(walk, status=OFFSET_ORDER)
     start = int(columns.position[row])
     resume_min = start + 1 if last_may_lie and not following_may_lie else following.end_position
-    return Walk(row, start, OFFSET_ORDER, expected, resume_min)
+    return WalkResult(row, start, OFFSET_ORDER, expected, resume_min)
 
 
 def _header(data: memoryview, position: int) -> BatchHeader | None:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
-from kafkalog.log.hints import ReadsAt, read_whole_header
+from kafkalog.log.index_lookup import ReadsAt, read_whole_header
 from kafkalog.log.judging import may_begin_segment, offsets_inside
 
 __all__ = [
@@ -120,12 +120,12 @@ class WrapperChecks:
             end: nothing from there on is looked at.
         """
         first, last = batches[0].position, batches[-1].end
-        if self._are_known(first, last):
+        if self._are_cached(first, last):
             return None
         up_to = [*self._before(batches[0], start), *batches]
         before, is_sure = None, True
-        for each in [*up_to, *self._behind(last, end)]:
-            if each.is_wrapper and not self._are_known(each.position, each.end):
+        for each in [*up_to, *self._after(last, end)]:
+            if each.is_wrapper and not self._are_cached(each.position, each.end):
                 fits = self._fits(each, before)
                 if fits is False:
                     end_before = 0 if before is None else before.next_offset
@@ -133,11 +133,11 @@ class WrapperChecks:
                 is_sure &= fits is not None
             before = each
         if is_sure:
-            self._remember(first, last)
+            self._cache_range(first, last)
         self._latest = tuple(up_to[-BEFORE:])
         return None
 
-    def _are_known(self, start: int, end: int) -> bool:
+    def _are_cached(self, start: int, end: int) -> bool:
         """Say whether the batches of a range were found to fit."""
         return any(begin <= start and end <= stop for begin, stop in self._ranges)
 
@@ -190,11 +190,11 @@ class WrapperChecks:
             yield from neighbours_in(columns, met.count, begin)
             position = met.position
 
-    def _behind(self, position: int, end: int) -> list[Neighbour]:
+    def _after(self, position: int, end: int) -> list[Neighbour]:
         header = read_whole_header(self._file, position, end) if position < end else None
         return [] if header is None else [neighbour_at(position, header)]
 
-    def _remember(self, begin: int, end: int) -> None:
+    def _cache_range(self, begin: int, end: int) -> None:
         """Join a range with those that it touches; a new tuple, so that readers need no lock."""
         kept = []
         for first, last in self._ranges:

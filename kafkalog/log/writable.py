@@ -25,7 +25,7 @@ from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
-from kafkalog.log.adopting import survey
+from kafkalog.log.adopting import inspect_file
 from kafkalog.log.appending import Appender
 from kafkalog.log.record_appender import RecordAppender, Wait
 from kafkalog.log.resting import RestingLog
@@ -288,7 +288,7 @@ class WritableLog(RestingLog):
         self._after_append(info, rolled, wait)
         return info
 
-    def append_file(self, path: str | PathLike[str], *, check_crc: bool = True) -> AppendInfo:
+    def ingest(self, path: str | PathLike[str], *, check_crc: bool = True) -> AppendInfo:
         """
         Take over a file of encoded batches as the last segment: it is renamed, not copied.
 
@@ -312,16 +312,16 @@ class WritableLog(RestingLog):
         """
         self._ensure_writable()
         with storage_errors(Path(path), doing="looking through"):
-            file = survey(self._local.context, Path(path), check_crc=check_crc)
+            file = inspect_file(self._local.context, Path(path), check_crc=check_crc)
         with self._write_lock:
             self._ensure_writable()
             if self._local.snapshot.end_offset > self._committer.durable_offset:
                 self._committer.flush()
-            info = self._appender.adopt(file)
+            info = self._appender.ingest(file)
         self._after_append(info, True, "durable")
         return info
 
-    def abort(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
+    def abort_transaction(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
         """
         Abort the open transaction of a producer that hangs; return what the marker is.
 
@@ -344,7 +344,7 @@ class WritableLog(RestingLog):
         if rolled:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
         if self._watchers:
-            self._tell_watchers()
+            self._notify_watchers()
         committer = self._committer
         end_offset = info.last_offset + 1
         unflushed = end_offset - committer.durable_offset

@@ -1,6 +1,7 @@
 """The home of a partition that a manager has: its directory answers, instead of files.
 
-The same promises as those of `kafkalog.log.home`, kept by the directory for all of its partitions
+The same promises as those of `kafkalog.log.partition_paths`, kept by the directory for all of its
+partitions
 together: what a checkpoint must say is on the disk before it counts, and the marker of a clean
 shutdown is gone before anything changes.
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog.files.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
-from kafkalog.log.home import PartitionHome, trace_of
+from kafkalog.log.partition_paths import PartitionPaths, fingerprint_of
 
 if TYPE_CHECKING:
     from kafkalog.manager.directory import DataDirectory
@@ -23,7 +24,7 @@ __all__ = ["DirectoryCheckpointStore"]
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryCheckpointStore(PartitionHome):
+class DirectoryCheckpointStore(PartitionPaths):
     """
     A partition's place in a data directory that a manager has.
 
@@ -69,7 +70,7 @@ class DirectoryCheckpointStore(PartitionHome):
         else:
             notes.write_through(self.topic_partition, offset)
 
-    def traces_of_a_broker(self) -> bytes:
+    def broker_fingerprint(self) -> bytes:
         """
         Return a digest of files that a broker writes, and we seldom or never.
 
@@ -78,7 +79,7 @@ class DirectoryCheckpointStore(PartitionHome):
         """
         watermarks = self.filesystem.stat(self.state_directory / HIGH_WATERMARK_CHECKPOINT)
         epochs = self.filesystem.stat(self.directory / LEADER_EPOCH_CHECKPOINT)
-        times = (None if watermarks is None else watermarks.modified_ms, trace_of(epochs))
+        times = (None if watermarks is None else watermarks.modified_ms, fingerprint_of(epochs))
         return hashlib.blake2b(repr(times).encode(), digest_size=8).digest()
 
     def was_closed_in_order(self) -> bool:

@@ -352,7 +352,7 @@ class DirectoryGroup:
             for partition in self._registry.in_directory(directory):
                 log = partition.log
                 if log is not None:
-                    log.take_offline(error)
+                    log.mark_offline(error)
 
     def close_logs(self, opener: LogOpener) -> list[BaseException]:
         """Close all logs in order, those of offline directories as they are; return what failed."""

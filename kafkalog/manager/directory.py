@@ -256,7 +256,7 @@ class DataDirectory:
         """
         Write the high watermarks, if they have changed; say whether they had.
 
-        The file keeps the time that it had: see `DirectoryCheckpointStore.traces_of_a_broker`.
+        The file keeps the time that it had: see `DirectoryCheckpointStore.broker_fingerprint`.
             Crash point: between the two, the sync notes of open logs are not believed, which costs
             their recovery some writing.
         """

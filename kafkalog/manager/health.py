@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.log.fences import FencedRange
+from kafkalog.log.corrupt_ranges import CorruptRange
 from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.model import OngoingTransaction, TopicPartition
@@ -132,7 +132,7 @@ class ManagerHealth:
             holes between segments also as the first run of retention did.
         late_transactions: transactions in these logs that are open for longer than
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
-            committed records (`Log.abort`).
+            committed records (`Log.abort_transaction`).
         stray_partitions: partition directories of other topics than those of their names.
         recoveries: what opening found in open logs in which it cut, fenced, refused, repaired or
             ignored something. A torn tail that was cut is the trace of a crash, and leaves the
@@ -147,7 +147,7 @@ class ManagerHealth:
     tasks: tuple[TaskHealth, ...]
     faults: tuple[Fault, ...]
     cleaner: CleanerHealth
-    damage: Mapping[TopicPartition, tuple[FencedRange, ...]] = field(default_factory=dict)
+    damage: Mapping[TopicPartition, tuple[CorruptRange, ...]] = field(default_factory=dict)
     late_transactions: Mapping[TopicPartition, tuple[OngoingTransaction, ...]] = field(
         default_factory=dict
     )

@@ -43,7 +43,7 @@ from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.scan.options import ScanArguments, make_options
 from kafkalog.log.scan.scan import Scan, ScanSource
-from kafkalog.log.surroundings import Surroundings
+from kafkalog.log.surroundings import LogEnvironment
 from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
@@ -147,16 +147,10 @@ class LogManager(CompactingManager, ClosingContextManager):
         self._pool = FilePool(
             self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
         )
-        self._open_log_limit = OpenLogLimit(
-            default_open_log_limit(log.open_files_max + 2 * log.mappings_max)
-        )
+        open_logs = default_open_log_limit(log.open_files_max + 2 * log.mappings_max)
+        self._open_log_limit = limit = OpenLogLimit(open_logs)
         opener = self._opener = LogOpener(
-            self._settings,
-            self._environment_of,
-            faults,
-            self._open_log_limit,
-            group.on_error,
-            states.paused,
+            self._settings, self._environment_of, faults, limit, group.on_error, states.paused
         )
         deleted_directories = self._deleted_directories = DeletedDirectories(
             self._filesystem, self._supervisor, group.is_usable, group.on_error_at
@@ -638,19 +632,19 @@ class LogManager(CompactingManager, ClosingContextManager):
             self._directories.on_error,
         )
 
-    def _environment_of(self, partition: ManagedPartition) -> Surroundings:
+    def _environment_of(self, partition: ManagedPartition) -> LogEnvironment:
         config, name = self._settings.config, partition.topic_partition
-        return Surroundings(
+        return LogEnvironment(
             clock=self._clock,
             scheduler=self._supervisor.scheduler_for(name),
             pool=self._pool,
-            owner=partition.directory.lock,
+            directory_lock=partition.directory.lock,
             retention=self._retention,
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.on_offline(partition, error),
             on_storage_error=lambda error: self._opener.on_storage_error(partition, error),
-            on_wake=self._open_log_limit.add,
-            undisturbed=lambda: self._cleaning_states.paused(name),
+            on_reopen=self._open_log_limit.add,
+            pause_cleaning=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,
         )

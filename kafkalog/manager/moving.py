@@ -49,7 +49,7 @@ from kafkalog.files.names import (
     live_base_offset,
     partition_directory_name,
 )
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.manager.creating import rename_deleted, unregister_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
@@ -225,11 +225,11 @@ class _Move:
         self.target.filesystem.make_directory(self._future)
         self.target.filesystem.sync_directory(self.target.path)
 
-    def copy_segments(self, snapshot: Snapshot) -> int:
+    def copy_segments(self, snapshot: LogSnapshot) -> int:
         """Copy what is published of the segments, and was not copied yet; return the bytes."""
         total = 0
         for slot, segment in enumerate(snapshot.segments.segments):
-            end, base = snapshot.bound_of(slot).end, segment.base_offset
+            end, base = snapshot.read_bound(slot).end, segment.base_offset
             start = self._start_of(segment)
             path = SegmentFiles(self._future, base).log
             with contextlib.closing(self._open(path, start)) as handle:

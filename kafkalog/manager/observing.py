@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kafkalog.errors import KafkaLogError
-from kafkalog.log.fences import FencedRange
+from kafkalog.log.corrupt_ranges import CorruptRange
 from kafkalog.log.log import Log
 from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.registry import PartitionRegistry
@@ -26,16 +26,16 @@ READ: Final = "read"
 _GRACE_MS: Final = 300_000
 
 
-def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[FencedRange, ...]]:
+def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[CorruptRange, ...]]:
     """Return the damaged ranges that are known, by partition."""
     found = {}
     for log in _open_logs(registry):
         try:
-            fences = log.fences()
+            corrupt_ranges = log.corrupt_ranges()
         except KafkaLogError:
             continue
-        if fences:
-            found[log.topic_partition] = fences
+        if corrupt_ranges:
+            found[log.topic_partition] = corrupt_ranges
     return found
 
 

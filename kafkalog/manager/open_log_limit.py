@@ -18,7 +18,7 @@ from collections import deque
 from typing import Final
 
 from kafkalog.files.machine import LocalMachine
-from kafkalog.log.resting import FILES_OF_AWAKE_LOG, RestingLog
+from kafkalog.log.resting import FILES_OF_OPEN_LOG, RestingLog
 
 __all__ = ["OpenLogLimit", "default_open_log_limit"]
 
@@ -37,7 +37,7 @@ def default_open_log_limit(files_of_readers: int) -> int:
     if soft is None:
         return _MOST
     free = (soft - files_of_readers) // 2
-    return min(max(free // FILES_OF_AWAKE_LOG, _LEAST), _MOST)
+    return min(max(free // FILES_OF_OPEN_LOG, _LEAST), _MOST)
 
 
 class OpenLogLimit:
@@ -86,11 +86,11 @@ class OpenLogLimit:
     ) -> bool:
         if log is reopening:
             return True
-        if log.is_closed or log.is_resting:
+        if log.is_closed or log.is_released:
             return False
         if is_spared and _end_of(log) != seen_end:
             return True
-        return not log.try_rest()
+        return not log.try_release()
 
 
 def _end_of(log: RestingLog) -> int:

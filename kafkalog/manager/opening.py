@@ -20,8 +20,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.log.log import Log
-from kafkalog.log.opening import open_at_home
-from kafkalog.log.surroundings import Surroundings
+from kafkalog.log.opening import open_at_paths
+from kafkalog.log.surroundings import LogEnvironment
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.open_log_limit import OpenLogLimit
 from kafkalog.manager.registry import ManagedPartition
@@ -55,7 +55,7 @@ class LogOpener:
     def __init__(
         self,
         settings: TopicSettings,
-        environment_of: Callable[[ManagedPartition], Surroundings],
+        environment_of: Callable[[ManagedPartition], LogEnvironment],
         faults: FaultRegistry,
         open_log_limit: OpenLogLimit,
         on_error: Callable[[DataDirectory, BaseException], object],
@@ -135,7 +135,7 @@ class LogOpener:
 
     def release_idle(self, log: Log) -> None:
         """Let a log go to rest that nobody has asked for yet."""
-        if log.try_rest():
+        if log.try_release():
             self._open_log_limit.remove(log)
 
     def release(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
@@ -146,7 +146,7 @@ class LogOpener:
                 return
             self._open_log_limit.remove(log)
             if error is not None:
-                log.take_offline(error)
+                log.mark_offline(error)
             # Whatever happens here, the disk has failed before.
             with contextlib.suppress(OSError, KafkaLogError):
                 log.close()
@@ -163,7 +163,7 @@ class LogOpener:
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
         try:
-            log = open_at_home(
+            log = open_at_paths(
                 directory.checkpoint_store_of(name),
                 self._settings.config_of(name.topic),
                 self._environment_of(partition),
@@ -173,7 +173,7 @@ class LogOpener:
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
             raise
-        if not log.is_resting:
+        if not log.is_released:
             self._open_log_limit.add(log)
         partition.log, partition.error = log, None
         self._faults.clear_error(OPEN, name)

@@ -216,7 +216,7 @@ class TopicAdministration:
                 log = partition.usable_log
                 if log is not None:
                     log.reconfigure(self._settings.config_of(partition.topic_partition.topic))
-                    log.forget_producers_after(after.producer_id_expiration_ms)
+                    log.expire_after(after.producer_id_expiration_ms)
         return before.change_to(after)
 
     def _partitions_of(self, topic: str) -> list[ManagedPartition]:

@@ -28,7 +28,7 @@ def error_of_damage(
     split_range: SplitRange, damage: Damage, max_batch_bytes: int
 ) -> KafkaLogSparkError:
     """Return what is wrong with bytes that make no batch, or one too large."""
-    corrupt_range = damage.fence
+    corrupt_range = damage.corrupt_range
     detail: dict[str, object] = {
         "topic": split_range.topic,
         "partition": split_range.partition,

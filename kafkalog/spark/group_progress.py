@@ -30,9 +30,9 @@ from kafkalog.files.names import (
 )
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.unmapped_filesystem import without_mappings
-from kafkalog.log.home import find_home
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.manager.overrides import SavedOverrides, read_overrides, write_overrides
 from kafkalog.model import TopicPartition
 from kafkalog.spark.options import TOPIC_IDS
@@ -91,7 +91,7 @@ def _data_directory(path: Path) -> Path:
     disk = PosixFileSystem()
     if not any(try_parse_segment_file(name) is not None for name in disk.list(path)):
         return path
-    found = find_home(disk, path).state_directory
+    found = find_partition_paths(disk, path).state_directory
     if found == path:
         raise NotALogError(f"{path} stands alone, in no data directory", path=path)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkalog.spark.options import TOPIC_IDS, ReadOptions
 from kafkalog.spark.plan.size_estimator import SizeEstimator
-from kafkalog.spark.plan.snapshot import LogSnapshot
+from kafkalog.spark.plan.snapshot import QuerySnapshot
 from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, PartitionOffsets
 
 __all__ = ["StreamLag", "bytes_behind", "lag_between"]
@@ -65,7 +65,7 @@ def bytes_behind(options: ReadOptions, read: OffsetJson | str) -> int:
         options: of the stream.
         read: where it is.
     """
-    snapshot = LogSnapshot.take(options)
+    snapshot = QuerySnapshot.take(options)
     starts, _foreign = PartitionOffsets(snapshot.names()).from_json(_parsed(read))
     starts = np.where(starts == NO_OFFSET, snapshot.log_starts, starts)
     starts = np.maximum(starts, snapshot.log_starts)

@@ -37,8 +37,8 @@ from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan.listing import FoundPartition, list_partitions, read_log_starts
 from kafkalog.spark.plan.log_files import follow_log_end
 from kafkalog.spark.plan.snapshot import (
-    LogSnapshot,
     PartitionFacts,
+    QuerySnapshot,
     look_at_partition,
     patiently,
 )
@@ -154,14 +154,14 @@ class LogEnds:
         if not self._was_refreshed:
             self.refresh(fully=True)
 
-    def snapshot(self, chosen: Int64Array | None = None) -> LogSnapshot:
+    def snapshot(self, chosen: Int64Array | None = None) -> QuerySnapshot:
         """Return the partitions, or those of some rows, as a plan takes them."""
         rows = range(len(self._watched)) if chosen is None else chosen.tolist()
         watched = [self._watched[row] for row in rows]
         found = [
             FoundPartition(*each.name, each.directory, each.state_directory) for each in watched
         ]
-        return LogSnapshot.of(found, [each.facts for each in watched], filesystem=self._disk)
+        return QuerySnapshot.of(found, [each.facts for each in watched], filesystem=self._disk)
 
     def _chosen(self, *, fully: bool) -> tuple[Iterable[int], range]:
         """Return the rows that are looked at this time, and those of which the directory is."""

@@ -70,23 +70,23 @@ def verify_segment(
         split_range.start,
         split_range.end,
         timestamps=Integers(),
-        hides=None,
+        is_hidden=None,
         check_crcs=True,
         max_batch_bytes=options.max_batch_bytes,
         retries=options.retries,
         on_damage=found.damage.append,
         on_missing=note_end,
     )
-    for stretch in reader.stretches():
-        check_crcs(stretch)
-        stop = stretch.stop if stretch.doubted is None else stretch.doubted
-        if stop == stretch.first:
+    for batch_slice in reader.batch_slices():
+        check_crcs(batch_slice)
+        stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row
+        if stop == batch_slice.first:
             continue
-        rows = slice(stretch.first, stop)
-        found.batches += stop - stretch.first
-        found.records += int(np.maximum(stretch.batches.record_count[rows], 0).sum())
-        found.starts.append(stretch.batches.position[rows] + stretch.origin)
-        found.end_position = stretch.file_end(stop - 1)
+        rows = slice(batch_slice.first, stop)
+        found.batches += stop - batch_slice.first
+        found.records += int(np.maximum(batch_slice.batches.record_count[rows], 0).sum())
+        found.starts.append(batch_slice.batches.position[rows] + batch_slice.origin)
+        found.end_position = batch_slice.file_end(stop - 1)
     with storage_errors(files.log, doing="reading"):
         return _row(disk, split_range, files, found)
 
@@ -94,8 +94,10 @@ def verify_segment(
 def _row(
     disk: FileSystem, split_range: SplitRange, files: SegmentFiles, found: _Findings
 ) -> dict[str, Any]:
-    fences = [each.fence for each in found.damage]
-    end = max([found.end_position, *(fence.end_position for fence in fences)])
+    corrupt_ranges = [each.corrupt_range for each in found.damage]
+    end = max(
+        [found.end_position, *(corrupt_range.end_position for corrupt_range in corrupt_ranges)]
+    )
     size, tail = _tail(disk, files, end)
     return {
         "topic": split_range.topic,
@@ -104,9 +106,9 @@ def _row(
         "bytes": size,
         "batches": found.batches,
         "records": found.records,
-        "bad": len(fences),
-        "badBytes": sum(fence.size_bytes for fence in fences),
-        "firstBad": min((fence.position for fence in fences), default=None),
+        "bad": len(corrupt_ranges),
+        "badBytes": sum(corrupt_range.size_bytes for corrupt_range in corrupt_ranges),
+        "firstBad": min((corrupt_range.position for corrupt_range in corrupt_ranges), default=None),
         "tailBytes": max(size - end, 0),
         "tail": tail,
         "indexOk": _indexes_hold(disk, files, size, found),

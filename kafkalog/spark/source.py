@@ -31,8 +31,8 @@ from kafkalog.spark.options import ReadOptions, WriteOptions
 from kafkalog.spark.plan import (
     EVERYTHING,
     FilterSet,
-    LogSnapshot,
     LogSplit,
+    QuerySnapshot,
     resolve_bounds,
     split_and_pack,
 )
@@ -169,7 +169,7 @@ class KafkaLogReader(DataSourceReader):
         """Return what the tasks read; one that reads nothing where there is nothing."""
         disable_gc()
         options = self.options
-        snapshot = LogSnapshot.take(options, filters=self.filters)
+        snapshot = QuerySnapshot.take(options, filters=self.filters)
         bounds = resolve_bounds(snapshot, options)
         splits: Sequence[ViewSplit]
         if options.view in ("records", "batches"):

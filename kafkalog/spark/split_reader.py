@@ -36,9 +36,9 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.ranges.aborted import AbortedOnDisk
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions, make_options
 from kafkalog.log.scan.rows import RowReader
-from kafkalog.log.scan.stretches import Stretch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.spark.arrow_rows import RowConverter
 from kafkalog.spark.damage_errors import error_of_batch, error_of_damage, resume_after
@@ -85,13 +85,13 @@ class _Segments:
 
     bases: list[int] = field(default_factory=list)
 
-    def follow(self, stretches: Iterator[Stretch]) -> Iterator[Stretch]:
-        """Hand stretches on, and note where they lie."""
-        for stretch in stretches:
-            base = int(stretch.path.stem)
+    def follow(self, batch_slices: Iterator[BatchSlice]) -> Iterator[BatchSlice]:
+        """Hand slices on, and note where they lie."""
+        for batch_slice in batch_slices:
+            base = int(batch_slice.path.stem)
             if not self.bases or base > self.bases[-1]:
                 self.bases.append(base)
-            yield stretch
+            yield batch_slice
 
     def names(self, offsets: npt.NDArray[np.int64]) -> list[str]:
         """Return the name of the segment's file for each offset."""
@@ -147,13 +147,13 @@ class SplitReader:
                     yield convert(batch)
                     yield from self._damaged_rows()
                 if self._needs_segments:
-                    yield from map(convert, rows.rest())
+                    yield from map(convert, rows.flush())
         except KafkaLogError as error:
             # What lies before the damage, before its error.
-            yield from map(convert, rows.rest())
+            yield from map(convert, rows.flush())
             name = current[-1]
             raise of_engine(error, topic=name.topic, partition=name.partition) from error
-        yield from map(convert, rows.rest())
+        yield from map(convert, rows.flush())
         yield from self._damaged_rows()
 
     def _read_range(self, rows: RowReader, split_range: SplitRange) -> Iterator[Any]:
@@ -162,28 +162,28 @@ class SplitReader:
         if start >= end:
             return iter(())
         options, directory = self._options, Path(split_range.directory)
-        hides = None
+        is_hidden = None
         if options.isolation == "read_committed":
-            hides = AbortedOnDisk(self._disk, directory, end).hides
+            is_hidden = AbortedOnDisk(self._disk, directory, end).is_hidden
         reader = RangeReader(
             self._disk,
             directory,
             start,
             end,
             timestamps=self._filters.timestamps,
-            hides=hides,
+            is_hidden=is_hidden,
             check_crcs=options.check_crcs,
             max_batch_bytes=options.max_batch_bytes,
             retries=options.retries,
             on_damage=lambda damage: self._on_damage(split_range, start, damage),
             on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
         )
-        stretches = reader.stretches()
+        batch_slices = reader.batch_slices()
         if self._needs_segments:
             self._segments = _Segments()
-            stretches = self._segments.follow(stretches)
+            batch_slices = self._segments.follow(batch_slices)
         return rows.read(
-            stretches,
+            batch_slices,
             start,
             end,
             topic=split_range.topic,
@@ -205,7 +205,7 @@ class SplitReader:
         found = error_of_damage(split_range, damage, self._options.max_batch_bytes)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found
-        self._record_damage(split_range, damage.fence.first_offset, start, found)
+        self._record_damage(split_range, damage.corrupt_range.first_offset, start, found)
 
     def _record_damage(
         self, split_range: SplitRange, first_offset: int, start: int, found: KafkaLogSparkError

@@ -37,15 +37,15 @@ from kafkalog.layout import (
 from kafkalog.log.ranges.aborted import AbortedOnDisk
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
-from kafkalog.log.scan.stretches import Stretch
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.arrow_rows import times_of
 from kafkalog.spark.damage_errors import error_of_damage, resume_after
 from kafkalog.spark.errors import of_engine
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import Bounds, LogSnapshot, LogSplit, SplitRange
+from kafkalog.spark.plan import Bounds, LogSplit, QuerySnapshot, SplitRange
 from kafkalog.spark.segment_verification import verify_segment
 
 __all__ = ["PartitionRows", "ViewSplit", "plan_view", "read_view"]
@@ -67,7 +67,7 @@ class PartitionRows:
 ViewSplit = LogSplit | PartitionRows
 
 
-def plan_view(snapshot: LogSnapshot, bounds: Bounds, options: ReadOptions) -> Sequence[ViewSplit]:
+def plan_view(snapshot: QuerySnapshot, bounds: Bounds, options: ReadOptions) -> Sequence[ViewSplit]:
     """Return the tasks of a view whose rows are partitions or whole segments."""
     if options.view == "partitions":
         rows = [_partition_row(snapshot, row) for row in range(len(snapshot))]
@@ -76,7 +76,7 @@ def plan_view(snapshot: LogSnapshot, bounds: Bounds, options: ReadOptions) -> Se
     return list(_packed(_segment_ranges(snapshot, bounds, options), options.split_bytes))
 
 
-def _partition_row(snapshot: LogSnapshot, row: int) -> dict[str, Any]:
+def _partition_row(snapshot: QuerySnapshot, row: int) -> dict[str, Any]:
     bases, sizes = snapshot.segments_of(row)
     return {
         "topic": snapshot.topics[row],
@@ -91,7 +91,7 @@ def _partition_row(snapshot: LogSnapshot, row: int) -> dict[str, Any]:
 
 
 def _segment_ranges(
-    snapshot: LogSnapshot, bounds: Bounds, options: ReadOptions
+    snapshot: QuerySnapshot, bounds: Bounds, options: ReadOptions
 ) -> Iterator[tuple[SplitRange, int]]:
     """Yield each segment as a range with its size; all of it to verify, else what is wanted."""
     is_whole = options.view == "verify"
@@ -158,9 +158,9 @@ def _of_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _stretches(
+def _batch_slices(
     disk: FileSystem, split_range: SplitRange, options: ReadOptions
-) -> Iterator[Stretch]:
+) -> Iterator[BatchSlice]:
     """Yield the batches of a range, with the query's rules for damage and loss."""
 
     def meet(damage: Damage) -> None:
@@ -170,23 +170,23 @@ def _stretches(
         logger.warning("%s", found)
 
     directory = Path(split_range.directory)
-    hides = None
+    is_hidden = None
     if options.isolation == "read_committed":
-        hides = AbortedOnDisk(disk, directory, split_range.end).hides
+        is_hidden = AbortedOnDisk(disk, directory, split_range.end).is_hidden
     reader = RangeReader(
         disk,
         directory,
         split_range.start,
         split_range.end,
         timestamps=_ANY_TIME,
-        hides=hides,
+        is_hidden=is_hidden,
         check_crcs=options.check_crcs,
         max_batch_bytes=options.max_batch_bytes,
         retries=options.retries,
         on_damage=meet,
         on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
     )
-    return reader.stretches()
+    return reader.batch_slices()
 
 
 # ---- batches ----------------------------------------------------------------------------------
@@ -195,15 +195,15 @@ def _stretches(
 def _batch_rows(
     disk: FileSystem, split_range: SplitRange, schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    for stretch in _stretches(disk, split_range, options):
-        check_crcs(stretch)
-        stop = stretch.stop if stretch.doubted is None else stretch.doubted
-        rows = np.arange(stretch.first, stop)
+    for batch_slice in _batch_slices(disk, split_range, options):
+        check_crcs(batch_slice)
+        stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row
+        rows = np.arange(batch_slice.first, stop)
         # Of a batch on the border of two tasks the one has it that has its last offset.
-        last = stretch.batches.last_offset[rows]
+        last = batch_slice.batches.last_offset[rows]
         rows = rows[(last >= split_range.start) & (last < split_range.end)]
         if len(rows):
-            cells = _batch_cells(stretch, rows, split_range)
+            cells = _batch_cells(batch_slice, rows, split_range)
             arrays = [_array(cells[field.name], field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -215,18 +215,18 @@ def _array(cells: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _batch_cells(
-    stretch: Stretch, rows: npt.NDArray[np.int64], split_range: SplitRange
+    batch_slice: BatchSlice, rows: npt.NDArray[np.int64], split_range: SplitRange
 ) -> dict[str, Any]:
     """Return the cells of some batches, by column."""
-    batches, count = stretch.batches, len(rows)
+    batches, count = batch_slice.batches, len(rows)
     attributes, magic = batches.attributes[rows], batches.magic[rows]
     types = np.where(attributes & TIMESTAMP_TYPE_MASK != 0, 1, 0)
     codecs = (attributes & CODEC_MASK).tolist()
     return {
         "topic": [split_range.topic] * count,
         "partition": np.full(count, split_range.partition, np.int32),
-        "segment": [stretch.path.name] * count,
-        "position": batches.position[rows] + stretch.origin,
+        "segment": [batch_slice.path.name] * count,
+        "position": batches.position[rows] + batch_slice.origin,
         "sizeBytes": batches.size_bytes[rows],
         "baseOffset": batches.base_offset[rows],
         "lastOffset": batches.last_offset[rows],
@@ -258,10 +258,10 @@ class _Counts:
     size_bytes: int = 0
     max_timestamp: int = -1
 
-    def add(self, stretch: Stretch, split_range: SplitRange) -> None:
-        """Take in a stretch; where it reaches over the border of the range, what lies inside."""
-        batches = stretch.batches
-        rows = np.arange(stretch.first, stretch.stop)
+    def add(self, batch_slice: BatchSlice, split_range: SplitRange) -> None:
+        """Take in a slice; where it reaches over the border of the range, what lies inside."""
+        batches = batch_slice.batches
+        rows = np.arange(batch_slice.first, batch_slice.stop)
         rows = rows[batches.last_offset[rows] >= split_range.start]
         if not len(rows):
             return
@@ -270,7 +270,7 @@ class _Counts:
         self.max_timestamp = max(self.max_timestamp, int(batches.max_timestamp[rows].max()))
         is_control = batches.attributes[rows] & CONTROL_MASK != 0
         self.controls += int((is_control & (batches.magic[rows] == MAGIC_V2)).sum())
-        if not stretch.is_wanted:
+        if not batch_slice.is_wanted:
             return
         counts = batches.record_count[rows]
         # A wrapper of an old format does not say how many it has: -1.
@@ -278,7 +278,7 @@ class _Counts:
         is_open |= batches.last_offset[rows] >= split_range.end
         self.records += int(counts[~is_open].sum())
         for row in rows[is_open].tolist():
-            records = stretch.view(row).records(strict=False)
+            records = batch_slice.view(row).records(strict=False)
             self.records += sum(
                 split_range.start <= each.offset < split_range.end for each in records
             )
@@ -287,9 +287,9 @@ class _Counts:
 def _segment_row(disk: FileSystem, split_range: SplitRange, options: ReadOptions) -> dict[str, Any]:
     counts = _Counts()
     name = None
-    for stretch in _stretches(disk, split_range, options):
-        counts.add(stretch, split_range)
-        name = stretch.path.name
+    for batch_slice in _batch_slices(disk, split_range, options):
+        counts.add(batch_slice, split_range)
+        name = batch_slice.path.name
     return {
         "topic": split_range.topic,
         "partition": split_range.partition,

@@ -75,7 +75,7 @@ def disturb(manager: LogManager, is_done: Callable[[], bool]) -> None:
             # Deleted records may take segments away that it relied on.
             with suppress(LogCleaningAbortedError):
                 manager.compact("cut", include_active=True)
-            manager.log("cut").delete_records_before(manager.log("cut").log_end_offset // 2)
+            manager.log("cut").delete_records(manager.log("cut").log_end_offset // 2)
         else:
             manager.create_topic("short", 1)
             manager.log("short").append([Record(key=b"k", value=bytes(100))] * 50)

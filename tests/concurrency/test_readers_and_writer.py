@@ -46,9 +46,9 @@ class Book:
         self.cut: set[int] = set()
         self.checked = 0
 
-    def check_fences(self, fences: Iterable[tuple[int, int, int]]) -> None:
+    def check_corrupt_ranges(self, corrupt_ranges: Iterable[tuple[int, int, int]]) -> None:
         """Assert that ranges (first, next, bytes) are of no bytes, and were cut on purpose."""
-        for first, following, size_bytes in fences:
+        for first, following, size_bytes in corrupt_ranges:
             assert 0 == size_bytes
             assert set(range(first, following)) <= self.cut, (first, following)
 
@@ -100,7 +100,7 @@ class Writer:
         elif chance < 0.92:
             self.truncate(self._random.randint(max(start, end - 300), end))
         elif chance < 0.98:
-            self._log.delete_records_before(max(start, end - self._random.randint(0, 1500)))
+            self._log.delete_records(max(start, end - self._random.randint(0, 1500)))
         else:
             self._log.flush()
 
@@ -217,13 +217,14 @@ def test_readers_see_only_what_was_written(tmp_path: Path, seed: int) -> None:
         assert min(readers.rounds) > 0
         assert book.checked > 100
         expected = [record.value for record in log.records()]
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
     scheduler.close()
     with open_log(tmp_path / "orders-0", config=CONFIG) as log:
         assert expected == [record.value for record in log.records()]
         # Nothing on the disk tells them from records that were lost.
-        book.check_fences(
-            (fence.first_offset, fence.next_offset, fence.size_bytes) for fence in log.fences()
+        book.check_corrupt_ranges(
+            (corrupt_range.first_offset, corrupt_range.next_offset, corrupt_range.size_bytes)
+            for corrupt_range in log.corrupt_ranges()
         )
 
 
@@ -253,7 +254,7 @@ import kafkalog
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
 rounds = count = 0
-fences = set()
+corrupt_ranges = set()
 with kafkalog.open_log(sys.argv[1], read_only=True) as log:
     print("ready", flush=True)
     while True:
@@ -269,11 +270,14 @@ with kafkalog.open_log(sys.argv[1], read_only=True) as log:
                 count += 1
         except kafkalog.OffsetOutOfRangeError:
             assert not last_round
-        fences.update((f.first_offset, f.next_offset, f.size_bytes) for f in log.fences())
+        corrupt_ranges.update(
+            (f.first_offset, f.next_offset, f.size_bytes) for f in log.corrupt_ranges()
+        )
         rounds += 1
         if last_round:
             break
-    print(rounds, count, log.log_start_offset, log.log_end_offset, *(n for f in fences for n in f))
+    ends = (log.log_start_offset, log.log_end_offset)
+    print(rounds, count, *ends, *(n for f in corrupt_ranges for n in f))
 """
 
 
@@ -298,7 +302,7 @@ def test_follower_in_another_process_sees_only_what_was_written(tmp_path: Path) 
             output, complaints = follower.communicate(timeout=WAIT_SECONDS)
         assert 0 == follower.returncode, complaints
         rounds, count, start, end, *told = map(int, output.split())
-        book.check_fences(zip(told[::3], told[1::3], told[2::3], strict=True))
+        book.check_corrupt_ranges(zip(told[::3], told[1::3], told[2::3], strict=True))
         assert (log.log_start_offset, log.log_end_offset) == (start, end)
         assert rounds >= 1
         assert count >= len(list(log.records()))

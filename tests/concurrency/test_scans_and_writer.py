@@ -68,7 +68,7 @@ def test_scans_beside_a_writer_see_whole_records(
             if number % 10 == 7:
                 log.truncate_to(end - 20)  # between two batches: no holes
             if number % 10 == 4:
-                log.delete_records_before(end - 30)
+                log.delete_records(end - 30)
         stop.set()
         for thread in threads:
             thread.join()

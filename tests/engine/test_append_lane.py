@@ -65,7 +65,7 @@ class End(LogEnd):
         self.calls.append("age")
         return 501
 
-    def _append_behind(self, data: Any, batches: BatchMetadata, row: int, size: int) -> None:
+    def append_rolling(self, data: Any, batches: BatchMetadata, row: int, size: int) -> None:
         self.calls.append((row, size))
 
     def _undo(self, active: Any, fresh: list[Any], error: BaseException) -> None:
@@ -270,7 +270,7 @@ def test_entrance_calls_those_behind_it_only_where_there_is_reason() -> None:
     ("name", "value"),
     [
         ("_closed", True),
-        ("_is_resting", True),
+        ("_is_released", True),
         ("_tail", object()),
         ("_offline", OSError()),
         ("_process", 1),

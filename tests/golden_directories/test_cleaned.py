@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog._core.header import parse_header
-from kafkalog.cleaner.record_filter import LastBatch
+from kafkalog.cleaner.record_filter import LastProducerBatch
 from kafkalog.state.producer_snapshot import decode_snapshot
 from tests.support.cleaning import Cleaning
 from tests.support.golden import GOLDEN
@@ -65,7 +65,7 @@ def test_round_of_a_stopped_broker_is_cleaned_to_its_bytes() -> None:
         now_ms=latest_horizon(expected[1]) - 300,
         delete_retention_ms=300,
         last_batches={
-            producer.producer_id: LastBatch(producer.last_offset, producer.producer_epoch)
+            producer.producer_id: LastProducerBatch(producer.last_offset, producer.producer_epoch)
             for producer in producers
         },
     )

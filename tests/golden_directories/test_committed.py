@@ -63,7 +63,7 @@ def committed(directory: Path, aborted: AbortedRecords, start: int, end: int) ->
         for row in range(len(columns)):
             position, size = int(columns.position[row]), int(columns.size_bytes[row])
             batch = BatchView(span.data[position : position + size])
-            if batch.header.is_control or aborted.hides(batch.header):
+            if batch.header.is_control or aborted.is_hidden(batch.header):
                 continue
             yield from (each for each in batch.records() if start <= each.offset < end)
 
@@ -119,7 +119,7 @@ def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directo
             aborted = AbortedRecords(indexed(directory, start, start + size))
             for header in batches:
                 if start <= header.base_offset < start + size and not header.is_control:
-                    assert everything.hides(header) == aborted.hides(header)
+                    assert everything.is_hidden(header) == aborted.is_hidden(header)
 
 
 def test_nothing_aborted_hides_nothing() -> None:

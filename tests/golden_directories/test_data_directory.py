@@ -70,7 +70,7 @@ def test_log_start_checkpoint_rises_and_leaves_other_lines_alone(clean_data: Pat
     """Deleting records writes this partition's line at once; nobody else's changes."""
     before = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
     with open_log(clean_data / "plain-small-0") as log:
-        log.delete_records_before(333)
+        log.delete_records(333)
         during = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
     assert {**before, TopicPartition("plain-small", 0): 333} == during
     assert during == checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)

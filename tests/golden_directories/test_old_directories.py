@@ -46,4 +46,4 @@ def test_old_directory_read_only_has_the_manifests_entries(broker: str, partitio
             log.log_start_offset,
             log.log_end_offset,
         )
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()

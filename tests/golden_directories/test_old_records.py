@@ -66,7 +66,7 @@ def ensure_served(log: Log, manifest: OldManifest) -> None:
     assert summary.all == rendered(records)
     assert summary.bare == rendered(records, bare=True)
     assert summary.no_headers == rendered(records, headers=False)
-    assert () == log.fences()
+    assert () == log.corrupt_ranges()
 
 
 def fetched(log: Log, max_bytes: int) -> Iterator[Record]:
@@ -139,7 +139,7 @@ def test_old_directory_opened_for_writing_serves_the_same_and_takes_appends(
     }
     with open_log(directory) as log:
         report = log.recovery_report
-        assert ((stopped == "clean"), (), ()) == (report.clean, report.cut, report.fenced)
+        assert ((stopped == "clean"), (), ()) == (report.clean, report.cut, report.corrupt_ranges)
         ensure_served(log, manifest)
         assert logs == {path.name: path.read_bytes() for path in directory.glob("*.log")}
         info = log.append([Record(key=b"new", value=b"behind")])

@@ -134,7 +134,7 @@ def fill(log: Log, topic: str, client: Client) -> None:
     else:
         for number in range(500):
             log.append([Record(key=b"k", value=b"%d" % number * 40)])
-        log.delete_records_before(123)
+        log.delete_records(123)
 
 
 def interleave(log: Log) -> None:
@@ -378,7 +378,7 @@ def test_transaction_that_we_left_open_can_be_aborted_after_the_way(
     with LogManager([directory]) as manager:
         log = manager.log(OPEN)
         assert [7001] == [each.producer_id for each in log.list_transactions()]
-        log.abort(7001)
+        log.abort_transaction(7001)
         assert log.log_end_offset == log.last_stable_offset
         last = list(log.records(isolation=READ_COMMITTED))[-1]
         assert b"behind it 19" == last.value

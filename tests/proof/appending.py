@@ -156,7 +156,7 @@ class Appending:
     ) -> AppendInfo:
         path = self._incoming / f"incoming-{self.stream}-{number}"
         path.write_bytes(raw_batch(contents))
-        return log.append_file(path)
+        return log.ingest(path)
 
     def _follower(
         self, log: Log, contents: Sequence[Content], number: int, wait: str, random: Random

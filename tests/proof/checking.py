@@ -77,7 +77,7 @@ def observe(
         if start <= record.offset < end
     }
     # What nobody was promised may be torn in front of what survived; it is fenced, and reported.
-    torn_count = sum(each.size_bytes > 0 for each in log.fences())
+    torn_count = sum(each.size_bytes > 0 for each in log.corrupt_ranges())
     way: OnCorrupt = "skip" if torn_count else "raise"
     served = {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
     problems += _differences(log, where, served, written, plain)
@@ -114,14 +114,14 @@ def _differences(
             yield Problem("a record is served that no file holds", f"{where}: {offset}")
         elif (there[1].key, there[1].value) != (key, value):
             yield Problem("a record is served otherwise than it lies", f"{where}: {offset}")
-    fences = log.fences()
+    corrupt_ranges = log.corrupt_ranges()
     missing = [
         offset
         for offset in written.keys() - served.keys()
-        if not any(each.first_offset <= offset < each.next_offset for each in fences)
+        if not any(each.first_offset <= offset < each.next_offset for each in corrupt_ranges)
     ]
     if missing:
-        text = f"{where}: {sorted(missing)[:10]}, fences {fences}, stops {plain.stops}"
+        text = f"{where}: {sorted(missing)[:10]}, fences {corrupt_ranges}, stops {plain.stops}"
         yield Problem("a whole record is not served, and not reported", text)
 
 
@@ -136,7 +136,7 @@ def _committed(
     """Yield where readers of committed records see others than the markers say."""
     stable = log.last_stable_offset
     limit = log.log_end_offset if first_open is None else first_open
-    if stable != limit and not log.fences():
+    if stable != limit and not log.corrupt_ranges():
         text = f"{where}: {stable}, the markers say {limit}"
         yield Problem("the last stable offset is not what the markers say", text)
     committed = log.records(
@@ -150,7 +150,7 @@ def _committed(
         for offset, (batch, _record) in written.items()
         if outcomes.get(batch.base_offset, "committed") == "committed" and offset < stable
     }
-    if shown != wanted and not log.fences():
+    if shown != wanted and not log.corrupt_ranges():
         more, less = sorted(shown - wanted)[:8], sorted(wanted - shown)[:8]
         text = f"{where}: too many {more}, too few {less}"
         yield Problem("readers of committed records see others than the markers say", text)

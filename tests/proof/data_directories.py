@@ -149,7 +149,7 @@ def own_data_images(folder: Path) -> Iterator[DataImage]:
             timestamp = 1_700_000_000_000 + number
             truth[number] = timestamp, hashed(key), hashed(value)
             log.append([kafkalog.Record(key=key, value=value, timestamp_ms=timestamp)])
-    manager.log("orders", 1).delete_records_before(13)
+    manager.log("orders", 1).delete_records(13)
     manager.delete_topic("gone")
     manager.log("orders", 0).flush()
     yield _image_of("own/data/killed", directory, truths)

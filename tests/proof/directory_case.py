@@ -227,7 +227,7 @@ def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) 
     """Read a log in every way, and take its reports."""
     view.served = served_of(log.records(on_corrupt="skip"))
     report = log.recovery_report
-    ranges = [*log.fences(), *report.fenced]
+    ranges = [*log.corrupt_ranges(), *report.corrupt_ranges]
     view.reported = [(each.first_offset, each.next_offset) for each in ranges]
     view.files = [(each.path.name, each.position, each.size_bytes) for each in ranges]
     bases = bases_in(log.directory)

@@ -110,7 +110,7 @@ class RealDisk(PosixFileSystem):
 
 
 class Operation:
-    """One operation: `prepare` and `check` run undisturbed, in `run` a call fails."""
+    """One operation: `prepare` and `check` run pause_cleaning, in `run` a call fails."""
 
     def __init__(self, folder: Path, library: Library) -> None:
         self.folder = folder

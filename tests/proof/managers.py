@@ -364,7 +364,7 @@ class TopicWriter:
         log = self.manager.log(spec.topic, spec.partition)
         offset = random.randint(log.log_start_offset, log.high_watermark)
         self.ledger.add("delete", stream, offset)
-        log.delete_records_before(offset)
+        log.delete_records(offset)
         self.ledger.add("deleted", stream, offset)
 
     def _victim(self, random: Random) -> None:

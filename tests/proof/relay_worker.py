@@ -186,7 +186,7 @@ class Worker:
         topic, partition, log = self.a_log(("plain", "old", "cut"))
         offset = min(log.log_start_offset + self.random.randrange(60), log.log_end_offset)
         say("try start", topic, partition, offset)
-        log.delete_records_before(offset)
+        log.delete_records(offset)
         say("start", topic, partition, offset)
 
     def cut(self) -> None:

@@ -184,7 +184,7 @@ class LogWriter:
     def _delete_records(self, random: Random) -> None:
         offset = random.randint(self.log.log_start_offset, self.log.log_end_offset)
         self.ledger.add("delete", self.number, offset)
-        self.log.delete_records_before(offset)
+        self.log.delete_records(offset)
         self.ledger.add("deleted", self.number, offset)
 
     def _retain(self, random: Random) -> bool:

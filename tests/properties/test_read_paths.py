@@ -101,7 +101,7 @@ def case_of(made: AnyLog, draw: Draw) -> Iterator[Case]:
         read_only = draw(st.booleans())
         with manual_log(directory, **settings) as log:
             assert (first, truth.end_offset) == (log.log_start_offset, log.log_end_offset)
-            log.delete_records_before(start)
+            log.delete_records(start)
             if not read_only:
                 if draw(st.sampled_from([False, False, True])):
                     high_watermark = draw(st.integers(start, truth.end_offset))
@@ -407,9 +407,9 @@ def by_ranges(case: Case, draw: Draw) -> None:
     # Who reads a range takes from it what filters leave of the offsets.
     offsets = options.conditions.offsets
     start, end = max(start, offsets.first), min(end, offsets.last + 1)
-    hides = None
+    is_hidden = None
     if case.isolation == "read_committed":
-        hides = AbortedOnDisk(disk, directory, end).hides
+        is_hidden = AbortedOnDisk(disk, directory, end).is_hidden
 
     def fail(what: object) -> Any:
         raise AssertionError(what)
@@ -420,7 +420,7 @@ def by_ranges(case: Case, draw: Draw) -> None:
         start,
         end,
         timestamps=options.conditions.timestamps,
-        hides=hides,
+        is_hidden=is_hidden,
         check_crcs=draw(st.booleans()),
         max_batch_bytes=2**31 - 1,
         retries=0,
@@ -430,7 +430,7 @@ def by_ranges(case: Case, draw: Draw) -> None:
     )
     rows = RowReader(options)
     batches = rows.read(
-        reader.stretches() if start < end else iter(()),
+        reader.batch_slices() if start < end else iter(()),
         start,
         end,
         topic=PARTITION.topic,
@@ -438,7 +438,7 @@ def by_ranges(case: Case, draw: Draw) -> None:
         limit_bytes=2**31 - 1,
     )
     cells: list[tuple[Any, ...]] = []
-    for source in (batches, rows.rest()):
+    for source in (batches, rows.flush()):
         for batch in source:
             cells += _rows_of_batch(batch)
     wanted = [row for row in case.visible(start, end) if wanted_by(arguments["filters"], row)]

@@ -305,7 +305,7 @@ def test_file_of_batches_is_taken_over_with_its_rows(plans: list[Plan], before: 
         with manual_log(parent / "own-0") as log:
             for number in range(before):
                 log.append_lists([b"before"], [b"%d" % number])
-            log.append_file(parent / "batches")
+            log.ingest(parent / "batches")
         rows = truth_of(parent / "own-0").rows[before:]
         assert [
             row._replace(offset=row.offset + before, leader_epoch=0) for row in made.rows

@@ -123,7 +123,7 @@ def verify(disk: SimulatedDisk, latest: Latest) -> None:
     before = disk.fingerprint()
     with opened(disk, LARGE, read_only=True) as log:
         assert latest == served(log)
-        assert not log.fences()
+        assert not log.corrupt_ranges()
     assert before == disk.fingerprint()
     with opened(disk, LARGE) as log:
         assert latest == served(log)

@@ -59,7 +59,9 @@ def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: boo
         with manual_log(directory, read_only=read_only) as log:
             served = [record.offset for record in log.records(on_corrupt="skip")]
             assert served == [offset for offset in offsets if offset not in lost]
-            assert [(27, 30)] == [(each.first_offset, each.next_offset) for each in log.fences()]
+            assert [(27, 30)] == [
+                (each.first_offset, each.next_offset) for each in log.corrupt_ranges()
+            ]
             assert offsets[-1] + 1 == log.log_end_offset
 
 
@@ -129,7 +131,7 @@ def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
             assert set(offsets) - set(served) <= {3, 4, 5}
             assert {3, 4, 5} <= {
                 offset
-                for each in log.fences()
+                for each in log.corrupt_ranges()
                 for offset in range(each.first_offset, each.next_offset)
             } | set(served)
 
@@ -166,5 +168,5 @@ def test_copy_that_begins_in_the_segment_before_takes_nothing_from_it(
         with manual_log(directory, read_only=read_only) as log:
             for _ in range(2):
                 assert [*range(base + 3)] == [record.offset for record in log.records()]
-            assert not log.fences()
+            assert not log.corrupt_ranges()
     assert not log_file(directory, base - 2).exists()

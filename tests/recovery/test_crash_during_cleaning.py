@@ -61,7 +61,7 @@ class Pass(Scenario):
         cleaner.clean(rig.log, CleanableRange(0, rig.log.log_end_offset), check=check)
 
     def watch(self, rig: Rig) -> None:
-        """Do it once undisturbed, and take note of the stages."""
+        """Do it once pause_cleaning, and take note of the stages."""
 
         def look() -> None:
             if shape_of(rig.log) not in self.stages:

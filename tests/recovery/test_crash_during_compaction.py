@@ -54,7 +54,7 @@ def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None
     """Open what is left: all rules hold; a second time: nothing to do; clean: all is done."""
     again = scene.reopened(disk)
     try:
-        assert not again.log.recovery_report.fenced
+        assert not again.log.recovery_report.corrupt_ranges
         assert not [name for name in disk.list(scene.place.directory) if name.endswith(UNFINISHED)]
         scene.verify(again.seen)
         again.log.close()

@@ -48,7 +48,7 @@ def convert(disk: SimulatedDisk) -> None:
 
 def offsets(disk: SimulatedDisk, path: Path) -> list[int]:
     with open_on(disk, path) as log:
-        assert not log.fences()
+        assert not log.corrupt_ranges()
         return [record.offset for record in log.records()]
 
 

@@ -53,7 +53,7 @@ def convert(disk: SimulatedDisk, codec: Codec) -> kafkalog.LogConversion:
 def ensure_whole(disk: SimulatedDisk) -> None:
     """See that the log holds every record, takes the next one, and that nothing lies about."""
     with manual_log(LOG, config=SMALL, filesystem=disk) as log:
-        assert not log.fences()
+        assert not log.corrupt_ranges()
         assert not log.recovery_report.cut
         assert list(range(COUNT)) == [record.offset for record in log.records()]
         assert COUNT == log.log_end_offset

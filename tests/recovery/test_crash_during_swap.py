@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.covering import write_mark
+from kafkalog.log.replaced_markers import write_replaced_marker
 from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
 from tests.support.model import RecordFact, record_fact
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
@@ -78,7 +78,7 @@ class Outputs(Scenario):
             put(rig.disk, files.path(FileKind.OFFSET_INDEX), b"")
             put(rig.disk, files.path(FileKind.TIME_INDEX), b"")
         if self.is_marked:
-            write_mark(rig.disk, PLACE.directory, self.old_bases, self.bases)
+            write_replaced_marker(rig.disk, PLACE.directory, self.old_bases, self.bases)
         for base, state in zip(self.bases, self.states, strict=True):
             files = SegmentFiles(PLACE.directory, base).in_state(FileState.CLEANED)
             for source, target in zip(files, files.in_state(state), strict=True):
@@ -224,7 +224,7 @@ def test_merge_without_the_sync_of_its_mark_is_found_out() -> None:
         scenario = Merge((), (0,))
         scenario.prepare(rig)
         # Or the first sync would be that of a cleaner offset.
-        rig.log.note_cleaned(0)
+        rig.log.checkpoint_cleaner_offset(0)
         rig.disk.forget_sync_at(1)
         rig.disk.crash_at(number)
         with contextlib.suppress(PowerCut):

@@ -96,7 +96,7 @@ def closing(manager: ManualManager, promised: Promised) -> None:
     create(manager, promised, "one", 2)
     append(manager, promised, "one", *(f"{number:400d}" for number in range(3)))
     promised.durable["one"] = promised.durable["one"][2:]
-    manager.log("one").delete_records_before(2)
+    manager.log("one").delete_records(2)
     promised.starts["one"] = 2
     append(manager, promised, "one", "last")
     manager.close()

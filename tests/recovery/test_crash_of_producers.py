@@ -93,7 +93,7 @@ def close_and_go_on(partition: Partition) -> None:
     partition.opened.close()
     log, first = partition.open(), partition.clients[0]
     first.end(log, "commit")
-    log.delete_records_before(6)
+    log.delete_records(6)
     first.send(log)
     log.close()
 
@@ -137,7 +137,7 @@ def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
     epochs = [batch.header.partition_leader_epoch for batch in log.batches()]
     assert log.recovery_report.clean or not epochs or log.leader_epoch > max(epochs)
     for producer_id in known:
-        log.abort(producer_id)
+        log.abort_transaction(producer_id)
     outcome = outcome_of(log)
     for producer_id, (epoch, sequence) in outcome.sequences.items():
         client = Client(producer_id, epoch, sequence + 1)

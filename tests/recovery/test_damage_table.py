@@ -169,11 +169,12 @@ def ensure_only_these_are_missing(log: Log, victims: list[BatchFact], path: Path
     expected = [fact for fact in records_of(PARTITION) if fact.offset not in gone]
     ensure_equal(expected, log, "skip")
 
-    fences = log.fences()
+    corrupt_ranges = log.corrupt_ranges()
     assert [(path, victims[0].position, victims[0].base_offset)] == [
-        (fence.path, fence.position, fence.first_offset) for fence in fences
+        (corrupt_range.path, corrupt_range.position, corrupt_range.first_offset)
+        for corrupt_range in corrupt_ranges
     ]
-    assert fences[0].next_offset > victims[-1].last_offset
+    assert corrupt_ranges[0].next_offset > victims[-1].last_offset
 
     offsets, error = read_until_damage(log)
     assert [fact.offset for fact in expected if fact.offset < victims[0].base_offset] == offsets
@@ -209,7 +210,7 @@ def test_last_batch_cut_is_the_only_loss(data: Path, missing: int | None, read_o
     with open_partition(data, read_only=read_only) as log:
         ensure_equal([f for f in records_of(PARTITION) if f.offset < last.base_offset], log)
         assert last.base_offset == log.log_end_offset
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         if not read_only:
             [cut] = log.recovery_report.cut
             assert (path, last.position, kept) == (cut.path, cut.position, cut.size_bytes)
@@ -274,7 +275,9 @@ def test_flipped_bit_costs_the_one_batch(
         assert Manifest(UNCLEAN, PARTITION).summary.log_end_offset == log.log_end_offset
         if base_offset >= UNFLUSHED_SEGMENT:
             # Above the recovery point every byte was read: the report knows before a reader does.
-            assert [victim.position] == [each.position for each in log.recovery_report.fenced]
+            assert [victim.position] == [
+                each.position for each in log.recovery_report.corrupt_ranges
+            ]
         ensure_only_these_are_missing(log, [victim], path)
 
 
@@ -315,7 +318,9 @@ def test_flipped_length_in_a_single_segment_costs_the_one_batch(
             if not victim.base_offset <= fact.offset <= victim.last_offset
         ]
         ensure_equal(expected, log, "skip")
-        assert [victim.position] == [fence.position for fence in log.fences()]
+        assert [victim.position] == [
+            corrupt_range.position for corrupt_range in log.corrupt_ranges()
+        ]
 
 
 def test_damage_below_the_recovery_point_is_found_after_a_clean_stop(
@@ -359,14 +364,15 @@ def test_recovery_leaves_whole_bytes_alone(data: Path) -> None:
     logs = {name: digest for name, digest in snapshot(data).items() if name.endswith(".log")}
 
     with open_partition(data) as log:
-        assert 1 == len(log.recovery_report.fenced)
+        assert 1 == len(log.recovery_report.corrupt_ranges)
 
     after = {name: digest for name, digest in snapshot(data).items() if name.endswith(".log")}
     assert logs == after
 
 
 def test_append_after_fencing_goes_on_at_the_old_end(data: Path) -> None:
-    """A fenced log takes appends, and both sides of the fence are there after a reopening."""
+    """A fenced log takes appends, and both sides of the corrupt range are there after a reopening.
+    """
     victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
     flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
     end_offset = Manifest(UNCLEAN, PARTITION).summary.log_end_offset
@@ -379,7 +385,9 @@ def test_append_after_fencing_goes_on_at_the_old_end(data: Path) -> None:
         found = [record.offset for record in log.records(on_corrupt="skip")]
         gone = range(victim.base_offset, victim.last_offset + 1)
         assert [offset for offset in range(end_offset + 1) if offset not in gone] == found
-        assert [victim.position] == [fence.position for fence in log.fences()]
+        assert [victim.position] == [
+            corrupt_range.position for corrupt_range in log.corrupt_ranges()
+        ]
 
 
 # ------------------------------------------------------------------------------------------ indexes
@@ -549,5 +557,5 @@ def test_undamaged_copy_is_the_control_of_this_experiment(data: Path, read_only:
     """What the damaged copies are compared with: recovery of the killed broker's own bytes."""
     with open_partition(data, read_only=read_only) as log:
         assert not log.recovery_report.clean
-        assert ((), ()) == (log.recovery_report.cut, log.recovery_report.fenced)
+        assert ((), ()) == (log.recovery_report.cut, log.recovery_report.corrupt_ranges)
         ensure_all_served(log)

@@ -148,7 +148,7 @@ def test_index_damaged_look_ups_stay_right(
             assert found is not None
             assert (START_MS + offset, offset) == (found.timestamp_ms, found.offset)
         assert RECORDS == sum(1 for _ in log.records())
-        assert not log.fences()
+        assert not log.corrupt_ranges()
 
     if read_only:
         assert before == snapshot(log_directory)

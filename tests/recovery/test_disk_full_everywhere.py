@@ -105,7 +105,7 @@ def roll_and_flush(scene: Scene) -> None:
 def give_up(scene: Scene) -> None:
     """Abort the open transaction, where it is open yet."""
     if scene.log.list_transactions():
-        scene.log.abort(8)
+        scene.log.abort_transaction(8)
 
 
 # What has to work whenever there is not a sector left.
@@ -113,7 +113,7 @@ NEEDS_NO_ROOM: dict[str, Callable[[Scene], object]] = {
     "abort": give_up,
     "roll": roll_and_flush,
     "flush": lambda scene: scene.log.flush(),
-    "delete segments": lambda scene: scene.log.delete_records_before(scene.base(2)),
+    "delete segments": lambda scene: scene.log.delete_records(scene.base(2)),
     "retention by size": lambda scene: scene.log.apply_retention(),
     "retention of all": lambda scene: scene.log.apply_retention(now_ms=START_MS + YEAR_MS),
     "high watermark": lambda scene: scene.log.set_high_watermark(None),
@@ -200,12 +200,12 @@ def test_deletion_up_to_the_middle_of_a_segment_goes_as_far_as_it_can(place: Pla
     scene.fill(0)
     base = scene.base(2)
     with pytest.raises(DiskFullError):
-        scene.log.delete_records_before(base + 1)
+        scene.log.delete_records(base + 1)
     assert (base, base) == (scene.log.log_start_offset, scene.base(0))
     with pytest.raises(DiskFullError):
-        scene.log.delete_records_before(base + 1)
+        scene.log.delete_records(base + 1)
     scene.scheduler.advance(1000)
-    assert base + 1 == scene.log.delete_records_before(base + 1)
+    assert base + 1 == scene.log.delete_records(base + 1)
     go_on(scene)
 
 
@@ -222,14 +222,14 @@ def test_crash_while_segments_go_from_a_full_disk_leaves_no_hole(place: Place) -
         scene.disk.crash_at(number)
         finished = False
         with contextlib.suppress(PowerCut):
-            scene.log.delete_records_before(scene.base(3))
+            scene.log.delete_records(scene.base(3))
             finished = True
         for _choice, disk in scene.disk.crash_states(3, seed=number):
             disk.capacity_bytes = None
             with opened(place, disk, ManualScheduler(ManualClock())) as log:
                 start = log.log_start_offset
                 starts.add(start)
-                assert () == log.fences()
+                assert () == log.corrupt_ranges()
                 assert [each for each in before if each.offset >= start] == list(log.records())
                 assert outcome_of(log).committed == committed_offsets(log)
         if finished:
@@ -260,7 +260,7 @@ def test_log_on_a_full_disk_is_opened_read_and_cut_at_its_start(place: Place, ki
         assert before == scene.records()
         again = scene.log.append_batches(data)
         assert (first.first_offset, True) == (again.first_offset, again.is_duplicate)
-        scene.log.delete_records_before(scene.base(1))
+        scene.log.delete_records(scene.base(1))
         go_on(scene)
 
 
@@ -302,7 +302,7 @@ def test_close_on_a_full_disk_tells_so_and_loses_nothing(place: Place) -> None:
 def abort_all(scene: Scene) -> None:
     """Abort what a truncation has left open, whose marker it took."""
     for transaction in scene.log.list_transactions():
-        scene.log.abort(transaction.producer_id)
+        scene.log.abort_transaction(transaction.producer_id)
 
 
 TRUNCATIONS: dict[str, Callable[[Scene], object]] = {

@@ -20,7 +20,7 @@ def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
         after = Rig(rig.place, state)
         seen = observe(after.open())
         assert tuple(rig.model.served()) == seen.records, choice
-        assert (rig.model.end_offset, ()) == (seen.end_offset, seen.fences), choice
+        assert (rig.model.end_offset, ()) == (seen.end_offset, seen.corrupt_ranges), choice
         after.let_go()
 
 

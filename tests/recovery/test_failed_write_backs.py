@@ -153,5 +153,5 @@ def test_sector_that_cannot_be_read_is_no_damage(place: Place) -> None:
     assert before == {path: disk.snapshot()[str(path)] for path in before}
     again = Rig(place, disk)
     assert rig.model.served() == list(observe(again.open()).records)
-    assert not again.log.fences()
+    assert not again.log.corrupt_ranges()
     again.let_go()

@@ -82,7 +82,7 @@ def test_wrapper_below_its_segment_is_not_believed_behind_damage(
         with kafkalog.open_log(directory, read_only=read_only) as log:
             served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
             assert served == [(offset, b"%d" % offset) for offset in (*range(20), 30)]
-            assert any(each.first_offset <= 20 < each.next_offset for each in log.fences())
+            assert any(each.first_offset <= 20 < each.next_offset for each in log.corrupt_ranges())
 
 
 def test_append_behind_a_wrapper_that_is_not_believed_is_served(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_message_between_damage_has_no_offset_of_the_wrapper_behind(
     with kafkalog.open_log(directory, read_only=read_only) as log:
         served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
         assert served == [(each, b"%d" % each * 30) for each in (0, 1, 5, 6, 7, 8)]
-        assert [(each.first_offset, each.next_offset) for each in log.fences()] == [(2, 5)]
+        assert [(each.first_offset, each.next_offset) for each in log.corrupt_ranges()] == [(2, 5)]
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -149,7 +149,7 @@ def test_wrapper_with_a_flipped_offset_is_served_nowhere_else(
     with kafkalog.open_log(directory, read_only=read_only) as log:
         served = {record.offset: record.value for record in log.records(on_corrupt="skip")}
         assert served == ({} if is_first else {number: b"%d" % number for number in range(3)})
-        assert log.fences()
+        assert log.corrupt_ranges()
         assert log.log_end_offset >= 5
 
 
@@ -183,7 +183,7 @@ def test_append_behind_a_segment_under_the_name_of_its_last_record_is_served(
     write_chapters(directory, wrappers, base_offset=11)
     with kafkalog.open_log(directory, read_only=read_only) as log:
         assert not list(log.records(on_corrupt="skip"))
-        assert log.recovery_report.fenced
+        assert log.recovery_report.corrupt_ranges
         assert log.log_end_offset > 11
         if not read_only:
             appended = log.append([kafkalog.Record(value=b"new")]).first_offset
@@ -214,7 +214,7 @@ def test_wrapper_that_becomes_the_last_one_is_judged_as_the_last(
     torn[30] ^= 1
     last.write_bytes(torn)
     with kafkalog.open_log(directory, config=config, read_only=read_only) as log:
-        assert log.recovery_report.fenced
+        assert log.recovery_report.corrupt_ranges
         assert not list(log.records(on_corrupt="skip"))
         if not read_only:
             appended = log.append([kafkalog.Record(value=b"new")]).first_offset

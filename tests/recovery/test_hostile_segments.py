@@ -180,7 +180,7 @@ def test_old_messages_with_a_good_crc_are_kept_and_their_offsets_count(
         if whole:
             last = int.from_bytes(content[:8])
             lies = name == "v1_wrapper_offset_too_small"
-            assert lies == bool(log.fences())
+            assert lies == bool(log.corrupt_ranges())
             assert log.log_end_offset > last if lies else log.log_end_offset == last + 1
             found = [(b.position, b.last_offset) for b in log.batches(on_corrupt="skip")]
             assert found == ([] if lies else [(0, last)])
@@ -234,11 +234,11 @@ def test_hostile_segment_leaves_its_neighbours_alone(tmp_path: Path) -> None:
             manual_log(other, read_only=read_only) as neighbour,
         ):
             assert good_facts(0) + good_facts(6) == facts(log)
-            assert [(3, 6)] == [(f.first_offset, f.next_offset) for f in log.fences()]
+            assert [(3, 6)] == [(f.first_offset, f.next_offset) for f in log.corrupt_ranges()]
             assert [b"v%d" % number for number in range(5)] == [
                 record.value for record in neighbour.records()
             ]
-            assert () == neighbour.fences()
+            assert () == neighbour.corrupt_ranges()
     assert stamped(0) == log_file(directory, 0).read_bytes()
     assert bytes.fromhex(CASES["crc_wrong"]["hex"]) == log_file(directory, 3).read_bytes()
     assert stamped(6) == log_file(directory, 6).read_bytes()

@@ -120,14 +120,16 @@ def test_missing_offsets_are_in_report_health_and_doctor(
         (tmp_path / RECOVERY_POINTS).unlink()
     assert [check] == [each.check for each in worst(tmp_path)]
     with open_log(partition, read_only=read_only) as log:
-        fenced = log.recovery_report.fenced
-        assert [(*lost, 0)] == [(e.first_offset, e.next_offset, e.size_bytes) for e in fenced]
+        corrupt_ranges = log.recovery_report.corrupt_ranges
+        assert [(*lost, 0)] == [
+            (e.first_offset, e.next_offset, e.size_bytes) for e in corrupt_ranges
+        ]
     if read_only:
         with manual_manager(tmp_path) as manager:
             manager.log("orders")
             health = manager.health()
-            assert {ORDERS: fenced} == health.damage
-            assert fenced == health.recoveries[ORDERS].fenced
+            assert {ORDERS: corrupt_ranges} == health.damage
+            assert corrupt_ranges == health.recoveries[ORDERS].corrupt_ranges
             assert not health.is_healthy
 
 
@@ -159,13 +161,17 @@ def test_missing_offsets_are_in_health_after_a_clean_stop(
     ) as manager:
         manager.scheduler.advance(30_000)
         log = manager.log("orders")
-        (fence,) = manager.health().damage[ORDERS]
-        assert (*lost, 0) == (fence.first_offset, fence.next_offset, fence.size_bytes)
+        (corrupt_range,) = manager.health().damage[ORDERS]
+        assert (*lost, 0) == (
+            corrupt_range.first_offset,
+            corrupt_range.next_offset,
+            corrupt_range.size_bytes,
+        )
         assert not manager.health().is_healthy
-        assert log.try_rest()
+        assert log.try_release()
         manager.scheduler.advance(30_000)
-        assert log.is_resting
-        assert (fence,) == log.fences()
+        assert log.is_released
+        assert (corrupt_range,) == log.corrupt_ranges()
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -174,11 +180,11 @@ def test_missing_offsets_are_found_when_asked_for(tmp_path: Path, read_only: boo
     partition = filled(tmp_path)
     cut_sealed(partition)
     with open_log(partition, read_only=read_only) as log:
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         for _again in range(2):
             log.look_for_holes()
-            (fence,) = log.fences()
-            assert (16, 24) == (fence.first_offset, fence.next_offset)
+            (corrupt_range,) = log.corrupt_ranges()
+            assert (16, 24) == (corrupt_range.first_offset, corrupt_range.next_offset)
 
 
 def test_damaged_start_is_an_error_in_all_places(tmp_path: Path) -> None:
@@ -377,7 +383,7 @@ def test_hole_below_the_log_start_is_none_for_the_doctor(tmp_path: Path) -> None
     """DUR-4: what was deleted is not missing."""
     partition = filled(tmp_path)
     with manual_manager(tmp_path) as manager:
-        manager.log("orders").delete_records_before(5)
+        manager.log("orders").delete_records(5)
     take_segment(partition)
     assert ["logs.holes"] == [each.check for each in worst(tmp_path)]
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 26\n")

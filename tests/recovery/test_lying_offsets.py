@@ -72,13 +72,15 @@ def check_openings(directory: Path, all_facts: list[OldFact], others: list[OldFa
     with manual_log(directory) as log:
         assert first == served(log)
         assert () == log.recovery_report.cut
-        assert len(first) == len(all_facts) or log.fences()
+        assert len(first) == len(all_facts) or log.corrupt_ranges()
         assert end <= log.log_end_offset
-        told = log.fences()
+        told = log.corrupt_ranges()
     forget_shutdown(directory)
     with manual_log(directory) as log:
         assert first == served(log)
-        assert {f.position for f in told if f.size_bytes} <= {f.position for f in log.fences()}
+        assert {f.position for f in told if f.size_bytes} <= {
+            f.position for f in log.corrupt_ranges()
+        }
         assert end <= log.append([Record(value=b"new")]).first_offset
     with manual_log(directory) as log:
         assert log.recovery_report.clean
@@ -133,7 +135,7 @@ def test_log_with_a_flipped_offset_in_its_last_batch_gives_no_offset_out_again(
         with manual_log(directory) as log:
             assert others == served(log)
             assert end == log.log_end_offset
-            assert log.fences()
+            assert log.corrupt_ranges()
             assert end == log.append([Record(value=b"new")]).first_offset
 
 
@@ -178,7 +180,7 @@ def test_offset_beyond_any_segment_is_not_believed_before_a_stray_batch(
     for read_only in (True, False, False):
         with manual_log(directory, read_only=read_only) as log:
             assert [0, 1, 2, 3, 4] == [each.offset for each in log.records(on_corrupt="skip")]
-            assert log.fences()
+            assert log.corrupt_ranges()
             assert log.log_end_offset < 1 << 40
 
 
@@ -205,7 +207,7 @@ def test_offset_that_lies_between_two_stretches_of_damage_is_fenced(tmp_path: Pa
                 (each.offset, bytes(each.value or b"")) for each in log.records(on_corrupt="skip")
             ]
             assert [(number, b"%d" % number) for number in expected] == found
-            assert log.fences()
+            assert log.corrupt_ranges()
 
 
 @pytest.mark.parametrize("magic", ["2.8", "0.10.2"])
@@ -228,7 +230,7 @@ def test_lowered_last_batch_of_a_closed_log_without_recovery_point_is_fenced(
         with manual_log(directory, read_only=read_only) as log:
             found = [each.offset for each in log.records(on_corrupt="skip")]
             assert found == list(range(8))
-            assert log.fences()
+            assert log.corrupt_ranges()
             assert log.log_end_offset > 7
             if not read_only:
                 new = log.append([Record(value=b"new")]).first_offset

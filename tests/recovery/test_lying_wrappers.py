@@ -158,9 +158,11 @@ def test_wrapper_under_another_offset_is_lost_alone_and_to_every_way_of_reading(
             with manual_log(directory, read_only=read_only) as log:
                 offsets = range(FIRST, FIRST + sum(SIZES))
                 assert others == way(log, offsets), (way.__name__, read_only)
-                fenced = [(each.first_offset, each.next_offset) for each in log.fences()]
-                reported = {offset for first, end in fenced for offset in range(first, end)}
-                assert lost <= reported, (way.__name__, read_only, fenced)
+                corrupt_ranges = [
+                    (each.first_offset, each.next_offset) for each in log.corrupt_ranges()
+                ]
+                reported = {offset for first, end in corrupt_ranges for offset in range(first, end)}
+                assert lost <= reported, (way.__name__, read_only, corrupt_ranges)
                 assert log.log_end_offset >= FIRST + sum(SIZES)
     forget_shutdown(directory)
     with manual_log(directory) as log:
@@ -180,7 +182,9 @@ def test_wrappers_under_other_offsets_cost_each_only_itself(tmp_path: Path) -> N
         found = by_records(log, range(0))
         lost = {fact[0] for number in lying for fact in chapters[number].facts}
         reported = {
-            offset for each in log.fences() for offset in range(each.first_offset, each.next_offset)
+            offset
+            for each in log.corrupt_ranges()
+            for offset in range(each.first_offset, each.next_offset)
         }
     whole = [each for number, each in enumerate(chapters) if number not in lying]
     assert {fact[0]: fact[4] for fact in facts_of(whole)} == found

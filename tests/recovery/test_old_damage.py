@@ -124,7 +124,7 @@ def test_last_entry_torn_at_any_byte_is_cut_and_nothing_in_it_is_served(
             assert facts_of(kept) == around(log)
             assert [start] == [cut.position for cut in log.recovery_report.cut]
         with manual_log(directory) as log:
-            assert () == log.recovery_report.fenced
+            assert () == log.recovery_report.corrupt_ranges
             assert last.first_offset == log.append([Record(value=b"new")]).first_offset
         forget_shutdown(directory)
         with manual_log(directory) as log:
@@ -241,7 +241,7 @@ def test_hostile_wrapper_in_the_middle_is_raised_at_and_read_around(
     path = write_chapters(directory, [before, hostile, *behind])
     content = path.read_bytes()
     with manual_log(directory, decompressed_max_bytes=limit) as log:
-        assert ((), ()) == (log.recovery_report.fenced, log.recovery_report.cut)
+        assert ((), ()) == (log.recovery_report.corrupt_ranges, log.recovery_report.cut)
         tracemalloc.start()
         found, error = until_raised(log)
         assert facts_of([before, *behind]) == around(log)
@@ -266,7 +266,8 @@ def test_hostile_wrapper_in_the_middle_is_raised_at_and_read_around(
 
 
 def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: Path) -> None:
-    """The fence ends where its records begin, not at the offset that stands in its header."""
+    """The corrupt range ends where its records begin, not at the offset that stands in its header.
+    """
     chapters = chapters_of(
         [(1, Codec.NONE, 1), (1, Codec.GZIP, 5), (1, Codec.LZ4, 6)], first_offset=FIRST
     )
@@ -276,7 +277,8 @@ def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: P
     path.write_bytes(data)
     with manual_log(directory) as log:
         assert [(FIRST + 1, FIRST + 6)] == [
-            (fence.first_offset, fence.next_offset) for fence in log.fences()
+            (corrupt_range.first_offset, corrupt_range.next_offset)
+            for corrupt_range in log.corrupt_ranges()
         ]
         for offset in range(FIRST + 1, FIRST + 6):
             with pytest.raises(CorruptRecordError):
@@ -296,7 +298,8 @@ def test_bomb_behind_damage_is_not_unpacked_to_find_where_the_fence_ends(directo
     tracemalloc.start()
     with manual_log(directory) as log:
         assert [(FIRST + 1, FIRST + 4)] == [
-            (fence.first_offset, fence.next_offset) for fence in log.fences()
+            (corrupt_range.first_offset, corrupt_range.next_offset)
+            for corrupt_range in log.corrupt_ranges()
         ]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -366,6 +369,6 @@ def test_message_is_served_where_the_one_before_seems_to_reach_the_end(
     with manual_log(directory, read_only=read_only) as log:
         served = [record.offset for record in log.records(on_corrupt="skip")]
         assert served == [FIRST, FIRST + 2, FIRST + 3]
-        assert [(each.first_offset, each.next_offset) for each in log.fences()] == [
+        assert [(each.first_offset, each.next_offset) for each in log.corrupt_ranges()] == [
             (FIRST + 1, FIRST + 2)
         ]

@@ -29,7 +29,7 @@ WRITES: dict[str, Callable[[kafkalog.Log], object]] = {
     "roll": lambda log: log.roll(),
     "truncate_to": lambda log: log.truncate_to(0),
     "truncate_fully_and_start_at": lambda log: log.truncate_fully_and_start_at(5),
-    "delete_records_before": lambda log: log.delete_records_before(1),
+    "delete_records": lambda log: log.delete_records(1),
 }
 
 

@@ -69,7 +69,7 @@ def test_leap_at_a_roll_crashed_at_any_call_keeps_what_was_durable(
             # A segment may outlive the one before it. Without preallocation nothing is synced at a
             # roll: a batch may, too.
             lost = (12,) if place.config.preallocate else (12, 20, 23, 26, 29)
-            told = set(seen.fences) - HOLES
+            told = set(seen.corrupt_ranges) - HOLES
             assert all(first in lost and following == 40 for first, following in told)
             bases.add(seen.bases)
     assert {(0,), (0, 20, 40)} <= bases
@@ -97,7 +97,7 @@ def test_leap_whose_cut_cannot_be_synced_latches_the_log(rig: Rig) -> None:
         after = Rig(INSIDE, disk)
         seen = observe(after.open())
         assert offsets_of(*FIRST) == [fact.offset for fact in seen.records], choice
-        assert set(seen.fences) <= HOLES, choice
+        assert set(seen.corrupt_ranges) <= HOLES, choice
         after.let_go()
 
 
@@ -113,7 +113,7 @@ def test_leap_whose_cut_fails_may_be_tried_again(rig: Rig) -> None:
     seen = observe(rig.open())
     assert offsets_of(*FIRST, *SECOND) == [fact.offset for fact in seen.records]
     assert (0, 20) == seen.bases
-    assert set(seen.fences) <= HOLES
+    assert set(seen.corrupt_ranges) <= HOLES
 
 
 def test_leap_that_fails_behind_the_cut_keeps_the_room_of_the_segment(rig: Rig) -> None:

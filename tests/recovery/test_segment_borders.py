@@ -59,10 +59,11 @@ def test_hole_between_two_segments_is_told(directory: Path, is_clean: bool) -> N
     if not is_clean:
         forget_shutdown(directory)
     with manual_log(directory) as log:
-        assert is_clean or log.recovery_report.fenced
+        assert is_clean or log.recovery_report.corrupt_ranges
         assert [0, 1, 2, 3, 4, 10] == [record.offset for record in log.records()]
         assert [(5, 10, 0)] == [
-            (fence.first_offset, fence.next_offset, fence.size_bytes) for fence in log.fences()
+            (corrupt_range.first_offset, corrupt_range.next_offset, corrupt_range.size_bytes)
+            for corrupt_range in log.corrupt_ranges()
         ]
 
 
@@ -77,7 +78,7 @@ def test_hole_that_a_compaction_may_have_made_is_not_told(directory: Path) -> No
     forget_shutdown(directory)
     with manual_log(directory, cleanup_policy=("compact",)) as log:
         assert 6 == len(list(log.records()))
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
 
 
 @pytest.mark.parametrize("read_only", [True, False])

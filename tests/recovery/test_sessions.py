@@ -130,4 +130,4 @@ def test_sealed_segment_with_its_preallocated_tail_is_whole(zeros: int, read_onl
     with rig.open(read_only=read_only) as log:
         assert log.recovery_report.clean
         assert rig.model.served() == [record_fact(record) for record in log.records()]
-        assert not log.fences()
+        assert not log.corrupt_ranges()

@@ -48,7 +48,7 @@ def test_preallocated_tail_of_a_crash_is_no_damage_under_other_settings(
             assert [*(b"%d" % each for each in range(10)), b"behind"] == [
                 record.value for record in log.records(0)
             ]
-            assert () == log.fences()
+            assert () == log.corrupt_ranges()
     with open_log(directory, config=PLAIN, read_only=True) as log:
         assert 11 == len(list(log.records(0)))
 
@@ -58,7 +58,7 @@ def ensure_whole_under_other_settings(disk: SimulatedDisk, count: int, why: obje
     rig = Rig(AFTER, disk)
     for _ in range(2):
         log = rig.open()
-        assert not log.fences(), why
+        assert not log.corrupt_ranges(), why
         assert list(range(count)) == [record.offset for record in log.records(0)], why
         rig.close()
 
@@ -76,7 +76,7 @@ def test_tail_cut_by_a_roll_is_gone_from_the_disk_with_the_next_sync() -> None:
     rig.append(3, durable=True)
     rig.roll()
     rig.append(1, durable=True)
-    assert rig.log.note_recovery_point()
+    assert rig.log.checkpoint_recovery_point()
     disk = rig.disk.crash(CrashChoice("nothing"))
     ensure_whole_under_other_settings(disk, 4, "nothing survived")
     rig.let_go()
@@ -87,7 +87,7 @@ def test_tail_whose_cut_no_sync_covered_is_cut_by_the_next_start_under_other_set
     rig = Rig(BEFORE)
     rig.open()
     rig.append(3, durable=True)
-    assert rig.log.note_recovery_point()
+    assert rig.log.checkpoint_recovery_point()
     rig.roll()
     for choice, disk in rig.disk.crash_states(limit=MANY_STATES * 4, seed=7):
         ensure_whole_under_other_settings(disk, 3, choice)

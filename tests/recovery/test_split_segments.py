@@ -89,7 +89,7 @@ def test_overflowing_segment_is_split_at_the_batches_that_do_not_fit(
     with manual_log(overflowing, **COMPACT) as log:
         assert [0, FAR, 2 * FAR, *([end] if is_sealed else [])] == bases_of(log)
         assert expected == offsets_of(log)
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         assert not log.recovery_report.found_damage
         assert expected[-1] + 1 == log.append([NEW]).first_offset
         for number, base in enumerate(BATCHES):
@@ -100,7 +100,7 @@ def test_overflowing_segment_is_split_at_the_batches_that_do_not_fit(
     for _again in range(2):
         with manual_log(overflowing, **COMPACT) as log:
             assert [*expected, expected[-1] + 1] == offsets_of(log)
-            assert () == log.fences()
+            assert () == log.corrupt_ranges()
             assert not log.recovery_report.completed_swaps
         forget_shutdown(overflowing)
 
@@ -126,7 +126,7 @@ def test_segment_with_no_offset_that_fits_gets_another_name(directory: Path) -> 
             assert [FAR] == bases_of(log)
             assert [FAR + delta for delta in range(6)] == offsets_of(log)
             assert FAR == log.log_start_offset
-            assert () == log.fences()
+            assert () == log.corrupt_ranges()
         forget_shutdown(directory)
     assert not log_file(directory).exists()
 
@@ -188,7 +188,7 @@ def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start
         start,
         2 * FAR + 6,
         timestamps=Integers(),
-        hides=None,
+        is_hidden=None,
         check_crcs=True,
         max_batch_bytes=2**31 - 1,
         retries=0,
@@ -196,7 +196,7 @@ def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start
         on_missing=fail,
     )
     found: list[int] = []
-    for each in reader.stretches():
+    for each in reader.batch_slices():
         if each.is_wanted:
             found += each.batches.base_offset[each.first : each.stop].tolist()
     assert [base for base in BATCHES if base + 2 >= start] == found
@@ -217,7 +217,9 @@ def test_overflowing_segment_with_damage_is_served_and_not_split(overflowing: Pa
     content = log_file(overflowing).read_bytes()
     with manual_log(overflowing, **COMPACT) as log:
         assert [*OFFSETS[:3], *OFFSETS[6:]] == offsets_of(log)
-        assert [(3, FAR)] == [(each.first_offset, each.next_offset) for each in log.fences()]
+        assert [(3, FAR)] == [
+            (each.first_offset, each.next_offset) for each in log.corrupt_ranges()
+        ]
         assert 2 * FAR + 6 == log.append([NEW]).first_offset
     assert content == log_file(overflowing).read_bytes()[: len(content)]
 
@@ -304,7 +306,7 @@ def test_segment_of_more_bytes_than_positions_is_split(
             assert [0, 1, 2, 3, 4, 5] == offsets_of(log)
             assert 1 < len(log.segments())
             assert all(each.size_bytes <= 300 for each in log.segments())
-            assert () == log.fences()
+            assert () == log.corrupt_ranges()
         forget_shutdown(directory)
     assert [] == unfinished(directory)
 

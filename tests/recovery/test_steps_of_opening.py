@@ -99,7 +99,7 @@ def test_segments_that_were_deleted_do_not_come_back_after_a_close_in_order(plac
     start = log.segments()[2].base_offset
     rig.delete_before(start)
     rig.close()
-    marks = OffsetCheckpoint(rig.disk, log._home.state_directory / LOG_START_OFFSET_CHECKPOINT)
+    marks = OffsetCheckpoint(rig.disk, log._paths.state_directory / LOG_START_OFFSET_CHECKPOINT)
     assert marks.read().get(ORDERS) is None
     for choice, state in rig.disk.crash_states(STATES):
         again = Rig(place, state)
@@ -117,7 +117,7 @@ def test_recovery_point_of_another_log_of_this_name_is_not_believed() -> None:
     for kind, end in (("nothing", 0), ("all", 3)):
         again = Rig(INSIDE, rig.disk.crash(CrashChoice(kind)))
         again.open()
-        assert (end, ()) == (again.log.log_end_offset, again.log.fences())
+        assert (end, ()) == (again.log.log_end_offset, again.log.corrupt_ranges())
         again.let_go()
     rig.let_go()
 
@@ -130,7 +130,7 @@ def test_recovery_is_not_done_twice(place: Place) -> None:
     rig.append(9, 90)
     lose_process(rig)
     assert 9 == rig.open().recovery_report.scanned_batches
-    assert 9 == rig.log._home.read_recovery_point()
+    assert 9 == rig.log._paths.read_recovery_point()
     rig.let_go()
 
 
@@ -178,7 +178,10 @@ def test_log_that_ends_below_its_recovery_point_tells_of_it(place: Place) -> Non
     handle.close()
     rig.disk.unlink(marker_of(place))
     report = rig.open().recovery_report
-    assert [(2, 4)] == [(fence.first_offset, fence.next_offset) for fence in report.fenced]
+    assert [(2, 4)] == [
+        (corrupt_range.first_offset, corrupt_range.next_offset)
+        for corrupt_range in report.corrupt_ranges
+    ]
     assert report.found_damage
     assert 4 == rig.log.append(rig.records(1)).first_offset
     assert [0, 1, 4] == [record.offset for record in rig.log.records(on_corrupt="skip")]

@@ -42,7 +42,7 @@ def test_truncation_crashed_at_any_call_leaves_no_hole(place: Place) -> None:
     for crash in crashes(CutSegments(), place, limit=STATES):
         with crash.reopened() as rig:
             seen = observe(rig.log)
-            assert not seen.fences
+            assert not seen.corrupt_ranges
             assert list(range(seen.end_offset)) == [fact.offset for fact in seen.records]
             ends.add(seen.end_offset)
     assert {4, 14} < ends
@@ -83,7 +83,7 @@ class OpenBelowStart(Scenario):
         log = rig.open()
         rig.append(10, 90)
         rig.flush()
-        log._home.write_start_offset(40)
+        log._paths.write_start_offset(40)
         # Not closed: the process is gone.
         rig.disk = rig.disk.crash()
         rig.let_go()
@@ -147,7 +147,7 @@ def test_recovery_point_falls_with_a_restart_below_it(place: Place, kind: str) -
     rig.append(2)
     after = Rig(place, rig.disk.crash(CrashChoice(kind)))
     report = after.open().recovery_report
-    assert () == report.fenced
+    assert () == report.corrupt_ranges
     assert (3, 3 if kind == "nothing" else 5) == (
         report.log_start_offset,
         report.log_end_offset,
@@ -200,8 +200,8 @@ def test_batch_cut_in_its_middle_and_crashed_at_any_call_is_no_damage(place: Pla
         with crash.reopened() as rig:
             seen = observe(rig.log)
             # The offsets below the cut that went with the batch: nothing tells that it was meant.
-            assert set(seen.fences) <= {(0, 3)}
-            assert not any(fence.size_bytes for fence in rig.log.fences())
+            assert set(seen.corrupt_ranges) <= {(0, 3)}
+            assert not any(corrupt_range.size_bytes for corrupt_range in rig.log.corrupt_ranges())
             assert not [tail for tail in rig.log.recovery_report.cut if tail.kept_in is not None]
             assert [fact.offset for fact in seen.records] in ([], list(range(7)))
             is_done = not crash.rig.model.doubts

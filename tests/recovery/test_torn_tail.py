@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import Log, Record
-from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.log.report import RecoveryReport, TruncatedTail
 from tests.support.damage import batch_positions, forget_shutdown, log_file, splice, truncate
 from tests.support.golden import snapshot, unchanged
 from tests.support.logs import manual_log, numbered
@@ -40,7 +40,7 @@ def broken(directory: Path, position: int, base_offset: int = 0) -> Path:
     return directory / f"{base_offset:020d}.log.{position}.broken"
 
 
-def report(count: int, size: int, cut: tuple[CutTail, ...]) -> RecoveryReport:
+def report(count: int, size: int, cut: tuple[TruncatedTail, ...]) -> RecoveryReport:
     """Return the report of recovering the first `count` batches of a file of `size` bytes."""
     return RecoveryReport(
         clean=False,
@@ -51,7 +51,7 @@ def report(count: int, size: int, cut: tuple[CutTail, ...]) -> RecoveryReport:
         rewritten_bytes=size,
         cut=cut,
         rebuilt=(),
-        fenced=(),
+        corrupt_ranges=(),
         removed=(),
         completed_swaps=(),
         log_start_offset=0,
@@ -79,7 +79,7 @@ def test_last_batch_cut_at_every_byte_costs_that_batch_alone(tmp_path: Path) -> 
         path.write_bytes(data[:size])
         # The first bytes of a batch with a small offset are zeros: nothing to keep.
         kept = broken(directory, start) if any(data[start:size]) else None
-        cut = CutTail(path, start, size - start, "TRUNCATED", kept)
+        cut = TruncatedTail(path, start, size - start, "TRUNCATED", kept)
         expected = report(2, size, (cut,) if size > start else ())
 
         with unchanged(directory), manual_log(directory, read_only=True) as log:

@@ -145,7 +145,7 @@ def test_stream_data_loss_fails_with_its_code(pipeline: Pipeline) -> None:
     pipeline.run()
     append(pipeline.logs, "a-0", 50, 50)
     with kafkalog.open_log(pipeline.logs / "a-0") as log:
-        log.delete_records_before(70)
+        log.delete_records(70)
     with pytest.raises(StreamingQueryException) as caught:
         pipeline.run()
     assert "[KAFKALOG.DATA_LOSS] a-0: offsets from 50 on, up to 70, are gone" in str(caught.value)

@@ -418,10 +418,10 @@ class CompactionMachine(RuleBasedStateMachine):
         """Open the log again, hold it against what was served, and go on with it."""
         self.let_go()
         self.open()
-        fences = self.log.fences()
-        if fences and lost_from is not None:
+        corrupt_ranges = self.log.corrupt_ranges()
+        if corrupt_ranges and lost_from is not None:
             # Damage between unsynced segments: legal, and the end of what a model can follow.
-            assert min(fence.first_offset for fence in fences) >= lost_from
+            assert min(corrupt_range.first_offset for corrupt_range in corrupt_ranges) >= lost_from
             self.restart()
             return
         now = Served.of(self.log)
@@ -503,7 +503,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.log.flush()
         self.followers.clear()
         offset = start + int(share * (end - start) / 2)
-        assert offset == self.log.delete_records_before(offset)
+        assert offset == self.log.delete_records(offset)
         before, self.served = self.served, Served.of(self.log)
         assert tuple(f for f in before.records if f.offset >= offset) == self.served.records
 

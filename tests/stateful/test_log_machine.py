@@ -79,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete(self, offset: int) -> None:
         if offset > self.rig.model.end_offset:
             with pytest.raises(OffsetOutOfRangeError):
-                self.rig.log.delete_records_before(offset)
+                self.rig.log.delete_records(offset)
         else:
             self.rig.delete_before(offset)
 
@@ -139,7 +139,7 @@ class LogMachine(RuleBasedStateMachine):
         with reader.open(read_only=True) as log:
             seen = observe(log)
         assert self.rig.model.served() == list(seen.records)
-        self.rig.model.verify_losses(seen.fences)
+        self.rig.model.verify_losses(seen.corrupt_ranges)
 
     # Ending.
 
@@ -200,7 +200,7 @@ class LogMachine(RuleBasedStateMachine):
         seen = observe(log)
         self.rig.model.verify(seen)
         self.rig.model.adopt(seen)
-        if seen.fences:
+        if seen.corrupt_ranges:
             # Damage between unsynced segments: legal, and the end of what a model can follow.
             self.rig.restart_at(seen.end_offset)
 
@@ -215,7 +215,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (model.start_offset, model.end_offset) == (log.log_start_offset, log.log_end_offset)
         assert log.recovery_point == log.durable_offset <= log.log_end_offset
         assert model.served() == [record_fact(record) for record in log.records()]
-        model.verify_losses((each.first_offset, each.next_offset) for each in log.fences())
+        model.verify_losses((each.first_offset, each.next_offset) for each in log.corrupt_ranges())
 
 
 @pytest.mark.sample

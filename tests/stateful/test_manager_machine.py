@@ -112,7 +112,7 @@ class ManagerMachine(RuleBasedStateMachine):
         """Move a log start up; it does not come back."""
         topic, index, partition = self.pick(number)
         offset = int(len(partition.texts) * part)
-        self.manager.log(topic, index).delete_records_before(offset)
+        self.manager.log(topic, index).delete_records(offset)
         partition.start = max(partition.start, offset)
 
     @precondition(lambda self: self.topics)
@@ -131,7 +131,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def rest(self, number: int) -> None:
         """Let a log rest; what it has is on the disk then."""
         topic, index, partition = self.pick(number)
-        assert self.manager.log(topic, index).try_rest()
+        assert self.manager.log(topic, index).try_release()
         partition.durable = len(partition.texts)
 
     @rule(seconds=st.integers(0, 40))
@@ -162,7 +162,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for name, topic in self.topics.items():
             for index, partition in enumerate(topic.partitions):
                 log = self.manager.log(name, index)
-                lost = [each.first_offset for each in log.fences()]
+                lost = [each.first_offset for each in log.corrupt_ranges()]
                 if lost:
                     # The name of a segment outlived records that no sync had covered.
                     assert min(lost) >= partition.durable

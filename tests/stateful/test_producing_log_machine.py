@@ -197,9 +197,9 @@ class ProducingLogMachine(RuleBasedStateMachine):
         found = self.model.of(producer_id)
         if producer_id not in self.model.open():
             with pytest.raises(InvalidTxnStateError):
-                self.log.abort(producer_id)
+                self.log.abort_transaction(producer_id)
             return
-        info = self.log.abort(producer_id)
+        info = self.log.abort_transaction(producer_id)
         offset, time = info.first_offset, info.max_timestamp_ms
         self.model.append(
             Entry(offset, offset, time, producer_id, found[-1].epoch, -1, True, "abort")
@@ -342,7 +342,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         self.log.flush()
         offset = min(offset, self.model.last_stable_offset)
         self.model.start_offset = max(self.model.start_offset, offset)
-        assert self.model.start_offset == self.log.delete_records_before(offset)
+        assert self.model.start_offset == self.log.delete_records(offset)
 
     @rule()
     def retain(self) -> None:
@@ -452,7 +452,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         self.disk = disk
         self.open()
         begun, self.begun = self.begun, []
-        if self.log.fences():
+        if self.log.corrupt_ranges():
             # Damage between unsynced segments: legal, and the end of what a model can follow.
             offset = self.log.log_end_offset
             self.log.truncate_fully_and_start_at(offset)

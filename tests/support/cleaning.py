@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.record_filter import CleaningRules, LastBatch, RecordFilter
+from kafkalog.cleaner.record_filter import CleaningRules, LastProducerBatch, RecordFilter
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.indexes.transaction_index import AbortedTransaction
@@ -66,7 +66,7 @@ class Cleaning:
     first_dirty: int = 0
     now_ms: int = 0
     delete_retention_ms: int = 0
-    last_batches: Mapping[int, LastBatch] = field(default_factory=dict)
+    last_batches: Mapping[int, LastProducerBatch] = field(default_factory=dict)
     aborted: Sequence[AbortedTransaction] = ()
     old_tombstones_stay: bool = True
     entries: int = 10_000

@@ -231,7 +231,7 @@ class Rig:
         bases = {segment.base_offset for segment in self.log.segments()}
         doubt = self._begin(Doubt("delete", offset))
         try:
-            self.log.delete_records_before(offset)
+            self.log.delete_records(offset)
         except DiskFullError:
             reached = self.log.log_start_offset
             assert reached in bases | {self.model.start_offset, offset}
@@ -460,12 +460,12 @@ def verify_reopening(
 
 
 def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
-    """Reading with on_corrupt="raise" gives all, or what lies before the first fence."""
+    """Reading with on_corrupt="raise" gives all, or what lies before the first corrupt range."""
     got: list[RecordFact] = []
     try:
         got.extend(record_fact(record) for record in log.records())
     except kafkalog.CorruptRecordError:
-        first = min(fence.first_offset for fence in log.fences())
+        first = min(corrupt_range.first_offset for corrupt_range in log.corrupt_ranges())
         assert [fact for fact in records if fact.offset < first] == got
     else:
         assert list(records) == got
@@ -473,7 +473,7 @@ def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
 
 def _verify_look_ups(log: kafkalog.Log, seen: Seen) -> None:
     """Whatever a crash left of the indexes, look-ups find what reading from the start finds."""
-    if seen.fences:
+    if seen.corrupt_ranges:
         return
     latest = -1
     for number, fact in enumerate(seen.records):

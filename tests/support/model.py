@@ -45,23 +45,26 @@ class Doubt(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a reopened log serves; `fences` as (first offset, next offset)."""
+    """What a reopened log serves; `corrupt_ranges` as (first offset, next offset)."""
 
     start_offset: int
     end_offset: int
     records: tuple[RecordFact, ...]
-    fences: tuple[tuple[int, int], ...]
+    corrupt_ranges: tuple[tuple[int, int], ...]
     bases: tuple[int, ...]
 
 
 def observe(log: kafkalog.Log) -> Seen:
-    """Read all that a log serves, around its fences."""
+    """Read all that a log serves, around its corrupt ranges."""
     records = tuple(record_fact(record) for record in log.records(on_corrupt="skip"))
     return Seen(
         log.log_start_offset,
         log.log_end_offset,
         records,
-        tuple((fence.first_offset, fence.next_offset) for fence in log.fences()),
+        tuple(
+            (corrupt_range.first_offset, corrupt_range.next_offset)
+            for corrupt_range in log.corrupt_ranges()
+        ),
         tuple(segment.base_offset for segment in log.segments()),
     )
 
@@ -168,11 +171,11 @@ class LogModel:
             previous = fact.offset
         self._verify_gap(seen, previous + 1, seen.end_offset)
         self._verify_kept(seen)
-        for first, following in seen.fences:
+        for first, following in seen.corrupt_ranges:
             # Or a segment, whose name outlived batches before it that nobody was promised.
             behind = following in seen.bases
             behind = behind or any(fact.offset >= following for fact in seen.records)
-            assert behind, f"a fence {first} to {following} with nothing whole behind it"
+            assert behind, f"a corrupt range {first} to {following} with nothing whole behind it"
 
     def _of_kind(self, kind: str) -> Sequence[Doubt]:
         return [doubt for doubt in self.doubts if doubt.kind == kind]
@@ -193,12 +196,14 @@ class LogModel:
         return min(ends)
 
     def _verify_gap(self, seen: Seen, first: int, following: int) -> None:
-        """A hole must lie in a fence, or be the unsynced end of a segment that others follow."""
+        """A hole must lie in a corrupt range, or be the unsynced end of a segment that others
+        follow.
+        """
         lost = [offset for offset in range(first, following) if offset in self.records]
         if not lost:
             return
-        for fence_first, fence_next in seen.fences:
-            if fence_first <= lost[0] and lost[-1] < fence_next:
+        for range_first, range_next in seen.corrupt_ranges:
+            if range_first <= lost[0] and lost[-1] < range_next:
                 return
         at_border = following in seen.bases and following > seen.start_offset
         at_border = at_border or following == seen.end_offset

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kafkalog.spark.plan.listing import FoundPartition
-from kafkalog.spark.plan.snapshot import LogSnapshot, PartitionFacts
+from kafkalog.spark.plan.snapshot import PartitionFacts, QuerySnapshot
 
 __all__ = ["regular_snapshot", "snapshot_of"]
 
@@ -18,7 +18,7 @@ def snapshot_of(
     visible_ends: Sequence[int] | None = None,
     segments: Sequence[Sequence[tuple[int, int]]] | None = None,
     left_out: Sequence[tuple[str, int]] = (),
-) -> LogSnapshot:
+) -> QuerySnapshot:
     """
     Return a snapshot of partitions.
 
@@ -35,14 +35,14 @@ def snapshot_of(
         rows = [(start, end - start)] if segments is None else list(segments[row])
         bases, sizes = tuple(base for base, _ in rows), tuple(size for _, size in rows)
         looked.append(PartitionFacts(start, end, visible, bases, sizes))
-    return LogSnapshot.of(found, looked, left_out=frozenset(left_out))
+    return QuerySnapshot.of(found, looked, left_out=frozenset(left_out))
 
 
-def regular_snapshot(partitions: int, segments: int, size_bytes: int) -> LogSnapshot:
+def regular_snapshot(partitions: int, segments: int, size_bytes: int) -> QuerySnapshot:
     """Return a snapshot of partitions that all have as many segments, of a thousand offsets."""
     each = segments // partitions
     ends = np.full(partitions, each * 1000, np.int64)
-    return LogSnapshot(
+    return QuerySnapshot(
         directories=tuple(f"/data/t-{number}" for number in range(partitions)),
         topics=("t",) * partitions,
         partitions=np.arange(partitions, dtype=np.int32),

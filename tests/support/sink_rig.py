@@ -185,7 +185,7 @@ class SinkRig:
             for number, expected in self.expected.items():
                 log = manager.log(TOPIC, number)
                 report = log.recovery_report
-                if not report.clean or report.cut or report.fenced or report.rebuilt:
+                if not report.clean or report.cut or report.corrupt_ranges or report.rebuilt:
                     found.append(f"partition {number}: {report}")
                 texts = Counter((record.value or b"").decode() for record in log.records())
                 if texts != expected:

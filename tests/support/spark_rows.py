@@ -13,8 +13,8 @@ from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import (
     EVERYTHING,
     FilterSet,
-    LogSnapshot,
     LogSplit,
+    QuerySnapshot,
     resolve_bounds,
     split_and_pack,
 )
@@ -41,7 +41,7 @@ def schema_of(options: ReadOptions, columns: Sequence[str] | None = None) -> pa.
 
 def planned(options: ReadOptions, filters: FilterSet = EVERYTHING) -> Sequence[ViewSplit]:
     """Return the tasks of a query."""
-    snapshot = LogSnapshot.take(options, filters=filters)
+    snapshot = QuerySnapshot.take(options, filters=filters)
     bounds = resolve_bounds(snapshot, options)
     if options.view not in ("records", "batches"):
         return plan_view(snapshot, bounds, options)

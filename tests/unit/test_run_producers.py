@@ -29,7 +29,7 @@ def test_run_of_a_follower_says_whether_a_producer_is_named(producer_id: int) ->
 
 
 def test_transactional_batch_of_a_producer_is_taken() -> None:
-    """Its coordinator, or `Log.abort`, ends the transaction."""
+    """Its coordinator, or `Log.abort_transaction`, ends the transaction."""
     data = encoded([Produced(3, transactional=True)])
     run = validate_as_leader(data, RULES, NOW_MS, AppendOrigin.CLIENT)
     assert (True, 1) == (run.has_producers, run.record_count)

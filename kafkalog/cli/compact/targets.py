@@ -22,8 +22,8 @@ from kafkalog.errors import ConfigError, NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.conversion.data_directory import convertible_partitions, is_data_directory
-from kafkalog.log.home import find_home
-from kafkalog.log.leftovers import live_bases
+from kafkalog.log.partition_paths import find_partition_paths
+from kafkalog.log.startup_cleanup import live_bases
 from kafkalog.manager.overrides import SavedOverrides, read_overrides
 from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.server_properties import read_server_properties
@@ -119,8 +119,8 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
         else:
             if request.partitions:
                 raise ConfigError(f"{directory} is no data directory: no partitions to be named")
-            home = find_home(filesystem, directory)
-            topics, state = {directory: home.topic_partition.topic}, home.state_directory
+            paths = find_partition_paths(filesystem, directory)
+            topics, state = {directory: paths.topic_partition.topic}, paths.state_directory
         saved = read_overrides(filesystem, state) or SavedOverrides()
     given = ManagerConfig()
     if request.properties is not None:

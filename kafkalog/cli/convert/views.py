@@ -12,7 +12,7 @@ from rich.table import Table
 from kafkalog.cli.printing import make_table, percent, print_line, print_table
 from kafkalog.log.conversion.data_directory import DirectoryConversion
 from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate
-from kafkalog.log.conversion.outcome import LeftOut, LogConversion, SegmentConversion
+from kafkalog.log.conversion.outcome import LogConversion, SegmentConversion, SkippedBytes
 from kafkalog.records.conversion.report import ConversionReport
 
 __all__ = ["conversion_as_dict", "estimate_as_dict", "show_conversions", "show_estimate"]
@@ -42,7 +42,7 @@ def conversion_as_dict(log: LogConversion) -> dict[str, Any]:
         "complete": log.is_complete,
         "duration_ms": log.duration_ms,
         "report": log.report.as_dict(),
-        "left_out": [_left_out_as_dict(left) for left in log.left_out],
+        "left_out": [_skipped_as_dict(left) for left in log.left_out],
     }
 
 
@@ -175,7 +175,7 @@ def _speed(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e6:,.0f}" if bytes_per_s else "-"
 
 
-def _left_out_line(left: LeftOut) -> str:
+def _left_out_line(left: SkippedBytes) -> str:
     what = "taken over as it is" if left.kept else "left out"
     offsets = (
         f", offsets {left.first_offset} to {left.next_offset - 1}"
@@ -186,7 +186,7 @@ def _left_out_line(left: LeftOut) -> str:
     return f"{what}: {left.size_bytes:,} bytes of {where}{offsets}: {left.reason}"
 
 
-def _left_out_as_dict(left: LeftOut) -> dict[str, Any]:
+def _skipped_as_dict(left: SkippedBytes) -> dict[str, Any]:
     return {
         "path": str(left.path),
         "position": left.position,

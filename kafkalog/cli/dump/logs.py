@@ -18,7 +18,7 @@ from typing import Final
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog.files.names import MAX_OFFSET
-from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range
 from kafkalog.log.judging import KnownEnd, judge_batches
 
 from .facts import BatchFact, DamageFact, Fact, ZerosFact
@@ -90,7 +90,7 @@ class _BelievedBatches:
         self._data = data
         self._path = path
         self._base_offset = base_offset
-        self._corrupt_ranges: tuple[FencedRange, ...] | None = None
+        self._corrupt_ranges: tuple[CorruptRange, ...] | None = None
 
     def has(self, position: int) -> bool:
         """Say whether the batch at a position is one of them."""
@@ -102,7 +102,7 @@ class _BelievedBatches:
                 offset_max=MAX_OFFSET - 1,
                 following_offset=0,
                 known_end=KnownEnd(),
-            ).fences
+            ).corrupt_ranges
         return not any(
             each.position <= position < each.end_position for each in self._corrupt_ranges
         )
@@ -111,7 +111,7 @@ class _BelievedBatches:
 def _damage(
     data: memoryview, path: Path, position: int, status: int, expected: int, base_offset: int
 ) -> DamageFact:
-    fence = find_fence(
+    corrupt_range = find_corrupt_range(
         data,
         path,
         position=position,
@@ -122,14 +122,14 @@ def _damage(
         offset_max=base_offset + _SPAN,
         following_offset=expected,
     )
-    found_next = fence.end_position < len(data) and fence.next_offset >= expected
+    found_next = corrupt_range.end_position < len(data) and corrupt_range.next_offset >= expected
     return DamageFact(
         position,
-        fence.size_bytes,
-        fence.reason,
+        corrupt_range.size_bytes,
+        corrupt_range.reason,
         status_meaning(status),
         first_offset=expected,
-        next_offset=fence.next_offset if found_next else None,
+        next_offset=corrupt_range.next_offset if found_next else None,
     )
 
 

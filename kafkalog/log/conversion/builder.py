@@ -22,7 +22,7 @@ from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.atomic_files import read_file, write_synced
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, LogSnapshot
 from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
@@ -124,7 +124,7 @@ class SegmentsBuilder:
     def _prove(self, segment: LogSegment) -> None:
         """Read a segment back, and see that its index files say what its batches call for."""
         scan = segment.scan()
-        if scan.fences or scan.whole_end < segment.size_bytes:
+        if scan.corrupt_ranges or scan.whole_end < segment.size_bytes:
             raise CorruptRecordError(
                 f"{segment.path} does not read back as it was written", path=segment.path
             )
@@ -157,7 +157,7 @@ class SegmentsBuilder:
         )
 
 
-def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> Snapshot:
+def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> LogSnapshot:
     """Return finished segments to be read back; `end_offset` is that of the last."""
     segments = LogSegments(open_segment(context, base) for base in bases)
-    return Snapshot(segments, end_offset, segments.active.size_bytes, bases[0])
+    return LogSnapshot(segments, end_offset, segments.active.size_bytes, bases[0])

@@ -39,10 +39,10 @@ from kafkalog.files.names import (
     try_parse_partition_directory,
 )
 from kafkalog.log.conversion.in_place import convert_partition_in_place
-from kafkalog.log.conversion.new_directory import building, carry_file
+from kafkalog.log.conversion.new_directory import building, copy_file
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.partition import convert_partition
-from kafkalog.log.conversion.plan import ConversionPlan, ensure_one_way, make_plan
+from kafkalog.log.conversion.plan import ConversionPlan, ensure_one_target, make_plan
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.model import TopicPartition
 from kafkalog.records.codecs import Codec
@@ -132,7 +132,7 @@ def convert_directory(
     plan = make_plan(
         codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
     )
-    ensure_one_way(target, in_place=in_place, verify=verify)
+    ensure_one_target(target, in_place=in_place, verify=verify)
     origin = Path(source).absolute()
     with storage_errors(origin, doing="converting"):
         partitions = _live_partitions(plan.filesystem, origin)
@@ -143,12 +143,12 @@ def convert_directory(
         wanted = Path(target).absolute()
         with building(plan.filesystem, wanted) as directory:
             logs, copied = _convert_all(plan, origin, directory, partitions)
-            copied += _carry_root(plan.filesystem, origin, directory)
+            copied += _copy_root_files(plan.filesystem, origin, directory)
             ends = {partitions[log.source.name]: log.log_end_offset for log in logs}
             OffsetCheckpoint(plan.filesystem, directory / RECOVERY_POINT_CHECKPOINT).write(ends)
             # Last: it vouches for all the rest.
             marker = CLEAN_SHUTDOWN_MARKER
-            if carry_file(plan.filesystem, origin / marker, directory / marker):
+            if copy_file(plan.filesystem, origin / marker, directory / marker):
                 copied.append(marker)
     return DirectoryConversion(
         source=origin,
@@ -181,21 +181,21 @@ def _convert_all(
         plan.filesystem.make_directory(directory / name)
         if partition.topic == CLUSTER_METADATA_TOPIC:
             for file in plan.filesystem.list(origin / name):
-                carry_file(plan.filesystem, origin / name / file, directory / name / file)
+                copy_file(plan.filesystem, origin / name / file, directory / name / file)
             copied.append(name)
             continue
         logs.append(convert_partition(plan, origin / name, directory / name))
     return logs, copied
 
 
-def _carry_root(filesystem: FileSystem, origin: Path, directory: Path) -> list[str]:
+def _copy_root_files(filesystem: FileSystem, origin: Path, directory: Path) -> list[str]:
     """Copy the files of the data directory itself."""
     copied = []
     for name in filesystem.list(origin):
         facts = filesystem.stat(origin / name)
         if facts is None or facts.is_directory or name in _OWN_FILES or name.endswith(".tmp"):
             continue
-        if carry_file(filesystem, origin / name, directory / name):
+        if copy_file(filesystem, origin / name, directory / name):
             copied.append(name)
     return copied
 

@@ -68,23 +68,23 @@ class RecordDigest:
         single = bool(self._without)
         walker = UnitWalker(check_crc=False, merge=not single)
         for run in runs:
-            for stretch in walker.units(run):
-                if single and (run.path, run.position + stretch.start) in self._without:
+            for unit in walker.units(run):
+                if single and (run.path, run.position + unit.start) in self._without:
                     continue
-                self._stretch(run, stretch)
+                self._add_unit(run, unit)
 
     def hexdigest(self) -> str:
         """Return the digest so far."""
         return self._hash.hexdigest()
 
-    def _stretch(self, run: FileRecords, stretch: ConversionUnit) -> None:
-        if stretch.is_plain:
-            tag = _tag(None, stretch.append_time_ms is not None)
-            for columns in self._decoder.plain(run, stretch):
+    def _add_unit(self, run: FileRecords, unit: ConversionUnit) -> None:
+        if unit.is_plain:
+            tag = _tag(None, unit.append_time_ms is not None)
+            for columns in self._decoder.plain(run, unit):
                 self._rows(columns, run.data, tag)
             return
-        data = run.data[stretch.start : stretch.end]
-        view = BatchView(data, path=run.path, position=run.position + stretch.start)
+        data = run.data[unit.start : unit.end]
+        view = BatchView(data, path=run.path, position=run.position + unit.start)
         header = view.header
         self.next_offset = header.next_offset
         if header.record_count == 0:

@@ -49,21 +49,21 @@ from kafkalog.log.conversion.builder import SegmentsBuilder, open_built
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
     ConversionProgress,
-    LeftOut,
     LogConversion,
     SegmentConversion,
-    fence_left_out,
-    tail_left_out,
+    SkippedBytes,
+    corrupt_range_as_skipped,
+    tail_as_skipped,
 )
 from kafkalog.log.conversion.partition import modified_ms, refuse_damage, segment_bytes_for
 from kafkalog.log.conversion.plan import ConversionPlan
 from kafkalog.log.conversion.small_files import split_transaction_index
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
-from kafkalog.log.leftovers import live_bases
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.segment_types import SegmentContext, make_context
+from kafkalog.log.startup_cleanup import live_bases
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import codec_name, convert_runs
 from kafkalog.records.conversion.options import ConversionOptions
@@ -93,7 +93,7 @@ def _convert(plan: ConversionPlan, source: Path) -> LogConversion:
         source,
         config=plan.config,
         clock=plan.clock,
-        scheduler=_NothingInBackground(),
+        scheduler=_NoBackgroundScheduler(),
         filesystem=plan.filesystem,
     ) as log:
         if plan.on_corrupt == "raise":
@@ -102,14 +102,14 @@ def _convert(plan: ConversionPlan, source: Path) -> LogConversion:
         try:
             work.convert()
         except BaseException:
-            plan.done(work.outcome(is_complete=False))
+            plan.on_done(work.outcome(is_complete=False))
             raise
         outcome = work.outcome(is_complete=True)
-    plan.done(outcome)
+    plan.on_done(outcome)
     return outcome
 
 
-class _NothingInBackground:
+class _NoBackgroundScheduler:
     """A scheduler for who does in the foreground what there is to do."""
 
     def schedule(
@@ -134,13 +134,13 @@ class _Work:
         self.report = ConversionReport()
         self.segments: list[SegmentConversion] = []
         self.source_bytes = sum(segment.size_bytes for segment in log.segments())
-        self._kept: list[LeftOut] = []
+        self._kept: list[SkippedBytes] = []
         self._done_bytes = 0
 
     def convert(self) -> None:
         """Convert every segment that is not what is wanted."""
         found = sources(self.log.snapshot())
-        if copied_as_it_is(found[-1], self.plan.options) is None:
+        if copied_unchanged(found[-1], self.plan.options) is None:
             # Only sealed segments are exchanged. Everything is on the disk before the first is.
             self.log.roll()
             self.log.flush()
@@ -169,27 +169,28 @@ class _Work:
             is_complete=is_complete,
         )
 
-    def _left_out(self) -> tuple[LeftOut, ...]:
+    def _left_out(self) -> tuple[SkippedBytes, ...]:
         """Return what could not be converted, and what is damaged, in order."""
         paths = {left.path for left in self._kept}
         found = [
-            replace(fence_left_out(fence), kept=True)
-            for fence in self.log.fences()
-            if fence.next_offset > self.log.log_start_offset and fence.path not in paths
+            replace(corrupt_range_as_skipped(corrupt_range), kept=True)
+            for corrupt_range in self.log.corrupt_ranges()
+            if corrupt_range.next_offset > self.log.log_start_offset
+            and corrupt_range.path not in paths
         ]
         end = self.log.log_end_offset
-        found += [tail_left_out(tail, end) for tail in self.log.recovery_report.cut]
+        found += [tail_as_skipped(tail, end) for tail in self.log.recovery_report.cut]
         return tuple(sorted(found + self._kept, key=lambda left: (left.path, left.position)))
 
     def _source(self, base_offset: int) -> SegmentSource:
         snapshot = self.log.snapshot()
         slot = snapshot.segments.floor_slot(base_offset)
         segment = snapshot.segments.segments[slot]
-        return SegmentSource(segment, snapshot.bound_of(slot), segment.base_offset)
+        return SegmentSource(segment, snapshot.read_bound(slot), segment.base_offset)
 
     def _segment(self, source: SegmentSource) -> None:
         segment, bound, _ = source
-        report = copied_as_it_is(source, self.plan.options)
+        report = copied_unchanged(source, self.plan.options)
         result_bytes = bound.end
         if report is None:
             report = ConversionReport()
@@ -222,7 +223,7 @@ class _Work:
         try:
             bases = self._build(context, source, report)
             if bases:
-                self._carry_transactions(context, segment.base_offset, bases)
+                self._copy_transactions(context, segment.base_offset, bases)
                 self._verify(context, source, bases)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -242,7 +243,7 @@ class _Work:
             context, segment.base_offset, modified_ms(self.plan, segment.path)
         )
         try:
-            runs = self._followed(source, "converting")
+            runs = self._with_progress(source, "converting")
             for batch in convert_runs(runs, self.plan.options, report=report, check_crc=False):
                 builder.add(batch)
             if report.records_converted:
@@ -253,7 +254,7 @@ class _Work:
         builder.abandon()
         return []
 
-    def _carry_transactions(
+    def _copy_transactions(
         self, context: SegmentContext, base_offset: int, bases: Sequence[int]
     ) -> None:
         live = replace(context, state=FileState.LIVE).files(base_offset)
@@ -265,7 +266,7 @@ class _Work:
         """Hold the digest of what was built against that of the segment it was built of."""
         limit_bytes = self.plan.options.limit_bytes
         ours, theirs = RecordDigest(limit_bytes), RecordDigest(limit_bytes)
-        ours.update(self._followed(source, "verifying"))
+        ours.update(self._with_progress(source, "verifying"))
         built = open_built(context, bases, source.bound.following_offset)
         for one in sources(built):
             theirs.update(segment_runs(one, "raise"))
@@ -273,15 +274,17 @@ class _Work:
             segment.close()
         ensure_equal(ours, theirs, source.segment.path)
 
-    def _followed(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
+    def _with_progress(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
         """Yield the batches of a segment, and tell how far they are."""
         for run in segment_runs(source, "raise"):
             yield run
             done = self._done_bytes + run.position + len(run.data)
-            self.plan.tell(ConversionProgress(self.log.directory, stage, done, self.source_bytes))
+            self.plan.on_progress(
+                ConversionProgress(self.log.directory, stage, done, self.source_bytes)
+            )
 
 
-def copied_as_it_is(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
+def copied_unchanged(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
     """Return the report on a segment whose batches are what is wanted; None for any other one."""
     report = ConversionReport()
     data = source.segment.file.whole()[: source.bound.end]
@@ -308,9 +311,9 @@ def copied_as_it_is(source: SegmentSource, options: ConversionOptions) -> Conver
     return report if status == _OK else None
 
 
-def _kept_whole(source: SegmentSource, error: KafkaLogError) -> LeftOut:
+def _kept_whole(source: SegmentSource, error: KafkaLogError) -> SkippedBytes:
     segment, bound, _ = source
-    return LeftOut(
+    return SkippedBytes(
         segment.path,
         0,
         bound.end,

@@ -20,7 +20,7 @@ from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.filesystem import FileSystem
 
-__all__ = ["building", "carry_file"]
+__all__ = ["building", "copy_file"]
 
 _SMALL_FILE_MAX: Final = 1 << 30
 
@@ -50,7 +50,7 @@ def building(filesystem: FileSystem, target: Path) -> Iterator[Path]:
     filesystem.sync_directory(target.parent)
 
 
-def carry_file(filesystem: FileSystem, source: Path, target: Path) -> bool:
+def copy_file(filesystem: FileSystem, source: Path, target: Path) -> bool:
     """Copy a small file, onto the disk; return False where there is none."""
     data = read_file(filesystem, source, max_bytes=_SMALL_FILE_MAX)
     if data is None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog.log.fences import FencedRange
-from kafkalog.log.report import CutTail
+from kafkalog.log.corrupt_ranges import CorruptRange
+from kafkalog.log.report import TruncatedTail
 from kafkalog.records.conversion.report import ConversionReport
 
 __all__ = [
     "ConversionProgress",
-    "LeftOut",
     "LogConversion",
     "SegmentConversion",
-    "fence_left_out",
-    "tail_left_out",
+    "SkippedBytes",
+    "corrupt_range_as_skipped",
+    "tail_as_skipped",
 ]
 
 
@@ -40,7 +40,7 @@ class ConversionProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedBytes:
     """
     Bytes of the source that could not be converted.
 
@@ -105,7 +105,7 @@ class LogConversion:
     result_bytes: int
     log_start_offset: int
     log_end_offset: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedBytes, ...]
     verified: bool
     duration_ms: int
     is_complete: bool = True
@@ -116,21 +116,21 @@ class LogConversion:
         return self.source_bytes - self.result_bytes
 
 
-def fence_left_out(fence: FencedRange) -> LeftOut:
+def corrupt_range_as_skipped(corrupt_range: CorruptRange) -> SkippedBytes:
     """Return what is told of a damaged range."""
-    return LeftOut(
-        fence.path,
-        fence.position,
-        fence.size_bytes,
-        fence.first_offset,
-        fence.next_offset,
-        f"damaged: {fence.reason}",
+    return SkippedBytes(
+        corrupt_range.path,
+        corrupt_range.position,
+        corrupt_range.size_bytes,
+        corrupt_range.first_offset,
+        corrupt_range.next_offset,
+        f"damaged: {corrupt_range.reason}",
     )
 
 
-def tail_left_out(tail: CutTail, end_offset: int) -> LeftOut:
+def tail_as_skipped(tail: TruncatedTail, end_offset: int) -> SkippedBytes:
     """Return what is told of a torn tail behind the log end."""
-    return LeftOut(
+    return SkippedBytes(
         tail.path,
         tail.position,
         tail.size_bytes,

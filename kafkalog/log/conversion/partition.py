@@ -38,14 +38,14 @@ from kafkalog.log.conversion.builder import SegmentsBuilder
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
     ConversionProgress,
-    LeftOut,
     LogConversion,
     SegmentConversion,
-    fence_left_out,
-    tail_left_out,
+    SkippedBytes,
+    corrupt_range_as_skipped,
+    tail_as_skipped,
 )
 from kafkalog.log.conversion.plan import ConversionPlan
-from kafkalog.log.conversion.small_files import carry_partition_files
+from kafkalog.log.conversion.small_files import copy_partition_files
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
 from kafkalog.log.log import Log
 from kafkalog.log.segment_types import make_context
@@ -67,7 +67,7 @@ def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> Lo
             refuse_damage(log)
         work = _Work(plan, log, directory)
         bases = work.convert()
-        odd = carry_partition_files(
+        odd = copy_partition_files(
             plan.filesystem, source, directory, bases, on_corrupt=plan.on_corrupt
         )
         left_out = work.left_out(odd)
@@ -92,9 +92,9 @@ def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> Lo
 
 def refuse_damage(log: Log) -> None:
     """Raise CorruptRecordError for damaged bytes that opening the log has found."""
-    for fence in log.fences():
-        if fence.size_bytes and fence.next_offset > log.log_start_offset:
-            raise fence.to_error()
+    for corrupt_range in log.corrupt_ranges():
+        if corrupt_range.size_bytes and corrupt_range.next_offset > log.log_start_offset:
+            raise corrupt_range.to_error()
 
 
 def modified_ms(plan: ConversionPlan, path: Path) -> int:
@@ -119,11 +119,11 @@ class _Work:
         self.snapshot = log.snapshot()
         self.sources = sources(self.snapshot)
         self.source_bytes = sum(
-            self.snapshot.bound_of(slot).end for slot in range(len(self.snapshot.segments))
+            self.snapshot.read_bound(slot).end for slot in range(len(self.snapshot.segments))
         )
         self.report = ConversionReport()
         self.segments: list[SegmentConversion] = []
-        self._refused: list[LeftOut] = []
+        self._refused: list[SkippedBytes] = []
         self._done_bytes = 0
 
     def convert(self) -> list[int]:
@@ -158,7 +158,7 @@ class _Work:
         ours = RecordDigest(limit_bytes, lost)
         self._done_bytes = 0
         for source in self.sources:
-            ours.update(self._followed(source, "verifying"))
+            ours.update(self._with_progress(source, "verifying"))
         theirs = RecordDigest(limit_bytes)
         with plan.open_read_only(self.directory) as log:
             made = log.snapshot()
@@ -170,11 +170,15 @@ class _Work:
                 f"the log made ends at {made.end_offset}, its source at {self.snapshot.end_offset}"
             )
 
-    def left_out(self, odd: list[LeftOut]) -> tuple[LeftOut, ...]:
+    def left_out(self, odd: list[SkippedBytes]) -> tuple[SkippedBytes, ...]:
         """Return what could not be converted, in order; `odd` are small files among it."""
         start, end = self.snapshot.start_offset, self.snapshot.end_offset
-        found = [fence_left_out(one) for one in self.log.fences() if one.next_offset > start]
-        found += [tail_left_out(tail, end) for tail in self.log.recovery_report.cut]
+        found = [
+            corrupt_range_as_skipped(one)
+            for one in self.log.corrupt_ranges()
+            if one.next_offset > start
+        ]
+        found += [tail_as_skipped(tail, end) for tail in self.log.recovery_report.cut]
         found += [*self._refused, *odd]
         return tuple(sorted(found, key=lambda left: (left.path, left.position)))
 
@@ -183,7 +187,7 @@ class _Work:
         builder.begin_segment(segment.base_offset, modified_ms(self.plan, segment.path))
         report = ConversionReport()
         for batch in convert_runs(
-            self._followed(source, "converting"),
+            self._with_progress(source, "converting"),
             self.plan.options,
             report=report,
             check_crc=False,
@@ -200,34 +204,34 @@ class _Work:
             )
         )
 
-    def _followed(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
+    def _with_progress(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
         """Yield the batches of a segment, and tell how far they are."""
         before = source.bound.end
-        tell, directory, total = self.plan.tell, self.log.directory, self.source_bytes
+        on_progress, directory, total = self.plan.on_progress, self.log.directory, self.source_bytes
         for run in segment_runs(source, self.plan.on_corrupt):
             yield run
             done = self._done_bytes + run.position + len(run.data)
-            tell(ConversionProgress(directory, stage, done, total))
+            on_progress(ConversionProgress(directory, stage, done, total))
         self._done_bytes += before
 
     def _refuse(
-        self, run: FileRecords, stretch: ConversionUnit, error: KafkaLogError
+        self, run: FileRecords, unit: ConversionUnit, error: KafkaLogError
     ) -> Buffer | None:
         """Take note of a batch that is whole and cannot be read; v2 goes over as it is."""
-        kept = stretch.magic == self.plan.options.magic
+        kept = unit.magic == self.plan.options.magic
         first = error.base_offset
         self._refused.append(
-            LeftOut(
+            SkippedBytes(
                 path=Path(run.path or ""),
-                position=run.position + stretch.start,
-                size_bytes=stretch.end - stretch.start,
+                position=run.position + unit.start,
+                size_bytes=unit.end - unit.start,
                 first_offset=-1 if first is None else first,
                 next_offset=-1 if first is None else first + 1,
                 reason=str(error),
                 kept=kept,
             )
         )
-        return run.data[stretch.start : stretch.end] if kept else None
+        return run.data[unit.start : unit.end] if kept else None
 
 
 def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:

@@ -21,7 +21,7 @@ from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.options import ConversionOptions
 
-__all__ = ["ConversionPlan", "ensure_one_way", "make_plan"]
+__all__ = ["ConversionPlan", "ensure_one_target", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class ConversionPlan:
         options: format and codec.
         on_corrupt: what to do at damage.
         verify: whether the result is read back and compared.
-        tell: is called with the progress.
-        done: is called with what was done of a log in place, also where an error ended it there.
+        on_progress: is called with the progress.
+        on_done: is called with what was done of a log in place, also where an error ended it there.
     """
 
     filesystem: FileSystem
@@ -45,8 +45,8 @@ class ConversionPlan:
     options: ConversionOptions
     on_corrupt: OnCorrupt
     verify: bool
-    tell: Callable[[ConversionProgress], None]
-    done: Callable[[LogConversion], None]
+    on_progress: Callable[[ConversionProgress], None]
+    on_done: Callable[[LogConversion], None]
 
     def open_read_only(self, directory: Path) -> Log:
         """Open a log without a change to it."""
@@ -88,12 +88,12 @@ def make_plan(
         ),
         on_corrupt=on_corrupt,
         verify=verify,
-        tell=_tell_nobody if progress is None else progress,
-        done=_tell_nobody if done is None else done,
+        on_progress=_no_progress if progress is None else progress,
+        on_done=_no_progress if done is None else done,
     )
 
 
-def ensure_one_way(target: object, *, in_place: bool, verify: bool) -> None:
+def ensure_one_target(target: object, *, in_place: bool, verify: bool) -> None:
     """Raise ConfigError unless a conversion has a target or is in place, and then verified."""
     if (target is None) != in_place:
         raise ConfigError("a conversion needs a directory to make, or is in place: one of the two")
@@ -101,5 +101,5 @@ def ensure_one_way(target: object, *, in_place: bool, verify: bool) -> None:
         raise ConfigError("in place there is no other copy: what is exchanged is always verified")
 
 
-def _tell_nobody(_news: object) -> None:
+def _no_progress(_news: object) -> None:
     """Nobody asked."""

@@ -19,8 +19,8 @@ from kafkalog.log.conversion.in_place import convert_partition_in_place
 from kafkalog.log.conversion.new_directory import building
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.partition import convert_partition
-from kafkalog.log.conversion.plan import ensure_one_way, make_plan
-from kafkalog.log.home import PartitionHome, find_home
+from kafkalog.log.conversion.plan import ensure_one_target, make_plan
+from kafkalog.log.partition_paths import PartitionPaths, find_partition_paths
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
 from kafkalog.state.shutdown_marker import write_shutdown_marker
@@ -69,13 +69,13 @@ def convert_log(
     plan = make_plan(
         codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
     )
-    ensure_one_way(target, in_place=in_place, verify=verify)
+    ensure_one_target(target, in_place=in_place, verify=verify)
     if target is None:
         return convert_partition_in_place(plan, Path(source).absolute())
     wanted = Path(target).absolute()
     with storage_errors(wanted, doing="converting"):
-        home = find_home(plan.filesystem, wanted)
-        if not home.is_alone:
+        paths = find_partition_paths(plan.filesystem, wanted)
+        if not paths.is_standalone:
             raise NotALogError(
                 f"{wanted} lies in a data directory, where a half-made log has no place: convert"
                 " to another place and move it there",
@@ -83,7 +83,7 @@ def convert_log(
             )
         with building(plan.filesystem, wanted) as directory:
             made = convert_partition(plan, Path(source).absolute(), directory)
-            own = PartitionHome(plan.filesystem, directory, directory, home.topic_partition)
+            own = PartitionPaths(plan.filesystem, directory, directory, paths.topic_partition)
             own.write_recovery_point(made.log_end_offset)
             own.write_start_offset(made.log_start_offset)
             write_shutdown_marker(plan.filesystem, directory)

@@ -30,23 +30,23 @@ from kafkalog.indexes.transaction_index import (
     decode_entries,
     encode_entries,
 )
-from kafkalog.log.conversion.new_directory import carry_file
-from kafkalog.log.conversion.outcome import LeftOut
+from kafkalog.log.conversion.new_directory import copy_file
+from kafkalog.log.conversion.outcome import SkippedBytes
 from kafkalog.log.reading import OnCorrupt
 
-__all__ = ["carry_partition_files", "split_transaction_index"]
+__all__ = ["copy_partition_files", "split_transaction_index"]
 
 _INDEX_BYTES_MAX: Final = 2**31 - 1
 
 
-def carry_partition_files(
+def copy_partition_files(
     filesystem: FileSystem,
     source: Path,
     target: Path,
     bases: Sequence[int],
     *,
     on_corrupt: OnCorrupt,
-) -> list[LeftOut]:
+) -> list[SkippedBytes]:
     """
     Copy leader epochs, metadata, producer snapshots and transaction indexes of a log.
 
@@ -63,13 +63,13 @@ def carry_partition_files(
     Raises:
         CorruptIndexError: a transaction index is damaged, with on_corrupt="raise".
     """
-    odd: list[LeftOut] = []
+    odd: list[SkippedBytes] = []
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
-        carry_file(filesystem, source / name, target / name)
+        copy_file(filesystem, source / name, target / name)
     for base in live_offsets(filesystem, source, FileKind.SNAPSHOT):
         if base >= bases[0]:
             ours, theirs = SegmentFiles(source, base), SegmentFiles(target, base)
-            carry_file(filesystem, ours.path(FileKind.SNAPSHOT), theirs.path(FileKind.SNAPSHOT))
+            copy_file(filesystem, ours.path(FileKind.SNAPSHOT), theirs.path(FileKind.SNAPSHOT))
     for base in live_offsets(filesystem, source, FileKind.TRANSACTION_INDEX):
         path = SegmentFiles(source, base).transaction_index
         try:
@@ -78,7 +78,7 @@ def carry_partition_files(
             if on_corrupt == "raise":
                 raise
             same = SegmentFiles(target, base).transaction_index
-            kept = base in bases and carry_file(filesystem, path, same)
+            kept = base in bases and copy_file(filesystem, path, same)
             odd.append(_unreadable(filesystem, path, error, kept=kept))
             continue
         for begins, content in contents.items():
@@ -115,7 +115,7 @@ def split_transaction_index(
 
 def _unreadable(
     filesystem: FileSystem, path: Path, error: CorruptIndexError, *, kept: bool
-) -> LeftOut:
+) -> SkippedBytes:
     facts = filesystem.stat(path)
     size = 0 if facts is None else facts.size_bytes
-    return LeftOut(path, 0, size, -1, -1, str(error), kept=kept)
+    return SkippedBytes(path, 0, size, -1, -1, str(error), kept=kept)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog.files.errors import storage_errors
-from kafkalog.log.local_log import Snapshot
+from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import OnCorrupt, start_position, walk_segment
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import Bound
+from kafkalog.log.segment_types import ReadBound
 from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["SegmentSource", "segment_runs", "sources"]
@@ -36,11 +36,11 @@ class SegmentSource(NamedTuple):
     """
 
     segment: LogSegment
-    bound: Bound
+    bound: ReadBound
     start_offset: int
 
 
-def sources(snapshot: Snapshot) -> list[SegmentSource]:
+def sources(snapshot: LogSnapshot) -> list[SegmentSource]:
     """
     Return the segments of a log, from the one that holds its start offset on.
 
@@ -51,7 +51,7 @@ def sources(snapshot: Snapshot) -> list[SegmentSource]:
     for slot in range(first, len(snapshot.segments)):
         segment = snapshot.segments.segments[slot]
         start = snapshot.start_offset if slot == first else segment.base_offset
-        found.append(SegmentSource(segment, snapshot.bound_of(slot), start))
+        found.append(SegmentSource(segment, snapshot.read_bound(slot), start))
     return found
 
 

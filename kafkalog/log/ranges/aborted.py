@@ -25,8 +25,8 @@ from kafkalog.indexes.transaction_index import AbortedTransaction, TransactionIn
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, floor_slot, segments_of
 from kafkalog.log.ranges.producers import aborted_by_batches, all_batches
-from kafkalog.log.scan.stretches import Stretch
-from kafkalog.log.transactions import is_abort_marker, none_is_open
+from kafkalog.log.scan.batch_slices import BatchSlice
+from kafkalog.log.transactions import has_none_open, is_abort_marker
 
 __all__ = ["AbortedOnDisk"]
 
@@ -38,20 +38,20 @@ class _Walked:
     next_offset: int
     markers: set[tuple[int, int]] = field(default_factory=set)
 
-    def take(self, stretch: Stretch) -> None:
-        """Take in the control batches of a stretch."""
-        batches = stretch.batches
-        rows = slice(stretch.first, stretch.stop)
+    def add(self, batch_slice: BatchSlice) -> None:
+        """Take in the control batches of a slice."""
+        batches = batch_slice.batches
+        rows = slice(batch_slice.first, batch_slice.stop)
         is_control = batches.attributes[rows] & CONTROL_MASK != 0
         is_control &= (batches.producer_id[rows] >= 0) & (batches.magic[rows] == MAGIC_V2)
         for row in np.flatnonzero(is_control).tolist():
-            batch = stretch.view(stretch.first + row)
+            batch = batch_slice.view(batch_slice.first + row)
             try:
                 if is_abort_marker(batch):
                     self.markers.add((batch.header.producer_id, batch.header.base_offset))
             except KafkaLogError:
                 continue
-        self.next_offset = max(self.next_offset, stretch.next_offset)
+        self.next_offset = max(self.next_offset, batch_slice.next_offset)
 
 
 # Of the segments that this process has asked about last, by path and file: tasks of one query, and
@@ -93,16 +93,16 @@ class AbortedOnDisk(LazyAbortedBatches):
             try:
                 index.load()
             except CorruptIndexError:
-                return self._told_by_batches(start, end)
+                return self._from_batches(start, end)
             known = {(each.producer_id, each.last_offset) for each in index.entries()}
             if not self._markers(segment) <= known:
-                return self._told_by_batches(start, end)
+                return self._from_batches(start, end)
             transactions, is_complete = index.collect(start, end)
             found += transactions
             behind = segment.following
             if is_complete or behind is None:
                 break
-            if behind >= end and none_is_open(self._filesystem, self._directory, behind, end):
+            if behind >= end and has_none_open(self._filesystem, self._directory, behind, end):
                 break
         return found
 
@@ -117,12 +117,12 @@ class AbortedOnDisk(LazyAbortedBatches):
         _WALKED[key] = walked
         while len(_WALKED) > _WALKED_MAX:
             _WALKED.pop(next(iter(_WALKED)), None)
-        stretches = all_batches(
+        batch_slices = all_batches(
             self._filesystem, self._directory, walked.next_offset, segment.following
         )
-        for stretch in stretches:
-            walked.take(stretch)
+        for batch_slice in batch_slices:
+            walked.add(batch_slice)
         return walked.markers
 
-    def _told_by_batches(self, start: int, end: int) -> list[AbortedTransaction]:
+    def _from_batches(self, start: int, end: int) -> list[AbortedTransaction]:
         return aborted_by_batches(self._filesystem, self._directory, start, end)

@@ -24,15 +24,15 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.holes import data_between, find_holes
 from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import FencedRange, find_fence, find_resume
-from kafkalog.log.home import find_home
+from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range, find_resume
 from kafkalog.log.judging import (
     Judgement,
     KnownEnd,
-    ends_oddly,
+    has_odd_end,
     is_whole_without_offset,
     judge_batches,
 )
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
 
 __all__ = [
@@ -41,10 +41,10 @@ __all__ = [
     "damage_of",
     "declared_size",
     "ends_in_zeros",
-    "fence_alone",
     "judge_segment",
     "known_end_of",
     "last_batch_is_odd",
+    "single_corrupt_range",
     "tail_damage",
     "too_large",
 ]
@@ -63,12 +63,12 @@ class Damage:
     Bytes that a reader cannot use.
 
     Attributes:
-        fence: where, and which offsets may be missing.
+        corrupt_range: where, and which offsets may be missing.
         unknown_magic: of a batch that may be whole, in a format that nobody here knows; else None.
         batch_bytes: size of a batch that is larger than allowed; else None.
     """
 
-    fence: FencedRange
+    corrupt_range: CorruptRange
     unknown_magic: int | None = None
     batch_bytes: int | None = None
 
@@ -103,7 +103,7 @@ def too_large(
 ) -> Damage:
     """Return what stands for a batch that is whole by its header, and larger than allowed."""
     head = memoryview(handle.pread(RECORD_BATCH_OVERHEAD, position))
-    fence = FencedRange(
+    corrupt_range = CorruptRange(
         path=segment.files.log,
         position=position,
         size_bytes=batch_bytes,
@@ -111,7 +111,7 @@ def too_large(
         next_offset=max(parse_header(head).next_offset, next_offset),
         reason="TOO_LARGE",
     )
-    return Damage(fence, batch_bytes=batch_bytes)
+    return Damage(corrupt_range, batch_bytes=batch_bytes)
 
 
 def judge_segment(
@@ -124,7 +124,7 @@ def judge_segment(
     status: int,
     following: int,
     questioned: Collection[int] = (),
-    asks_end: bool = True,
+    judges_end: bool = True,
 ) -> Judgement | None:
     """
     Return what is believed of a segment; None where nothing whole lies behind what failed.
@@ -138,7 +138,7 @@ def judge_segment(
         status: why; OK to judge in any case.
         following: offset that follows the segment, or the range that is read.
         questioned: where wrappers begin whose records do not fit between their neighbours.
-        asks_end: whether what is known of the end of the log is held against its last batch.
+        judges_end: whether what is known of the end of the log is held against its last batch.
 
     Raises:
         ShortFileError: the file was cut.
@@ -152,20 +152,20 @@ def judge_segment(
         resume, _ = find_resume(data, position, size, first_offset, offset_max, holes)
         if resume == size and not is_whole_without_offset(data, position):
             return None
-    asks_end = asks_end and segment.following is None
+    judges_end = judges_end and segment.following is None
     return judge_batches(
         data,
         segment.files.log,
         first_offset=first_offset,
         offset_max=offset_max,
         following_offset=following,
-        known_end=known_end_of(filesystem, segment) if asks_end else None,
+        known_end=known_end_of(filesystem, segment) if judges_end else None,
         questioned=questioned,
         holes=holes,
     )
 
 
-def fence_alone(
+def single_corrupt_range(
     handle: FileHandle,
     segment: SegmentOnDisk,
     size: int,
@@ -173,7 +173,7 @@ def fence_alone(
     position: int,
     next_offset: int,
     following: int,
-) -> FencedRange:
+) -> CorruptRange:
     """
     Return the damaged range of one wrapper whose records do not fit between its neighbours.
 
@@ -189,7 +189,7 @@ def fence_alone(
         ShortFileError: the file was cut.
         LogStorageError: it was cut meanwhile, or the disk does not give it.
     """
-    return find_fence(
+    return find_corrupt_range(
         _whole(handle, size),
         segment.files.log,
         position=position,
@@ -245,7 +245,7 @@ def last_batch_is_odd(
     base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
     if base <= expected and last <= segment.largest_relative:
         return False
-    return ends_oddly(
+    return has_odd_end(
         known_end_of(filesystem, segment),
         base_offset=segment.base_offset,
         expected=expected,
@@ -257,20 +257,22 @@ def last_batch_is_odd(
 def known_end_of(filesystem: FileSystem, segment: SegmentOnDisk) -> KnownEnd:
     """Return what checkpoints and the marker of a clean stop say of the end of a log."""
     try:
-        home = find_home(filesystem, segment.directory)
+        paths = find_partition_paths(filesystem, segment.directory)
     except NotALogError:
         return KnownEnd()
-    recovery_point = home.read_recovery_point()
-    return KnownEnd(recovery_point, recovery_point if home.was_closed_in_order() else None)
+    recovery_point = paths.read_recovery_point()
+    return KnownEnd(recovery_point, recovery_point if paths.was_closed_in_order() else None)
 
 
-def damage_of(handle: FileHandle, fence: FencedRange, size: int) -> Damage:
+def damage_of(handle: FileHandle, corrupt_range: CorruptRange, size: int) -> Damage:
     """Return a damaged range of a judgement as what a reader meets."""
     magic = None
-    if fence.reason == status_name(MAGIC):
-        data = memoryview(handle.pread(min(PIECE_BYTES, size - fence.position), fence.position))
-        magic = _unknown_magic(handle, data, fence.position, size)
-    return Damage(fence, unknown_magic=magic)
+    if corrupt_range.reason == status_name(MAGIC):
+        data = memoryview(
+            handle.pread(min(PIECE_BYTES, size - corrupt_range.position), corrupt_range.position)
+        )
+        magic = _unknown_magic(handle, data, corrupt_range.position, size)
+    return Damage(corrupt_range, unknown_magic=magic)
 
 
 def tail_damage(
@@ -284,7 +286,7 @@ def tail_damage(
     following: int,
 ) -> Damage:
     """Return what lies behind the last whole batch, as damage that reaches to the end."""
-    fence = FencedRange(
+    corrupt_range = CorruptRange(
         path=segment.files.log,
         position=position,
         size_bytes=size - position,
@@ -292,7 +294,7 @@ def tail_damage(
         next_offset=max(following, next_offset),
         reason=status_name(status),
     )
-    return damage_of(handle, fence, size)
+    return damage_of(handle, corrupt_range, size)
 
 
 def _unknown_magic(handle: FileHandle, data: memoryview, position: int, size: int) -> int | None:

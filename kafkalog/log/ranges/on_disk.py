@@ -24,7 +24,7 @@ from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
-from kafkalog.log.hints import read_whole_header
+from kafkalog.log.index_lookup import read_whole_header
 from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
 from kafkalog.log.wrapper_checks import WrapperChecks
 

@@ -21,8 +21,8 @@ from kafkalog.log.producer_recovery import aborted_of, replay_batches
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.on_disk import floor_slot, segments_of
 from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.scan.stretches import Stretch
 from kafkalog.state.producer_append import CompletedTransaction
 from kafkalog.state.producers import ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
@@ -44,7 +44,7 @@ def all_batches(
     *,
     timestamps: Integers = _ANY_TIME,
     check_crcs: bool = False,
-) -> Iterator[Stretch]:
+) -> Iterator[BatchSlice]:
     """
     Yield what can be read of a range, and say nothing of what cannot, or is not there.
 
@@ -52,8 +52,8 @@ def all_batches(
         filesystem: the disk.
         directory: the partition's.
         start, end: the offsets; as far as the log goes if None.
-        timestamps: those that are wanted; stretches of others are not.
-        check_crcs: whether sums are checked, as far as the stretches are (`check_crcs`).
+        timestamps: those that are wanted; slices of others are not.
+        check_crcs: whether sums are checked, as far as the slices are (`check_crcs`).
 
     Raises:
         LogStorageError: the disk refused.
@@ -64,14 +64,14 @@ def all_batches(
         start,
         _NO_END if end is None else end,
         timestamps=timestamps,
-        hides=None,
+        is_hidden=None,
         check_crcs=check_crcs,
         max_batch_bytes=_MAX_BATCH_BYTES,
         retries=_RETRIES,
-        on_damage=_pass_over,
-        on_missing=_find_no_more,
+        on_damage=_skip_damage,
+        on_missing=_stop_at_missing,
     )
-    return reader.stretches()
+    return reader.batch_slices()
 
 
 def last_stable_offset(
@@ -89,8 +89,8 @@ def last_stable_offset(
         LogStorageError: the disk refused.
     """
     states = _states_below(filesystem, directory, start_offset, end_offset)
-    for stretch in all_batches(filesystem, directory, states.end_offset, end_offset):
-        _replay(states, stretch)
+    for batch_slice in all_batches(filesystem, directory, states.end_offset, end_offset):
+        _replay(states, batch_slice)
     states.advance_high_watermark(end_offset)
     unstable = states.first_unstable_offset
     return end_offset if unstable is None else min(unstable, end_offset)
@@ -113,8 +113,8 @@ def aborted_by_batches(
     first = segments[0].base_offset if segments else base
     states = _states_below(filesystem, directory, first, base, at_start=True)
     completed: list[CompletedTransaction] = []
-    for stretch in all_batches(filesystem, directory, states.end_offset):
-        completed += _replay(states, stretch)
+    for batch_slice in all_batches(filesystem, directory, states.end_offset):
+        completed += _replay(states, batch_slice)
         if states.end_offset >= end_offset and all(
             each.first_offset >= end_offset for each in states.open_transactions()
         ):
@@ -146,22 +146,22 @@ def _states_below(
     return states
 
 
-def _replay(states: ProducerStates, stretch: Stretch) -> list[CompletedTransaction]:
+def _replay(states: ProducerStates, batch_slice: BatchSlice) -> list[CompletedTransaction]:
     # Stretches of one piece share its columns, and what was replayed before is passed over.
     return replay_batches(
         states,
-        stretch.data,
-        stretch.batches,
-        stretch.stop,
-        path=stretch.path,
-        position=stretch.origin,
+        batch_slice.data,
+        batch_slice.batches,
+        batch_slice.stop,
+        path=batch_slice.path,
+        position=batch_slice.origin,
     )
 
 
-def _pass_over(damage: Damage) -> None:
+def _skip_damage(damage: Damage) -> None:
     """Damage is told by who reads the records."""
 
 
-def _find_no_more(error: OffsetOutOfRangeError) -> int:
+def _stop_at_missing(error: OffsetOutOfRangeError) -> int:
     """What is missing is told by who reads the records."""
     return error.log_start_offset or 0

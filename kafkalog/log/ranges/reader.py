@@ -1,6 +1,6 @@
-"""One range of offsets of a partition as stretches of batches, read by `pread` piece by piece.
+"""One range of offsets of a partition as slices of batches, read by `pread` piece by piece.
 
-    directory -> segments -> pieces of their files -> whole batches in them -> stretches
+    directory -> segments -> pieces of their files -> whole batches in them -> batch_slices
 
 What a scan of an open log gives, this gives of files that belong to somebody else: a writer that
 appends, a cleaner that exchanges segments, a broker that truncates. The range was settled before,
@@ -40,16 +40,16 @@ from kafkalog.files.errors import ShortFileError, storage_errors
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.zeros import is_zero
 from kafkalog.layout import CODEC_MASK, RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import FencedRange, join_fences
+from kafkalog.log.corrupt_ranges import CorruptRange, join_corrupt_ranges
 from kafkalog.log.ranges.damage import (
     Damage,
     cut_size,
     damage_of,
     declared_size,
     ends_in_zeros,
-    fence_alone,
     judge_segment,
     last_batch_is_odd,
+    single_corrupt_range,
     tail_damage,
     too_large,
 )
@@ -61,15 +61,15 @@ from kafkalog.log.ranges.on_disk import (
     segments_of,
     wrapper_checks_of,
 )
-from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.scan.stretches import (
-    Stretch,
+from kafkalog.log.scan.batch_slices import (
+    BatchSlice,
     count_below,
     kind_edges,
     leave_out_aborted,
     wanted_batches,
 )
-from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.walk import WalkResult, walk_batches
 from kafkalog.log.wrapper_checks import (
     QUESTIONED_MAX,
     WrapperChecks,
@@ -94,7 +94,7 @@ _end_of = attrgetter("end_position")
 
 
 @dataclass(slots=True)
-class _Place:
+class _SegmentCursor:
     """
     How far a segment was read.
 
@@ -105,8 +105,8 @@ class _Place:
         position: of the next batch.
         expected: the least offset that it may have.
         piece_bytes: how much is read next.
-        is_doubted: whether the next piece is read with a look at every sum.
-        fences: what is damaged in the segment, once that was judged.
+        is_rejected: whether the next piece is read with a look at every sum.
+        corrupt_ranges: what is damaged in the segment, once that was judged.
         is_judged: whether it was.
         is_end_judged: whether it was by what is known of the end of the log.
         end_position: one past the last whole batch, None while nobody has looked.
@@ -121,8 +121,8 @@ class _Place:
     position: int
     expected: int
     piece_bytes: int
-    is_doubted: bool = False
-    fences: tuple[FencedRange, ...] = ()
+    is_rejected: bool = False
+    corrupt_ranges: tuple[CorruptRange, ...] = ()
     is_judged: bool = False
     is_end_judged: bool = False
     end_position: int | None = None
@@ -134,9 +134,11 @@ class _Place:
         """Where batches end, as far as that is known."""
         return self.size if self.end_position is None else min(self.end_position, self.size)
 
-    def next_fence(self) -> FencedRange | None:
+    def next_corrupt_range(self) -> CorruptRange | None:
         """Return the first damaged range that ends behind the position."""
-        return next((each for each in self.fences if each.end_position > self.position), None)
+        return next(
+            (each for each in self.corrupt_ranges if each.end_position > self.position), None
+        )
 
 
 class RangeReader:
@@ -148,7 +150,7 @@ class RangeReader:
         directory: the partition's.
         start, end: first offset wanted, and one past the last.
         timestamps: those that are wanted.
-        hides: says of a transactional batch whether it was aborted; None to give them all.
+        is_hidden: says of a transactional batch whether it was aborted; None to give them all.
         check_crcs: whether sums are checked; what contradicts itself is noticed without.
         max_batch_bytes: a larger batch is damage.
         retries: how often to go on, without progress, where the disk refuses or a file has gone.
@@ -170,7 +172,7 @@ class RangeReader:
         end: int,
         *,
         timestamps: Integers,
-        hides: Callable[[BatchHeader], bool] | None,
+        is_hidden: Callable[[BatchHeader], bool] | None,
         check_crcs: bool,
         max_batch_bytes: int,
         retries: int,
@@ -185,7 +187,7 @@ class RangeReader:
         self._start = start
         self._end = end
         self._timestamps = timestamps
-        self._hides = hides
+        self._is_hidden = is_hidden
         self._check_crcs = check_crcs
         self._max_batch_bytes = max_batch_bytes
         self._retries = retries
@@ -196,9 +198,9 @@ class RangeReader:
         self._window = FileWindow(piece_bytes)
         self._batches = BatchColumns(BATCHES)
 
-    def stretches(self) -> Iterator[Stretch]:
+    def batch_slices(self) -> Iterator[BatchSlice]:
         """
-        Yield the stretches, each good until the next is asked for.
+        Yield the slices, each good until the next is asked for.
 
         Raises:
             LogStorageError: the disk refused, more often than is to be retried.
@@ -208,7 +210,7 @@ class RangeReader:
             reached = self.next_offset
             try:
                 with storage_errors(self._directory, doing="reading"):
-                    yield from self._over_segments()
+                    yield from self._read_segments()
                     return
             except LogStorageError:
                 failures = 0 if self.next_offset > reached else failures
@@ -217,27 +219,27 @@ class RangeReader:
             self._pause(PAUSE_SECONDS * PAUSE_GROWTH**failures)
             failures += 1
 
-    def _over_segments(self) -> Iterator[Stretch]:
+    def _read_segments(self) -> Iterator[BatchSlice]:
         segments = segments_of(self._filesystem, self._directory)
         slot = floor_slot(segments, self.next_offset)
         if slot < 0:
             first = segments[0].base_offset if segments else self._end
-            go_on = max(self._miss(self.next_offset, segments), first)
+            go_on = max(self._report_missing(self.next_offset, segments), first)
             self.next_offset = max(min(go_on, self._end), self.next_offset)
             slot = max(floor_slot(segments, self.next_offset), 0)
         for segment in segments[slot:]:
             if max(segment.base_offset, self.next_offset) >= self._end:
                 return
-            yield from self._over_segment(segment)
+            yield from self._read_segment(segment)
             if segment.following is not None:
                 self.next_offset = max(self.next_offset, min(segment.following, self._end))
         if self.next_offset < self._end and segments:
             # A log that ends with an empty segment ends with its base.
             self.next_offset = max(self.next_offset, segments[-1].base_offset)
             if self.next_offset < self._end:
-                self._miss(self._end, segments)
+                self._report_missing(self._end, segments)
 
-    def _miss(self, requested: int, segments: list[SegmentOnDisk]) -> int:
+    def _report_missing(self, requested: int, segments: list[SegmentOnDisk]) -> int:
         start = segments[0].base_offset if segments else self._end
         end = max(self.next_offset, segments[-1].base_offset) if segments else start
         return self._on_missing(
@@ -251,7 +253,7 @@ class RangeReader:
             )
         )
 
-    def _over_segment(self, segment: SegmentOnDisk) -> Iterator[Stretch]:
+    def _read_segment(self, segment: SegmentOnDisk) -> Iterator[BatchSlice]:
         handle = self._filesystem.open(segment.files.log)
         try:
             size = handle.size()
@@ -259,23 +261,25 @@ class RangeReader:
                 self._filesystem, segment, handle, size, self.next_offset
             )
             checks = wrapper_checks_of(self._filesystem, segment, handle, size)
-            place = _Place(segment, handle, checks, size, position, expected, self._piece_bytes)
-            while place.position < place.size and place.expected < self._end:
-                yield from self._over_piece(place)
+            cursor = _SegmentCursor(
+                segment, handle, checks, size, position, expected, self._piece_bytes
+            )
+            while cursor.position < cursor.size and cursor.expected < self._end:
+                yield from self._read_piece(cursor)
         finally:
             handle.close()
 
-    def _over_piece(self, place: _Place) -> Iterator[Stretch]:
+    def _read_piece(self, cursor: _SegmentCursor) -> Iterator[BatchSlice]:
         """Yield what the next piece of a segment has, and bring the place behind it."""
-        fence = place.next_fence()
-        if fence is not None and fence.position <= place.position:
-            self._pass(place, damage_of(place.handle, fence, place.size))
+        corrupt_range = cursor.next_corrupt_range()
+        if corrupt_range is not None and corrupt_range.position <= cursor.position:
+            self._skip(cursor, damage_of(cursor.handle, corrupt_range, cursor.size))
             return
-        if place.position >= place.end:
-            self._pass_tail(place)
+        if cursor.position >= cursor.end:
+            self._skip_tail(cursor)
             return
-        stop = place.end if fence is None else fence.position
-        data = self._read(place, stop)
+        stop = cursor.end if corrupt_range is None else corrupt_range.position
+        data = self._read(cursor, stop)
         if not data:
             return
         batches = self._batches
@@ -285,50 +289,52 @@ class RangeReader:
             0,
             batches,
             # What lies between damaged ranges is believed.
-            next_offset=0 if place.is_judged else place.expected,
-            offset_max=place.segment.offset_max,
-            check_crc=place.is_doubted,
+            next_offset=0 if cursor.is_judged else cursor.expected,
+            offset_max=cursor.segment.offset_max,
+            check_crc=cursor.is_rejected,
         )
         if not walk.count:
-            walk = replace(walk, next_offset=place.expected)
-        is_cut = walk.status == TRUNCATED and place.position + len(data) < min(stop, place.size)
+            walk = replace(walk, next_offset=cursor.expected)
+        is_cut = walk.status == TRUNCATED and cursor.position + len(data) < min(stop, cursor.size)
         if is_cut and not walk.count:
-            damage = self._grow(place, data)
+            damage = self._grow(cursor, data)
             if damage is not None:
-                self._pass(place, damage)
+                self._skip(cursor, damage)
                 return
-            if place.piece_bytes > len(data):
+            if cursor.piece_bytes > len(data):
                 return
         is_whole = walk.status in (OK, FULL) or (is_cut and walk.count > 0)
-        is_followed = not is_whole or self._is_followed(place, data, walk, stop)
-        if not (is_whole and is_followed) and not place.is_doubted:
+        is_followed = not is_whole or self._is_followed(cursor, data, walk, stop)
+        if not (is_whole and is_followed) and not cursor.is_rejected:
             # Once more, with a look at every sum: what that finds is what counts.
-            place.is_doubted = True
+            cursor.is_rejected = True
             return
-        position = place.position + walk.position
+        position = cursor.position + walk.position
         if not is_whole:
-            self._look_behind(place, walk, position)
+            self._end_batches(cursor, walk, position)
         elif not is_followed:
-            self._judge(place, position, OK)
-        elif not self._fits(place, walk, stop):
+            self._judge(cursor, position, OK)
+        elif not self._fits(cursor, walk, stop):
             return
-        elif self._ends_oddly(place, walk):
-            self._judge(place, position, OK)
+        elif self._has_odd_end(cursor, walk):
+            self._judge(cursor, position, OK)
         else:
-            yield from self._give(place, data, walk)
+            yield from self._yield_slices(cursor, data, walk)
 
-    def _is_followed(self, place: _Place, data: memoryview, walk: Walk, stop: int) -> bool:
+    def _is_followed(
+        self, cursor: _SegmentCursor, data: memoryview, walk: WalkResult, stop: int
+    ) -> bool:
         """
         Say whether the last batch of a walk has one behind it that begins where it may.
 
         The walk has seen that itself but for the last batch of a piece.
         """
-        position = place.position + walk.position
-        if place.is_judged or position >= min(stop, place.size):
+        position = cursor.position + walk.position
+        if cursor.is_judged or position >= min(stop, cursor.size):
             return True
         head = data[walk.position : walk.position + RECORD_BATCH_OVERHEAD]
         if len(head) < RECORD_BATCH_OVERHEAD:
-            head = memoryview(place.handle.pread(RECORD_BATCH_OVERHEAD, position))
+            head = memoryview(cursor.handle.pread(RECORD_BATCH_OVERHEAD, position))
         if is_zero(head):
             return True
         try:
@@ -336,204 +342,222 @@ class RangeReader:
         except (CorruptRecordError, InvalidRecordError):
             return False
 
-    def _fits(self, place: _Place, walk: Walk, stop: int) -> bool:
+    def _fits(self, cursor: _SegmentCursor, walk: WalkResult, stop: int) -> bool:
         """Hold wrappers that a walk has found against what is around them; judge what is odd."""
         if not has_wrapper(self._batches, walk.count):
             return True
-        batches = neighbours_in(self._batches, walk.count, place.position)
-        before = bisect_right(place.fences, place.position, key=_end_of)
-        start = place.fences[before - 1].end_position if before else 0
-        found = place.checks.find_misfit(batches, start, stop)
+        batches = neighbours_in(self._batches, walk.count, cursor.position)
+        before = bisect_right(cursor.corrupt_ranges, cursor.position, key=_end_of)
+        start = cursor.corrupt_ranges[before - 1].end_position if before else 0
+        found = cursor.checks.find_misfit(batches, start, stop)
         if found is None:
             return True
-        if not place.is_doubted:
+        if not cursor.is_rejected:
             # Once more, with a look at every sum.
-            place.is_doubted = True
+            cursor.is_rejected = True
             return False
         wrapper, end_before = found
-        if wrapper.position in place.questioned or len(place.questioned) >= QUESTIONED_MAX:
-            self._fence_alone(place, wrapper.position, end_before)
+        if wrapper.position in cursor.questioned or len(cursor.questioned) >= QUESTIONED_MAX:
+            self._add_single_corrupt_range(cursor, wrapper.position, end_before)
         else:
-            place.questioned |= {wrapper.position}
-            position = place.position + walk.position
-            self._judge(place, position, OK, asks_end=wrapper.end >= place.end)
+            cursor.questioned |= {wrapper.position}
+            position = cursor.position + walk.position
+            self._judge(cursor, position, OK, judges_end=wrapper.end >= cursor.end)
         return False
 
-    def _fence_alone(self, place: _Place, position: int, next_offset: int) -> None:
+    def _add_single_corrupt_range(
+        self, cursor: _SegmentCursor, position: int, next_offset: int
+    ) -> None:
         """Take note of a wrapper that does not fit, though a judgement has found nothing in it."""
-        following = place.segment.following
+        following = cursor.segment.following
         try:
-            fence = fence_alone(
-                place.handle,
-                place.segment,
-                place.end,
+            corrupt_range = single_corrupt_range(
+                cursor.handle,
+                cursor.segment,
+                cursor.end,
                 position=position,
                 next_offset=next_offset,
                 following=self._end if following is None else following,
             )
         except (ShortFileError, LogStorageError) as error:
-            place.size = cut_size(place.handle, place.size, error)
+            cursor.size = cut_size(cursor.handle, cursor.size, error)
             return
-        place.fences = join_fences(place.fences, [fence])
+        cursor.corrupt_ranges = join_corrupt_ranges(cursor.corrupt_ranges, [corrupt_range])
 
-    def _give(self, place: _Place, data: memoryview, walk: Walk) -> Iterator[Stretch]:
+    def _yield_slices(
+        self, cursor: _SegmentCursor, data: memoryview, walk: WalkResult
+    ) -> Iterator[BatchSlice]:
         """Yield what a walk has found, and bring the place behind it."""
         batches = self._batches
-        count = count_below(batches, walk, place.expected, self._end)
-        for stretch in self._stretches(place, data, count):
-            yield stretch
-            if stretch.doubted is not None:
-                self._come_to(place, stretch.doubted)
+        count = count_below(batches, walk, cursor.expected, self._end)
+        for batch_slice in self._batch_slices(cursor, data, count):
+            yield batch_slice
+            if batch_slice.rejected_row is not None:
+                self._resume_at(cursor, batch_slice.rejected_row)
                 return
-            self.next_offset = max(self.next_offset, stretch.next_offset)
+            self.next_offset = max(self.next_offset, batch_slice.next_offset)
         if count < walk.count:
-            place.expected = self._end
+            cursor.expected = self._end
             self.next_offset = self._end
             return
-        place.position += walk.position
-        place.expected = walk.next_offset
-        place.is_doubted = False
-        place.piece_bytes = self._piece_bytes
+        cursor.position += walk.position
+        cursor.expected = walk.next_offset
+        cursor.is_rejected = False
+        cursor.piece_bytes = self._piece_bytes
 
-    def _ends_oddly(self, place: _Place, walk: Walk) -> bool:
+    def _has_odd_end(self, cursor: _SegmentCursor, walk: WalkResult) -> bool:
         """Say whether what is known of the end of the log may contradict its last batch."""
-        is_last = place.segment.following is None and not place.is_end_judged
-        if not is_last or not walk.count or place.position + walk.position < place.end:
+        is_last = cursor.segment.following is None and not cursor.is_end_judged
+        if not is_last or not walk.count or cursor.position + walk.position < cursor.end:
             return False
         row = walk.count - 1
-        before = int(self._batches.last_offset[row - 1]) + 1 if row else place.expected
-        return last_batch_is_odd(self._filesystem, place.segment, self._batches, row, before)
+        before = int(self._batches.last_offset[row - 1]) + 1 if row else cursor.expected
+        return last_batch_is_odd(self._filesystem, cursor.segment, self._batches, row, before)
 
-    def _look_behind(self, place: _Place, walk: Walk, position: int) -> None:
+    def _end_batches(self, cursor: _SegmentCursor, walk: WalkResult, position: int) -> None:
         """Take note of the end of the batches, or of what is damaged."""
-        following = place.segment.following
-        if place.is_judged:
+        following = cursor.segment.following
+        if cursor.is_judged:
             # Somebody has changed the file meanwhile.
-            place.end_position, place.tail_status = position, walk.status
+            cursor.end_position, cursor.tail_status = position, walk.status
             return
         is_complete = following is None or walk.next_offset >= following
-        if is_complete and ends_in_zeros(place.handle, position, place.size):
-            place.size = position
+        if is_complete and ends_in_zeros(cursor.handle, position, cursor.size):
+            cursor.size = position
         else:
-            self._judge(place, position, walk.status)
+            self._judge(cursor, position, walk.status)
 
-    def _judge(self, place: _Place, position: int, status: int, *, asks_end: bool = True) -> None:
+    def _judge(
+        self, cursor: _SegmentCursor, position: int, status: int, *, judges_end: bool = True
+    ) -> None:
         """Judge a segment, unless what failed at a position is only its end."""
-        segment = place.segment
+        segment = cursor.segment
         following = self._end if segment.following is None else segment.following
         try:
             judgement = judge_segment(
                 self._filesystem,
-                place.handle,
+                cursor.handle,
                 segment,
-                place.size,
+                cursor.size,
                 position=position,
                 status=status,
                 following=following,
-                questioned=place.questioned,
-                asks_end=asks_end,
+                questioned=cursor.questioned,
+                judges_end=judges_end,
             )
         except (ShortFileError, LogStorageError) as error:
             # Somebody has cut the file: what lies before the cut is the log now.
-            place.size = cut_size(place.handle, place.size, error)
+            cursor.size = cut_size(cursor.handle, cursor.size, error)
             return
         if judgement is None:
-            place.end_position, place.tail_status = position, status
+            cursor.end_position, cursor.tail_status = position, status
             return
-        place.is_judged = True
-        place.is_end_judged |= asks_end
-        place.fences = join_fences(place.fences, judgement.fences)
-        place.end_position, place.tail_status = judgement.whole_end, judgement.tail_status
-        self._join_tail(place)
+        cursor.is_judged = True
+        cursor.is_end_judged |= judges_end
+        cursor.corrupt_ranges = join_corrupt_ranges(cursor.corrupt_ranges, judgement.corrupt_ranges)
+        cursor.end_position, cursor.tail_status = judgement.whole_end, judgement.tail_status
+        self._join_tail(cursor)
 
-    def _join_tail(self, place: _Place) -> None:
+    def _join_tail(self, cursor: _SegmentCursor) -> None:
         """Let damage at the end of a segment that others follow reach to the end of its file."""
-        if place.segment.following is None or not place.fences or place.end >= place.size:
-            return
-        last = place.fences[-1]
-        if last.end_position == place.end and not ends_in_zeros(
-            place.handle, place.end, place.size
+        if (
+            cursor.segment.following is None
+            or not cursor.corrupt_ranges
+            or cursor.end >= cursor.size
         ):
-            whole = replace(last, size_bytes=place.size - last.position)
-            place.fences = (*place.fences[:-1], whole)
-            place.end_position = place.size
+            return
+        last = cursor.corrupt_ranges[-1]
+        if last.end_position == cursor.end and not ends_in_zeros(
+            cursor.handle, cursor.end, cursor.size
+        ):
+            whole = replace(last, size_bytes=cursor.size - last.position)
+            cursor.corrupt_ranges = (*cursor.corrupt_ranges[:-1], whole)
+            cursor.end_position = cursor.size
 
-    def _pass_tail(self, place: _Place) -> None:
+    def _skip_tail(self, cursor: _SegmentCursor) -> None:
         """Go to the end of the file from behind its last whole batch."""
-        following, position = place.segment.following, place.position
-        is_torn = following is None and place.tail_status == TRUNCATED
-        is_complete = following is None or place.expected >= following
+        following, position = cursor.segment.following, cursor.position
+        is_torn = following is None and cursor.tail_status == TRUNCATED
+        is_complete = following is None or cursor.expected >= following
         # A torn tail is no damage: the log ends before it, and perhaps below the range.
-        if is_torn or (is_complete and ends_in_zeros(place.handle, position, place.size)):
-            place.position = place.size
+        if is_torn or (is_complete and ends_in_zeros(cursor.handle, position, cursor.size)):
+            cursor.position = cursor.size
             return
         damage = tail_damage(
-            place.handle,
-            place.segment,
+            cursor.handle,
+            cursor.segment,
             position=position,
-            size=place.size,
-            status=place.tail_status,
-            next_offset=place.expected,
+            size=cursor.size,
+            status=cursor.tail_status,
+            next_offset=cursor.expected,
             following=self._end if following is None else following,
         )
-        self._pass(place, damage)
+        self._skip(cursor, damage)
 
-    def _read(self, place: _Place, stop: int) -> memoryview:
-        wanted = min(place.piece_bytes, stop - place.position)
-        data = self._window.read(place.handle, place.position, wanted)
+    def _read(self, cursor: _SegmentCursor, stop: int) -> memoryview:
+        wanted = min(cursor.piece_bytes, stop - cursor.position)
+        data = self._window.read(cursor.handle, cursor.position, wanted)
         if len(data) < wanted:
             # Somebody has cut the file: what lies before the cut is the log now.
-            place.size = place.position + len(data)
+            cursor.size = cursor.position + len(data)
         return data
 
-    def _grow(self, place: _Place, data: memoryview) -> Damage | None:
+    def _grow(self, cursor: _SegmentCursor, data: memoryview) -> Damage | None:
         """Make the piece as large as the batch it begins with; or return that as damage."""
         needed = declared_size(data[:RECORD_BATCH_OVERHEAD])
-        if needed is None or place.position + needed > place.size:
+        if needed is None or cursor.position + needed > cursor.size:
             return None
         if needed > self._max_batch_bytes:
-            return too_large(place.handle, place.segment, place.position, needed, place.expected)
-        place.piece_bytes = needed
+            return too_large(
+                cursor.handle, cursor.segment, cursor.position, needed, cursor.expected
+            )
+        cursor.piece_bytes = needed
         return None
 
-    def _stretches(self, place: _Place, data: memoryview, count: int) -> Iterator[Stretch]:
+    def _batch_slices(
+        self, cursor: _SegmentCursor, data: memoryview, count: int
+    ) -> Iterator[BatchSlice]:
         batches = self._batches
         wanted = wanted_batches(batches, count, self._timestamps)
         wanted &= batches.last_offset[:count] >= self._start
-        if self._hides is not None:
-            leave_out_aborted(wanted, batches, data, self._hides)
+        if self._is_hidden is not None:
+            leave_out_aborted(wanted, batches, data, self._is_hidden)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         for first, stop in pairwise(kind_edges(wanted, is_plain)):
-            yield Stretch(
-                place.segment.files.log,
+            yield BatchSlice(
+                cursor.segment.files.log,
                 data,
                 batches,
                 first,
                 stop,
                 is_wanted=bool(wanted[first]),
                 is_plain=bool(is_plain[first]),
-                is_checked=place.is_doubted or not self._check_crcs,
-                origin=place.position,
+                is_checked=cursor.is_rejected or not self._check_crcs,
+                origin=cursor.position,
             )
 
-    def _come_to(self, place: _Place, row: int) -> None:
+    def _resume_at(self, cursor: _SegmentCursor, row: int) -> None:
         """Let the next piece begin with a batch of this one whose sum is wrong."""
         batches = self._batches
         if row:
-            place.expected = int(batches.last_offset[row - 1]) + 1
-        place.position += int(batches.position[row])
-        place.is_doubted = True
+            cursor.expected = int(batches.last_offset[row - 1]) + 1
+        cursor.position += int(batches.position[row])
+        cursor.is_rejected = True
 
-    def _pass(self, place: _Place, damage: Damage) -> None:
+    def _skip(self, cursor: _SegmentCursor, damage: Damage) -> None:
         """Tell of damage where it concerns the range, and go behind it."""
-        fence = damage.fence
-        if fence.first_offset < self._end and fence.next_offset > self._start:
+        corrupt_range = damage.corrupt_range
+        if corrupt_range.first_offset < self._end and corrupt_range.next_offset > self._start:
             self._on_damage(damage)
-        place.position = fence.end_position
+        cursor.position = corrupt_range.end_position
         # What lies may name offsets that the next segment has.
-        following = place.segment.following
-        behind = fence.next_offset if following is None else min(fence.next_offset, following)
-        place.expected = max(place.expected, behind)
-        place.is_doubted = False
-        place.piece_bytes = self._piece_bytes
+        following = cursor.segment.following
+        behind = (
+            corrupt_range.next_offset
+            if following is None
+            else min(corrupt_range.next_offset, following)
+        )
+        cursor.expected = max(cursor.expected, behind)
+        cursor.is_rejected = False
+        cursor.piece_bytes = self._piece_bytes
         self.next_offset = max(self.next_offset, min(behind, self._end))

@@ -78,7 +78,7 @@ class Conditions:
     topics: frozenset[str] | None = None
     keys: frozenset[bytes | None] | None = None
 
-    def takes_partition(self, topic: str, partition: int) -> bool:
+    def matches_partition(self, topic: str, partition: int) -> bool:
         """Return whether any record of a partition may be wanted."""
         return partition in self.partitions and (self.topics is None or topic in self.topics)
 

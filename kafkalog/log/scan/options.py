@@ -66,7 +66,7 @@ class ScanOptions:
         is_text = self.header_key_type == "utf8"
         return row_fields(self.columns, binary_type=self.binary_type, text_keys=is_text)
 
-    def asked(self, fields: Iterable[ArrowField]) -> ScanOptions:
+    def projected(self, fields: Iterable[ArrowField]) -> ScanOptions:
         """
         Return the same scan with the types of key, value and headers that a consumer asks for.
 

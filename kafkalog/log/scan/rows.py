@@ -1,4 +1,4 @@
-"""From stretches of a segment to batches of columns.
+"""From slices of a segment to batches of columns.
 
 Batches of which all records are wanted become columns in one step, compressed ones too; where that
 takes a library, it decompresses some of them beforehand. All others are decoded into positions and
@@ -28,8 +28,8 @@ from kafkalog._core.row_filter import BatchRuns
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions
-from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, is_codec_of
@@ -72,10 +72,10 @@ class RowReader:
         passes_over: Callable[[BatchView, KafkaLogError], bool] | None = None,
     ) -> None:
         self._options = options
-        self._passes_over = self._as_asked if passes_over is None else passes_over
+        self._passes_over = self._as_configured if passes_over is None else passes_over
         self._filter = options.conditions.row_filter()
         self._builder: RowBuilder = options.builder()
-        self._takes_runs = self._builder.can_add_runs and not self._filter.has_conditions
+        self._collects_runs = self._builder.can_add_runs and not self._filter.has_conditions
         self._runs = BatchRuns()
         self._before: BatchEnd | None = None
         # Offsets wanted of the log that is read, and its largest batch.
@@ -85,14 +85,14 @@ class RowReader:
         self._payload_memory: PayloadMemory | None = None
         self._is_zstd_prepared = False
 
-    def rest(self) -> Iterator[ArrowBatch]:
+    def flush(self) -> Iterator[ArrowBatch]:
         """Yield the last batch, which is not full."""
         if len(self._builder):
             yield self._builder.finish()
 
     def read(
         self,
-        stretches: Iterator[Stretch],
+        batch_slices: Iterator[BatchSlice],
         start: int,
         end: int,
         *,
@@ -104,7 +104,7 @@ class RowReader:
         Yield batches as they become full.
 
         Args:
-            stretches: of one log.
+            batch_slices: of one log.
             start: first offset wanted.
             end: one past the last.
             topic, partition: of the log.
@@ -116,73 +116,77 @@ class RowReader:
             self._reused_columns = self._payload_memory = None
         self._builder.set_partition(topic, partition)
         self._before = None
-        for stretch in stretches:
-            if not stretch.is_wanted:
-                check_crcs(stretch)
+        for batch_slice in batch_slices:
+            if not batch_slice.is_wanted:
+                check_crcs(batch_slice)
                 continue
-            if not stretch.is_plain:
-                self._prepare_codecs(stretch)
-            if self._takes_runs:
-                yield from self._add_runs(stretch)
+            if not batch_slice.is_plain:
+                self._prepare_codecs(batch_slice)
+            if self._collects_runs:
+                yield from self._add_runs(batch_slice)
             else:
-                yield from self._add_all(self._decode(stretch, stretch.first, stretch.stop))
+                yield from self._add_all(
+                    self._decode(batch_slice, batch_slice.first, batch_slice.stop)
+                )
 
-    def _prepare_codecs(self, stretch: Stretch) -> None:
+    def _prepare_codecs(self, batch_slice: BatchSlice) -> None:
         """See that kernels can undo zstd, if they ever can, once there is any."""
         if not self._is_zstd_prepared:
-            codecs = stretch.batches.attributes[stretch.first : stretch.stop] & CODEC_MASK
+            codecs = (
+                batch_slice.batches.attributes[batch_slice.first : batch_slice.stop] & CODEC_MASK
+            )
             if (codecs == Codec.ZSTD).any():
                 load_zstd_library()
                 self._is_zstd_prepared = True
 
-    def _add_runs(self, stretch: Stretch) -> Iterator[ArrowBatch]:
+    def _add_runs(self, batch_slice: BatchSlice) -> Iterator[ArrowBatch]:
         """Add batches without a step between; what the run leaves alone goes the other way."""
         run = ArrowBatchRun(
-            stretch.data,
-            stretch.start_position,
-            stretch.end_position,
-            check_crc=not stretch.is_checked,
+            batch_slice.data,
+            batch_slice.start_position,
+            batch_slice.end_position,
+            check_crc=not batch_slice.is_checked,
             offset_min=self._start,
             offset_end=self._end,
-            compressed=not stretch.is_plain,
+            compressed=not batch_slice.is_plain,
             limit_bytes=min(self._limit_bytes, sys.maxsize),
         )
         try:
-            row = stretch.first
+            row = batch_slice.first
             while True:
                 status = self._builder.add_run(run)
-                if stretch.first + run.batch_count > row:
-                    row = stretch.first + run.batch_count
-                    self._note_end(stretch, row - 1)
-                    self._go_on()
+                if batch_slice.first + run.batch_count > row:
+                    row = batch_slice.first + run.batch_count
+                    self._record_end(batch_slice, row - 1)
+                    self._resume()
                 if status == OK:
                     return
                 if status == FULL:
                     yield self._builder.finish()
                     continue
                 if status == CRC:
-                    stretch.doubt(row)
+                    batch_slice.reject(row)
                     return
-                if status == COMPRESSED and self._decompress(stretch, run):
+                if status == COMPRESSED and self._decompress(batch_slice, run):
                     continue
-                stop = _end_of_kind(stretch, row)
-                yield from self._add_all(self._decode(stretch, row, stop))
-                if stretch.doubted is not None or stop == stretch.stop:
+                stop = _end_of_kind(batch_slice, row)
+                yield from self._add_all(self._decode(batch_slice, row, stop))
+                if batch_slice.rejected_row is not None or stop == batch_slice.stop:
                     return
-                run.resume_at(int(stretch.batches.position[stop]), stop - row, self._start)
+                run.resume_at(int(batch_slice.batches.position[stop]), stop - row, self._start)
                 row = stop
         finally:
             # An error's traceback keeps this frame, in a cycle as a rule: what clears that cannot
             # let a view go whose buffer somebody has.
             del run
 
-    def _decompress(self, stretch: Stretch, run: ArrowBatchRun) -> bool:
+    def _decompress(self, batch_slice: BatchSlice, run: ArrowBatchRun) -> bool:
         """Give a run the records of its next batches; False where the first has to go alone."""
         decompressed = self._decompressed
         if decompressed is None:
             decompressed = self._decompressed = DecompressedBatches()
         parts = run.list_compressed(decompressed.compressed_bytes)
-        if not decompressed.fill(stretch.data, parts, self._limit_bytes):
+        if not decompressed.fill(batch_slice.data, parts, self._limit_bytes):
             return False
         run.add_decompressed(parts, decompressed.memory, decompressed.ends)
         return True
@@ -191,7 +195,7 @@ class RowReader:
         for decoded in several:
             if self._keep(decoded):
                 yield from self._add(decoded)
-            self._go_on()
+            self._resume()
 
     def _reused(self) -> ReusedColumns:
         """Return columns of positions and sizes; most scans do without."""
@@ -200,7 +204,7 @@ class RowReader:
             reused = self._reused_columns = ReusedColumns(ROWS, self._limit_bytes)
         return reused
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._before is not None:
             # Where the writer replaced what follows, the next batch may begin below.
             self._start = max(self._start, self._before.next_offset)
@@ -223,39 +227,41 @@ class RowReader:
             if row < count or builder.is_full:
                 yield builder.finish()
 
-    def _decode(self, stretch: Stretch, row: int, stop: int) -> Iterator[_Decoded]:
-        end = int(stretch.batches.position[stop - 1]) + int(stretch.batches.size_bytes[stop - 1])
+    def _decode(self, batch_slice: BatchSlice, row: int, stop: int) -> Iterator[_Decoded]:
+        end = int(batch_slice.batches.position[stop - 1]) + int(
+            batch_slice.batches.size_bytes[stop - 1]
+        )
         while row < stop:
             columns = self._reused().with_capacity(1)
-            count, status = self._decode_some(stretch, row, end, columns)
+            count, status = self._decode_some(batch_slice, row, end, columns)
             if status == CRC and not count:
-                stretch.doubt(row)
+                batch_slice.reject(row)
                 return
             if not count:
                 # Of compressed ones it may be that nobody has looked at the CRC.
-                is_checked = stretch.is_plain or stretch.is_checked
-                if not is_checked and check_batch(stretch.view(row).data):
-                    stretch.doubt(row)
+                is_checked = batch_slice.is_plain or batch_slice.is_checked
+                if not is_checked and check_batch(batch_slice.view(row).data):
+                    batch_slice.reject(row)
                     return
                 # Alone it gets the room it needs, or the error it deserves.
-                yield from self._decode_batch(stretch, row)
+                yield from self._decode_batch(batch_slice, row)
                 row += 1
                 continue
             self._runs.clear()
             if self._builder.needs_batch_runs:
-                self._runs.add_batches(stretch.batches, row, row + count)
+                self._runs.add_batches(batch_slice.batches, row, row + count)
             row += count
-            self._note_end(stretch, row - 1)
-            data: Buffer = stretch.data if stretch.is_plain else self._memory()
-            yield _Decoded(data, columns, stretch.is_plain)
+            self._record_end(batch_slice, row - 1)
+            data: Buffer = batch_slice.data if batch_slice.is_plain else self._memory()
+            yield _Decoded(data, columns, batch_slice.is_plain)
 
     def _decode_some(
-        self, stretch: Stretch, row: int, end: int, columns: RecordColumns
+        self, batch_slice: BatchSlice, row: int, end: int, columns: RecordColumns
     ) -> tuple[int, int]:
         """Decode batches from a row on; return how many, and why no more."""
-        data, position = stretch.data, int(stretch.batches.position[row])
-        check_crc = not stretch.is_checked
-        if stretch.is_plain:
+        data, position = batch_slice.data, int(batch_slice.batches.position[row])
+        check_crc = not batch_slice.is_checked
+        if batch_slice.is_plain:
             _, count, _, status = decode_run(data, position, columns, end=end, check_crc=check_crc)
         else:
             _, count, _, status = decode_compressed_run(
@@ -269,8 +275,8 @@ class RowReader:
             self._payload_memory = PayloadMemory(min(self._limit_bytes, sys.maxsize))
         return self._payload_memory
 
-    def _decode_batch(self, stretch: Stretch, row: int) -> Iterator[_Decoded]:
-        view = stretch.view(row)
+    def _decode_batch(self, batch_slice: BatchSlice, row: int) -> Iterator[_Decoded]:
+        view = batch_slice.view(row)
         try:
             columns, data = self._reused().decode(view)
         except (CorruptRecordError, UnsupportedCodecError) as error:
@@ -282,11 +288,11 @@ class RowReader:
             return
         self._runs.clear()
         if self._builder.needs_batch_runs:
-            self._take_runs(view, columns)
-        self._note_end(stretch, row)
-        yield _Decoded(data, columns, stretch.is_plain)
+            self._collect_runs(view, columns)
+        self._record_end(batch_slice, row)
+        yield _Decoded(data, columns, batch_slice.is_plain)
 
-    def _as_asked(self, view: BatchView, error: KafkaLogError) -> bool:
+    def _as_configured(self, view: BatchView, error: KafkaLogError) -> bool:
         if self._options.on_corrupt == "raise":
             return False
         # Where only a library is missing, passing the batch over would hide it.
@@ -306,7 +312,7 @@ class RowReader:
             return False
         return True
 
-    def _take_runs(self, view: BatchView, columns: RecordColumns) -> None:
+    def _collect_runs(self, view: BatchView, columns: RecordColumns) -> None:
         header, count = view.header, len(columns)
         if not header.is_wrapper:
             self._runs.add_batch(header, count)
@@ -315,24 +321,24 @@ class RowReader:
         for record in view.records():
             self._runs.add_message(header, record.timestamp_type)
 
-    def _note_end(self, stretch: Stretch, row: int) -> None:
+    def _record_end(self, batch_slice: BatchSlice, row: int) -> None:
         """Note where the last batch that was decoded ends."""
-        next_offset = int(stretch.batches.last_offset[row]) + 1
-        self._before = BatchEnd(stretch.path, stretch.file_end(row), next_offset)
+        next_offset = int(batch_slice.batches.last_offset[row]) + 1
+        self._before = BatchEnd(batch_slice.path, batch_slice.file_end(row), next_offset)
 
 
-def _end_of_kind(stretch: Stretch, row: int) -> int:
+def _end_of_kind(batch_slice: BatchSlice, row: int) -> int:
     """Return where the messages of old formats end that begin with a row; else the next row."""
-    is_new = stretch.batches.magic[row : stretch.stop] >= MAGIC_V2
+    is_new = batch_slice.batches.magic[row : batch_slice.stop] >= MAGIC_V2
     if is_new[0]:
         return row + 1
-    return row + int(is_new.argmax()) if is_new.any() else stretch.stop
+    return row + int(is_new.argmax()) if is_new.any() else batch_slice.stop
 
 
-def check_crcs(stretch: Stretch) -> None:
+def check_crcs(batch_slice: BatchSlice) -> None:
     """Look whether batches that are passed over are what they say."""
-    if not stretch.is_checked:
-        start, end = stretch.start_position, stretch.end_position
-        result = scan_batches(stretch.data, start, end=end)
+    if not batch_slice.is_checked:
+        start, end = batch_slice.start_position, batch_slice.end_position
+        result = scan_batches(batch_slice.data, start, end=end)
         if result.status:
-            stretch.doubt(stretch.first + result.count)
+            batch_slice.reject(batch_slice.first + result.count)

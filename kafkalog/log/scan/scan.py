@@ -22,25 +22,25 @@ from kafkalog._core.arrow_export import (
 )
 from kafkalog.errors import KafkaLogError, LogClosedError
 from kafkalog.log.scan.arrays import ScanArrays, arrays_of, numpy_options
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.rows import RowReader
-from kafkalog.log.scan.stretches import Stretch
 from kafkalog.model import TopicPartition
 
-__all__ = ["Scan", "ScanSource", "Scannable", "StretchesOfLog"]
+__all__ = ["LogBatchSlices", "Scan", "ScanSource", "Scannable"]
 
 
-class StretchesOfLog(NamedTuple):
+class LogBatchSlices(NamedTuple):
     """
     What a log has for a scan.
 
     Attributes:
-        stretches: of batches.
+        batch_slices: of batches.
         start, end: the range of offsets that is read.
         limit_bytes: largest size of the records of one batch uncompressed.
     """
 
-    stretches: Iterator[Stretch]
+    batch_slices: Iterator[BatchSlice]
     start: int
     end: int
     limit_bytes: int
@@ -51,9 +51,9 @@ class Scannable(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition: ...
-    def stretches(
+    def batch_slices(
         self, start: int | None, end: int | None, options: ScanOptions
-    ) -> StretchesOfLog: ...
+    ) -> LogBatchSlices: ...
 
 
 class ScanSource(NamedTuple):
@@ -90,7 +90,7 @@ class Scan:
     __slots__ = ("_sources", "options")
 
     def __init__(self, sources: Iterable[ScanSource], options: ScanOptions) -> None:
-        takes = options.conditions.takes_partition
+        takes = options.conditions.matches_partition
         self._sources = tuple(each for each in sources if takes(*each.topic_partition))
         self.options = options
 
@@ -124,7 +124,7 @@ class Scan:
         """
         scan = self
         if requested_schema is not None:
-            scan = Scan(self._sources, self.options.asked(fields_of_schema(requested_schema)))
+            scan = Scan(self._sources, self.options.projected(fields_of_schema(requested_schema)))
         return stream_capsule(iter(scan), scan.options.fields())
 
     def to_numpy(self) -> ScanArrays:
@@ -163,9 +163,9 @@ class Scan:
         try:
             for source in self._sources:
                 log = source.open()
-                found = log.stretches(source.start, source.end, self.options)
+                found = log.batch_slices(source.start, source.end, self.options)
                 yield from reader.read(
-                    found.stretches,
+                    found.batch_slices,
                     found.start,
                     found.end,
                     topic=source.topic_partition.topic,
@@ -176,6 +176,6 @@ class Scan:
             raise
         except KafkaLogError:
             # What lies before the damage, before its error.
-            yield from reader.rest()
+            yield from reader.flush()
             raise
-        yield from reader.rest()
+        yield from reader.flush()

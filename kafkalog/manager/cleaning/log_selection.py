@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from kafkalog.cleaner.selection import (
     CleanableRange,
     CleaningCandidate,
-    LogFacts,
+    LogCleaningFacts,
     choose_log,
     cleaning_candidate,
 )
@@ -76,7 +76,7 @@ class SelectionResult:
 
 def cleanable_range(
     partition: ManagedPartition, log: Log, now_ms: int
-) -> tuple[LogFacts, CleanableRange]:
+) -> tuple[LogCleaningFacts, CleanableRange]:
     """
     Return the facts of a log, and what may be cleaned of it; put its checkpoint right.
 

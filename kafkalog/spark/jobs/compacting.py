@@ -58,7 +58,7 @@ from kafkalog.spark.jobs.job_tasks import outcome_of
 from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import Bounds, LogSnapshot
+from kafkalog.spark.plan import Bounds, QuerySnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,14 +198,14 @@ def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[di
     if not ledger.is_planned("partitions"):
         filesystem = PosixFileSystem()
         options, settings = ReadOptions.parse(ledger.arguments["read"]), ledger.arguments["policy"]
-        snapshot = LogSnapshot.take(options, filesystem=filesystem)
+        snapshot = QuerySnapshot.take(options, filesystem=filesystem)
         configs = configs_of(filesystem, snapshot, settings)
         if ledger.arguments["include_active"]:
             for directory, config in zip(snapshot.directories, configs, strict=True):
                 if config.is_compacted:
                     _roll(directory, config)
             # Anew: there may be other partitions by now.
-            snapshot = LogSnapshot.take(options, filesystem=filesystem)
+            snapshot = QuerySnapshot.take(options, filesystem=filesystem)
             configs = configs_of(filesystem, snapshot, settings)
         rows = [row for row, config in enumerate(configs) if config.is_compacted]
         tasks = [_plan_of(ledger, snapshot, row, configs[row], task_bytes) for row in rows]
@@ -227,7 +227,7 @@ def _roll(directory: str, config: LogConfig) -> None:
 
 
 def _plan_of(
-    ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig, task_bytes: int
+    ledger: JobLedger, snapshot: QuerySnapshot, row: int, config: LogConfig, task_bytes: int
 ) -> dict[str, Any]:
     directory = snapshot.directories[row]
     disk = without_mappings(snapshot.disk)

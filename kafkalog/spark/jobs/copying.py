@@ -35,7 +35,7 @@ from kafkalog.files.names import (
     temporary_path,
 )
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.leftovers import live_bases
+from kafkalog.log.startup_cleanup import live_bases
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.jobs.job_arguments import (
@@ -49,7 +49,7 @@ from kafkalog.spark.jobs.job_arguments import (
 )
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot
+from kafkalog.spark.plan import QuerySnapshot
 from kafkalog.state.checkpoints import OffsetCheckpoint
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def copy(
 def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
     filesystem = PosixFileSystem()
     read = with_internal_topics(ReadOptions.parse(ledger.arguments["read"]))
-    found = LogSnapshot.take(read)
+    found = QuerySnapshot.take(read)
     partitions: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
     for row, (topic, number) in enumerate(found.names()):

@@ -46,7 +46,7 @@ from kafkalog.spark.jobs.job_tasks import partition_error, ranges_of, records_of
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.options.option import invalid
-from kafkalog.spark.plan import LogSnapshot, SplitRange, resolve_bounds, split_and_pack
+from kafkalog.spark.plan import QuerySnapshot, SplitRange, resolve_bounds, split_and_pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +128,7 @@ def export(
 
 def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
     read = ReadOptions.parse(ledger.arguments["read"])
-    found = LogSnapshot.take(read)
+    found = QuerySnapshot.take(read)
     numbers = {name: number for number, name in enumerate(found.names())}
     splits = split_and_pack(found, resolve_bounds(found, read), split_bytes=task_bytes)
     # Names of files come of the ranges, which may not depend on who exports: where there are fewer

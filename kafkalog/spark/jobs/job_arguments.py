@@ -19,7 +19,7 @@ from kafkalog.manager.overrides import SavedOverrides, read_overrides
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.options.option import invalid
-from kafkalog.spark.plan import LogSnapshot, LogSplit
+from kafkalog.spark.plan import LogSplit, QuerySnapshot
 from kafkalog.topic_configs import TopicConfigs
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def work_directory(path: Paths, work_dir: str | PathLike[str] | None) -> Path:
 
 
 def configs_of(
-    filesystem: FileSystem, snapshot: LogSnapshot, settings: Mapping[str, str]
+    filesystem: FileSystem, snapshot: QuerySnapshot, settings: Mapping[str, str]
 ) -> list[LogConfig]:
     """
     Return the settings of each partition of a snapshot.

@@ -15,7 +15,7 @@ from kafkalog.spark.jobs.job_source import KEY_HASHES_STAGE, JobProgress, latest
 from kafkalog.spark.jobs.key_hashes import slice_count
 from kafkalog.spark.jobs.latest_offsets import slices_by_partition
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.plan import Bounds, LogSnapshot, split_and_pack
+from kafkalog.spark.plan import Bounds, QuerySnapshot, split_and_pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ OnProgress = Callable[[JobProgress], object]
 def plan_keys(
     spark: SparkSession,
     ledger: JobLedger,
-    snapshot: LogSnapshot,
+    snapshot: QuerySnapshot,
     bounds: Bounds,
     numbers: Mapping[tuple[str, int], int],
     task_bytes: int,
@@ -46,7 +46,7 @@ def plan_keys(
     ledger.plan("keys", tasks)
 
 
-def _slice_counts(snapshot: LogSnapshot, bounds: Bounds) -> list[int]:
+def _slice_counts(snapshot: QuerySnapshot, bounds: Bounds) -> list[int]:
     """Return into how many slices the keys of each partition are dealt out."""
     offsets = (bounds.ends - bounds.starts).tolist()
     before = np.append(0, np.cumsum(snapshot.sizes))[snapshot.first_rows]

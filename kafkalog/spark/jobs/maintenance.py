@@ -39,7 +39,7 @@ from kafkalog.spark.jobs.job_tasks import outcome_of, partition_error, ranges_of
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.options.option import invalid
-from kafkalog.spark.plan import LogSnapshot, LogSplit, SplitRange, resolve_bounds
+from kafkalog.spark.plan import LogSplit, QuerySnapshot, SplitRange, resolve_bounds
 from kafkalog.spark.schema import RECORD_COLUMNS, VERIFY_COLUMNS, arrow_type
 from kafkalog.spark.segment_verification import verify_segment
 from kafkalog.spark.views import plan_view
@@ -118,7 +118,7 @@ def verify(
 
 def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -> None:
     read = with_internal_topics(ReadOptions.parse(ledger.arguments["read"]))
-    found = LogSnapshot.take(read)
+    found = QuerySnapshot.take(read)
     task_bytes = shared_out(spark, _VERIFY_TASK_BYTES, int(found.sizes.sum()))
     read = replace(read, split_bytes=task_bytes)
     numbers = {name: number for number, name in enumerate(found.names())}
@@ -260,7 +260,7 @@ def reindex(
     if not ledger.is_planned("reindex"):
         filesystem = PosixFileSystem()
         read = ReadOptions.parse(ledger.arguments["read"])
-        snapshot = LogSnapshot.take(with_internal_topics(read))
+        snapshot = QuerySnapshot.take(with_internal_topics(read))
         configs = configs_of(filesystem, snapshot, settings or {})
         by_parent: dict[str, list[dict[str, Any]]] = {}
         for directory, config in zip(snapshot.directories, configs, strict=True):
@@ -317,8 +317,8 @@ def _reindex_segment(context: SegmentContext, segment: LogSegment) -> None:
     Crash points: of each file, those of replacing it; an index is the old one or the new one.
     """
     scan = segment.scan()
-    if scan.fences:
-        raise scan.fences[0].to_error()
+    if scan.corrupt_ranges:
+        raise scan.corrupt_ranges[0].to_error()
     files = context.files(segment.base_offset)
     replace_file(context.filesystem, files.offset_index, scan.offset_entries)
     replace_file(context.filesystem, files.time_index, scan.time_entries)

@@ -25,7 +25,7 @@ from kafkalog.spark.jobs.job_source import JobProgress, stage_frame
 from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot, resolve_bounds, split_and_pack
+from kafkalog.spark.plan import QuerySnapshot, resolve_bounds, split_and_pack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ def _secret_of(known: JobLedger) -> str:
 
 def _plan(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> None:
     options = ReadOptions.parse(ledger.arguments["read"])
-    found = LogSnapshot.take(options)
+    found = QuerySnapshot.take(options)
     bounds = resolve_bounds(found, options)
     numbers = {name: number for number, name in enumerate(found.names())}
     plan_keys(spark, ledger, found, bounds, numbers, task_bytes)

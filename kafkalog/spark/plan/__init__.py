@@ -6,7 +6,7 @@ Nothing here imports pyspark.
 from kafkalog.spark.plan.bounds import Bounds, resolve, resolve_bounds
 from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
 from kafkalog.spark.plan.loss import DataLoss, LossRule, find_loss, resolve_loss
-from kafkalog.spark.plan.snapshot import LogSnapshot, PartitionFacts
+from kafkalog.spark.plan.snapshot import PartitionFacts, QuerySnapshot
 from kafkalog.spark.plan.splitting import split_and_pack
 from kafkalog.spark.plan.tasks import LogSplit, SplitRange
 
@@ -15,10 +15,10 @@ __all__ = [
     "Bounds",
     "DataLoss",
     "FilterSet",
-    "LogSnapshot",
     "LogSplit",
     "LossRule",
     "PartitionFacts",
+    "QuerySnapshot",
     "SplitRange",
     "find_loss",
     "resolve",

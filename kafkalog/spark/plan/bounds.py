@@ -16,7 +16,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import OffsetSpec, Position, ReadOptions
 from kafkalog.spark.plan.log_files import offset_for_timestamp
 from kafkalog.spark.plan.loss import LossRule, find_loss, resolve_loss
-from kafkalog.spark.plan.snapshot import LogSnapshot, patiently
+from kafkalog.spark.plan.snapshot import QuerySnapshot, patiently
 
 __all__ = ["Bounds", "resolve", "resolve_bounds"]
 
@@ -34,7 +34,7 @@ class Bounds:
 
 
 def resolve_bounds(
-    snapshot: LogSnapshot, options: ReadOptions, *, clock: Clock | None = None
+    snapshot: QuerySnapshot, options: ReadOptions, *, clock: Clock | None = None
 ) -> Bounds:
     """
     Return what a batch reads.
@@ -63,7 +63,7 @@ def resolve_bounds(
 
 
 def _resolve_row(
-    snapshot: LogSnapshot, row: int, starts: Int64Array, ends: Int64Array, rule: LossRule
+    snapshot: QuerySnapshot, row: int, starts: Int64Array, ends: Int64Array, rule: LossRule
 ) -> tuple[int, int]:
     """Return what is left of a range that the log does not have."""
     start, end = int(starts[row]), int(ends[row])
@@ -88,7 +88,7 @@ def _resolve_row(
     return min(start, max(end, log_start)), max(end, log_start)
 
 
-def resolve(snapshot: LogSnapshot, spec: OffsetSpec, *, clock: Clock | None = None) -> Int64Array:
+def resolve(snapshot: QuerySnapshot, spec: OffsetSpec, *, clock: Clock | None = None) -> Int64Array:
     """
     Return the offset that one end comes to in each partition, int64 of shape (p,).
 
@@ -112,7 +112,7 @@ def resolve(snapshot: LogSnapshot, spec: OffsetSpec, *, clock: Clock | None = No
     return np.fromiter(found, np.int64, len(snapshot))
 
 
-def _listed(snapshot: LogSnapshot, spec: OffsetSpec) -> list[Position]:
+def _listed(snapshot: QuerySnapshot, spec: OffsetSpec) -> list[Position]:
     """Return the position of each partition; all of them have to be listed, and no others."""
     names = snapshot.names()
     missing = [
@@ -138,7 +138,7 @@ def _listed(snapshot: LogSnapshot, spec: OffsetSpec) -> list[Position]:
 
 
 def _offset_at(
-    snapshot: LogSnapshot, row: int, position: Position, spec: OffsetSpec, now_ms: int
+    snapshot: QuerySnapshot, row: int, position: Position, spec: OffsetSpec, now_ms: int
 ) -> int:
     match position.kind:
         case "earliest":
@@ -176,7 +176,7 @@ def _offset_at(
     )
 
 
-def _is_mistake(snapshot: LogSnapshot, options: ReadOptions, row: int) -> bool:
+def _is_mistake(snapshot: QuerySnapshot, options: ReadOptions, row: int) -> bool:
     """
     Say whether a start behind the end is somebody's mistake.
 
@@ -190,14 +190,14 @@ def _is_mistake(snapshot: LogSnapshot, options: ReadOptions, row: int) -> bool:
     return start.kind == "offset"
 
 
-def _position_of(spec: OffsetSpec, snapshot: LogSnapshot, row: int) -> Position:
+def _position_of(spec: OffsetSpec, snapshot: QuerySnapshot, row: int) -> Position:
     if spec.default is not None:
         return spec.default
     return spec.partitions[snapshot.topics[row], int(snapshot.partitions[row])]
 
 
 def _order_error(
-    snapshot: LogSnapshot, options: ReadOptions, row: int, starts: Int64Array, ends: Int64Array
+    snapshot: QuerySnapshot, options: ReadOptions, row: int, starts: Int64Array, ends: Int64Array
 ) -> KafkaLogSparkError:
     topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
     return KafkaLogSparkError(

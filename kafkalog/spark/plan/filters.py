@@ -68,10 +68,10 @@ class FilterSet:
         """The times that are wanted, in ms."""
         return self.conditions.timestamps
 
-    def takes_partition(self, topic: str, partition: int) -> bool:
+    def matches_partition(self, topic: str, partition: int) -> bool:
         """Return whether any record of a partition may be wanted."""
         begins = all(topic.startswith(prefix) for prefix in self.topic_prefixes)
-        return begins and self.conditions.takes_partition(topic, partition)
+        return begins and self.conditions.matches_partition(topic, partition)
 
     def scan_filters(self) -> list[Filter]:
         """Return what `Log.scan` still has to ask of the records of a partition."""

@@ -24,7 +24,7 @@ from kafkalog.files.names import (
     try_parse_partition_directory,
     try_parse_segment_file,
 )
-from kafkalog.log.home import find_home
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options import TopicSelection
@@ -101,9 +101,9 @@ def _partitions_in(filesystem: FileSystem, path: Path) -> Iterator[FoundPartitio
                 )
             names = filesystem.list(path)
             if _is_partition(path, names):
-                home = find_home(filesystem, path)
-                topic, partition = home.topic_partition
-                yield FoundPartition(topic, partition, str(path), str(home.state_directory))
+                paths = find_partition_paths(filesystem, path)
+                topic, partition = paths.topic_partition
+                yield FoundPartition(topic, partition, str(path), str(paths.state_directory))
                 return
     except KafkaLogError as error:
         raise of_engine(error) from error

@@ -32,7 +32,7 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import find_resume
+from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.producers import all_batches
@@ -388,16 +388,16 @@ def _find_after_damage(
 ) -> int | None:
     """Return the same from all batches that are whole, as workers will read them."""
     wanted = Integers(timestamp_ms)
-    for stretch in all_batches(
+    for batch_slice in all_batches(
         filesystem, directory, start_offset, timestamps=wanted, check_crcs=True
     ):
-        check_crcs(stretch)
-        stop = stretch.stop if stretch.doubted is None else stretch.doubted
-        if not stretch.is_wanted:
+        check_crcs(batch_slice)
+        stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row
+        if not batch_slice.is_wanted:
             continue
-        for row in range(stretch.first, stop):
+        for row in range(batch_slice.first, stop):
             try:
-                found = _first_as_late(stretch.view(row), timestamp_ms, start_offset)
+                found = _first_as_late(batch_slice.view(row), timestamp_ms, start_offset)
             except (CorruptRecordError, InvalidRecordError):
                 continue
             if found is not None:

@@ -20,7 +20,7 @@ from kafkalog._core.index import OffsetIndexView, check_offset_index
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.atomic_files import read_file
 from kafkalog.files.names import FileKind, segment_file_name
-from kafkalog.spark.plan.snapshot import LogSnapshot
+from kafkalog.spark.plan.snapshot import QuerySnapshot
 
 __all__ = ["SizeEstimator"]
 
@@ -41,7 +41,7 @@ class SizeEstimator:
         snapshot: what there is.
     """
 
-    def __init__(self, snapshot: LogSnapshot) -> None:
+    def __init__(self, snapshot: QuerySnapshot) -> None:
         self._snapshot = snapshot
 
     def bytes_between(self, starts: Int64Array, ends: Int64Array) -> Int64Array:

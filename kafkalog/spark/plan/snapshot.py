@@ -35,7 +35,7 @@ from kafkalog.spark.plan.log_files import (
     largest_timestamp,
 )
 
-__all__ = ["LogSnapshot", "PartitionFacts", "look_at_partition", "patiently"]
+__all__ = ["PartitionFacts", "QuerySnapshot", "look_at_partition", "patiently"]
 
 Int64Array = npt.NDArray[np.int64]
 _Found = TypeVar("_Found")
@@ -117,7 +117,7 @@ def patiently(look: Callable[[], _Found], retries: int, directory: str) -> _Foun
 
 
 @dataclass(frozen=True, eq=False)
-class LogSnapshot:
+class QuerySnapshot:
     """
     Partitions and their segments.
 
@@ -166,7 +166,7 @@ class LogSnapshot:
         *,
         filters: FilterSet = EVERYTHING,
         filesystem: FileSystem | None = None,
-    ) -> LogSnapshot:
+    ) -> QuerySnapshot:
         """
         Look at what the options name.
 
@@ -182,7 +182,7 @@ class LogSnapshot:
         found = list_partitions(disk, options.paths, options.topics)
         if not options.streaming:
             _check_topics(options, found)
-        wanted = [each for each in found if filters.takes_partition(each.topic, each.partition)]
+        wanted = [each for each in found if filters.matches_partition(each.topic, each.partition)]
         left_out = {(each.topic, each.partition) for each in found}
         left_out.difference_update((each.topic, each.partition) for each in wanted)
         starts = read_log_starts(disk, {each.state_directory for each in wanted})
@@ -205,7 +205,7 @@ class LogSnapshot:
         *,
         left_out: frozenset[tuple[str, int]] = frozenset(),
         filesystem: FileSystem | None = None,
-    ) -> LogSnapshot:
+    ) -> QuerySnapshot:
         """Return the columns of partitions that were looked at."""
         counts = [len(facts.base_offsets) for facts in looked]
         first_rows = np.zeros(len(counts) + 1, np.int64)
@@ -233,7 +233,7 @@ class LogSnapshot:
         return self.base_offsets[rows].tolist(), self.sizes[rows].tolist()
 
 
-def _look_up_times(snapshot: LogSnapshot) -> Int64Array:
+def _look_up_times(snapshot: QuerySnapshot) -> Int64Array:
     """Ask the time index of every segment that is sealed."""
     disk, first_rows = snapshot.disk, snapshot.first_rows.tolist()
     times = np.full(len(snapshot.base_offsets), UNKNOWN_TIMESTAMP, np.int64)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from kafkalog.spark.plan.bounds import Bounds
 from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
 from kafkalog.spark.plan.log_files import SegmentCuts
-from kafkalog.spark.plan.snapshot import LogSnapshot
+from kafkalog.spark.plan.snapshot import QuerySnapshot
 from kafkalog.spark.plan.tasks import LogSplit, SplitRange
 
 __all__ = ["TASKS_MAX", "CutsSegments", "split_and_pack"]
@@ -59,7 +59,7 @@ class _Pieces:
 
 
 def split_and_pack(
-    snapshot: LogSnapshot,
+    snapshot: QuerySnapshot,
     bounds: Bounds,
     *,
     split_bytes: int,
@@ -105,7 +105,7 @@ def split_and_pack(
     return splits
 
 
-def _chunks(snapshot: LogSnapshot) -> Iterator[tuple[int, int]]:
+def _chunks(snapshot: QuerySnapshot) -> Iterator[tuple[int, int]]:
     """Yield partitions, from the first to behind the last, that have so many segments together."""
     first, count = 0, len(snapshot)
     while first < count:
@@ -117,7 +117,7 @@ def _chunks(snapshot: LogSnapshot) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(
-    snapshot: LogSnapshot, bounds: Bounds, filters: FilterSet, first: int, stop: int
+    snapshot: QuerySnapshot, bounds: Bounds, filters: FilterSet, first: int, stop: int
 ) -> _Pieces:
     """Return of each segment of some partitions what is wanted of it."""
     wanted = filters.offsets
@@ -152,7 +152,7 @@ def _concatenated(parts: list[_Pieces]) -> _Pieces:
     )
 
 
-def _cut_large(snapshot: LogSnapshot, pieces: _Pieces, split_bytes: int) -> _Pieces:
+def _cut_large(snapshot: QuerySnapshot, pieces: _Pieces, split_bytes: int) -> _Pieces:
     """Part what is larger than a task, where an index knows places."""
     large = np.flatnonzero(pieces.sizes > split_bytes)
     if not len(large):
@@ -169,7 +169,7 @@ def _cut_large(snapshot: LogSnapshot, pieces: _Pieces, split_bytes: int) -> _Pie
 
 
 def _cuts_of(
-    snapshot: LogSnapshot, cuts: CutsSegments, row: int, start: int, end: int, split_bytes: int
+    snapshot: QuerySnapshot, cuts: CutsSegments, row: int, start: int, end: int, split_bytes: int
 ) -> list[int]:
     """Return the offsets at which a range within one segment is parted, evenly by bytes."""
     first, stop = int(snapshot.first_rows[row]), int(snapshot.first_rows[row + 1])
@@ -276,7 +276,7 @@ def _pack(runs: _Pieces, split_bytes: int, offsets_max: int) -> list[list[int]]:
     return tasks
 
 
-def _splits(snapshot: LogSnapshot, runs: _Pieces, tasks: list[list[int]]) -> Iterator[LogSplit]:
+def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> Iterator[LogSplit]:
     rows, starts, ends = runs.rows.tolist(), runs.starts.tolist(), runs.ends.tolist()
     sizes, numbers = runs.sizes.tolist(), snapshot.partitions.tolist()
     # Neighbours stand side by side, whatever tasks they have come to.

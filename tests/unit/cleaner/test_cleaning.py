@@ -101,12 +101,12 @@ def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
         fill(log, 200)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
         count = len(log.segments())
-        log.note_cleaned(0)
+        log.checkpoint_cleaner_offset(0)
         assert count > compact_log(log, memory_bytes=1 << 16).segments_after
         inodes = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
         again = compact_log(log, memory_bytes=1 << 16)
         assert (0, 0) == (again.passes, again.segments_before)
-        log.note_cleaned(0)
+        log.checkpoint_cleaner_offset(0)
         cleaning = compact_log(log, memory_bytes=1 << 16)
         assert cleaning.segments_before == cleaning.segments_unchanged > 0
         found = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
@@ -143,7 +143,7 @@ def test_map_too_small_for_a_segment_takes_several_passes(
         ends = []
         while (log.cleaner_offset or 0) < 80:
             cleaning = clean(log, ENTRY * 6, hash_algorithm=algorithm, io_buffer_load_factor=1.0)
-            log.note_cleaned(cleaning.end_offset)
+            log.checkpoint_cleaner_offset(cleaning.end_offset)
             ends.append(cleaning.end_offset)
             assert cleaning.map_utilization <= 1
             needs_more = cleaning.memory_bytes < cleaning.bytes_for_one_pass
@@ -168,7 +168,7 @@ def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> N
         ]
         assert cleaning.memory_bytes < cleaning.bytes_for_one_pass
         assert latest == latest_values(log)
-        log.note_cleaned(cleaning.end_offset)
+        log.checkpoint_cleaner_offset(cleaning.end_offset)
         assert 200 == clean(log).end_offset
         assert len(latest) == sum(1 for _ in log.records())
 
@@ -226,7 +226,7 @@ def test_log_that_changes_below_a_cleaning_aborts_it(tmp_path: Path, how: str) -
     changes: dict[str, Callable[[], object]] = {
         "close": log.close,
         "truncate": lambda: log.truncate_to(100),
-        "delete": lambda: log.delete_records_before(log.segments()[1].base_offset),
+        "delete": lambda: log.delete_records(log.segments()[1].base_offset),
     }
 
     def change(progress: CleaningProgress) -> None:

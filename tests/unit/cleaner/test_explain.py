@@ -204,7 +204,7 @@ def test_explanation_of_old_tombstones_goes_by_the_age_of_segments() -> None:
 def test_explanation_of_an_offset_outside_the_log_is_refused() -> None:
     """Below its start, and from its end on."""
     with laid_out(sample()) as log:
-        log.delete_records_before(2)
+        log.delete_records(2)
         for offset in (1, 13):
             with pytest.raises(OffsetOutOfRangeError, match=f"no record at offset {offset} in"):
                 explained(log, offset)

@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog.cleaner.grouping import group_segments, map_bytes_for, parts_for
-from kafkalog.cleaner.selection import SegmentFacts
+from kafkalog.cleaner.selection import SegmentCleaningFacts
 from tests.support.cleaning import offset_map_of
 
 
 def groups_of(
-    *segments: SegmentFacts, segment_bytes: int = 100, index_bytes: int = 50, end: int = 1000
+    *segments: SegmentCleaningFacts,
+    segment_bytes: int = 100,
+    index_bytes: int = 50,
+    end: int = 1000,
 ) -> list[list[int]]:
     """Return the bases of each group."""
     groups = group_segments(
@@ -21,9 +24,9 @@ def groups_of(
     return [[segment.base_offset for segment in group] for group in groups]
 
 
-def sized(*sizes: int) -> list[SegmentFacts]:
+def sized(*sizes: int) -> list[SegmentCleaningFacts]:
     """Return segments of these sizes, ten offsets each."""
-    return [SegmentFacts(10 * slot, size) for slot, size in enumerate(sizes)]
+    return [SegmentCleaningFacts(10 * slot, size) for slot, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -45,21 +48,23 @@ def test_groups_fill_a_segment(sizes: tuple[int, ...], expected: list[list[int]]
 @pytest.mark.parametrize("name", ["offset_index_bytes", "time_index_bytes"])
 def test_groups_stay_within_an_index(name: str) -> None:
     """Either index bounds a group."""
-    segments = [SegmentFacts(10 * slot, 1, **{name: size}) for slot, size in enumerate((30, 20, 1))]
+    segments = [
+        SegmentCleaningFacts(10 * slot, 1, **{name: size}) for slot, size in enumerate((30, 20, 1))
+    ]
     assert [[0, 10], [20]] == groups_of(*segments)
 
 
 def test_groups_stay_within_relative_offsets() -> None:
     """By the base of the segment behind, or the end for the last; an empty one may go beyond."""
     far = 2**31
-    first, second = SegmentFacts(0, 1), SegmentFacts(10, 1)
-    assert [[0, 10], [far]] == groups_of(first, second, SegmentFacts(far, 1), end=far + 10)
+    first, second = SegmentCleaningFacts(0, 1), SegmentCleaningFacts(10, 1)
+    assert [[0, 10], [far]] == groups_of(first, second, SegmentCleaningFacts(far, 1), end=far + 10)
     assert [[0], [10], [far + 1]] == groups_of(
-        first, second, SegmentFacts(far + 1, 1), end=far + 20
+        first, second, SegmentCleaningFacts(far + 1, 1), end=far + 20
     )
     assert [[0, 10]] == groups_of(first, second, end=far)
     assert [[0], [10]] == groups_of(first, second, end=far + 1)
-    assert [[0, 10]] == groups_of(first, SegmentFacts(10, 0), end=far + 1)
+    assert [[0, 10]] == groups_of(first, SegmentCleaningFacts(10, 0), end=far + 1)
 
 
 @given(sizes=st.lists(st.integers(0, 120), max_size=30))

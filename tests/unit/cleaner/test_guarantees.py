@@ -147,7 +147,7 @@ def test_tombstone_in_parts_of_the_keys_waits_from_the_last_of_them() -> None:
             cleaner(clock, 400).clean(log, span)
             # Whose value was there to be read until now has its tombstone yet.
             assert hidden <= {key for _, key, value in values(log) if value is None}
-            log.delete_records_before(span.first_uncleanable)
+            log.delete_records(span.first_uncleanable)
             if ended:
                 assert not hidden
                 return

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.record_filter import LastBatch, RecordFilter
+from kafkalog.cleaner.record_filter import LastProducerBatch, RecordFilter
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import CorruptRecordError
@@ -42,7 +42,8 @@ def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> 
     lives = data.draw(st.sets(st.sampled_from([1, 2, 9])))
     has_data = data.draw(st.booleans())
     lasts = {
-        producer: LastBatch(log.lasts.get(producer) if has_data else None, 0) for producer in lives
+        producer: LastProducerBatch(log.lasts.get(producer) if has_data else None, 0)
+        for producer in lives
     }
     cleaning = Cleaning(
         end_offset=data.draw(st.sampled_from([log.end, log.end + 1, *log.ends])),

@@ -8,8 +8,8 @@ from kafkalog.cleaner.selection import (
     CheckpointReset,
     CleanableRange,
     CleaningCandidate,
-    LogFacts,
-    SegmentFacts,
+    LogCleaningFacts,
+    SegmentCleaningFacts,
     choose_log,
     cleanable_range,
     cleaning_candidate,
@@ -20,19 +20,19 @@ NOW = 10_000
 
 
 def log(
-    *segments: SegmentFacts, start: int = 0, end: int = 500, stable: int | None = None
-) -> LogFacts:
+    *segments: SegmentCleaningFacts, start: int = 0, end: int = 500, stable: int | None = None
+) -> LogCleaningFacts:
     """Return facts; by default segments of 100 offsets, the last of them active."""
     if not segments:
-        segments = tuple(SegmentFacts(base, 1000, 0, 0, base, base + 99) for base in BASES)
-    return LogFacts(segments, start, end, end if stable is None else stable)
+        segments = tuple(SegmentCleaningFacts(base, 1000, 0, 0, base, base + 99) for base in BASES)
+    return LogCleaningFacts(segments, start, end, end if stable is None else stable)
 
 
 BASES = (0, 100, 200, 300, 400)
 
 
 def span(
-    facts: LogFacts, checkpoint: int | None = None, *, lag: int = 0, now: int = NOW
+    facts: LogCleaningFacts, checkpoint: int | None = None, *, lag: int = 0, now: int = NOW
 ) -> CleanableRange:
     """Return the cleanable range."""
     return cleanable_range(facts, checkpoint=checkpoint, now_ms=now, min_lag_ms=lag)
@@ -89,10 +89,15 @@ def test_range_with_lag_ends_before_the_first_young_segment(lag: int, end: int) 
 
 def test_range_lag_asks_no_segment_that_is_clean() -> None:
     """A young record in the clean part holds nothing up."""
-    segments = [SegmentFacts(0, 10, largest_timestamp_ms=NOW), SegmentFacts(100, 10)]
-    assert CleanableRange(100, 200) == span(log(*segments, SegmentFacts(200, 0)), 100, lag=5)
+    segments = [
+        SegmentCleaningFacts(0, 10, largest_timestamp_ms=NOW),
+        SegmentCleaningFacts(100, 10),
+    ]
+    assert CleanableRange(100, 200) == span(
+        log(*segments, SegmentCleaningFacts(200, 0)), 100, lag=5
+    )
     # But the segment that holds the first dirty offset is dirty.
-    assert CleanableRange(50, 50) == span(log(*segments, SegmentFacts(200, 0)), 50, lag=5)
+    assert CleanableRange(50, 50) == span(log(*segments, SegmentCleaningFacts(200, 0)), 50, lag=5)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +114,11 @@ def test_delay_counts_from_the_earliest_dirty_record(
 
 def test_delay_without_timestamps_is_none() -> None:
     """Messages of v0 have no time: nothing says that they are late. The active one never counts."""
-    facts = log(SegmentFacts(0, 10), SegmentFacts(100, 10, first_timestamp_ms=1))
+    facts = log(SegmentCleaningFacts(0, 10), SegmentCleaningFacts(100, 10, first_timestamp_ms=1))
     assert 0 == compaction_delay_ms(facts, 0, now_ms=NOW, max_lag_ms=0)
 
 
-def weigh(facts: LogFacts, found: CleanableRange, ratio: float = 0.5) -> CleaningCandidate:
+def weigh(facts: LogCleaningFacts, found: CleanableRange, ratio: float = 0.5) -> CleaningCandidate:
     """Return the candidate; never late."""
     return cleaning_candidate(
         "name", facts, found, now_ms=NOW, max_lag_ms=NOW * 2, min_dirty_ratio=ratio

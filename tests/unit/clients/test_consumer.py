@@ -180,7 +180,7 @@ def test_records_lost_to_retention_are_told(logs: Logs) -> None:
     consumer = logs.clients().consumer(on_lost=told.append, auto_offset_reset="earliest")
     consumer.assign([FIRST])
     consumer.seek(FIRST, 2)
-    logs.log("orders", 0).delete_records_before(6)
+    logs.log("orders", 0).delete_records(6)
     assert {FIRST: [6, 7, 8, 9]} == offsets_of(consumer.poll())
     assert told == consumer.lost == [LostRecords(FIRST, 2, 6)]
     consumer.close()

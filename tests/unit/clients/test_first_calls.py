@@ -91,7 +91,7 @@ def test_first_unstable_offset_is_not_below_the_log_start(manager: LogManager) -
         producer.send("orders", b"v", partition=0)
     producer.flush()
     assert log.first_unstable_offset == 0
-    log.delete_records_before(2)
+    log.delete_records(2)
     assert log.log_start_offset == log.first_unstable_offset == log.last_stable_offset == 2
     producer.abort_transaction()
     assert log.first_unstable_offset is None

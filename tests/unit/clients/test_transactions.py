@@ -470,7 +470,7 @@ def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -
     with logs.clients().consumer(isolation_level="read_committed") as reader:
         reader.assign([("orders", 0)])
     (open_transaction,) = logs.log("orders", 0).list_transactions()
-    logs.log("orders", 0).abort(open_transaction.producer_id)
+    logs.log("orders", 0).abort_transaction(open_transaction.producer_id)
 
 
 class WatchedTopics(Logs):

@@ -292,7 +292,7 @@ def test_every_change_of_a_read_only_log_is_refused(directory: Path) -> None:
             reader.flush,
             lambda: reader.truncate_to(1),
             lambda: reader.truncate_fully_and_start_at(1),
-            lambda: reader.delete_records_before(1),
+            lambda: reader.delete_records(1),
         ):
             with pytest.raises(ReadOnlyLogError):
                 change()

@@ -269,7 +269,7 @@ def test_every_deletion_is_an_event_with_its_reason(directory: Path) -> None:
     """Deleted records and truncations too; a nested truncation tells of each segment once."""
     events: list[SegmentDeletion] = []
     with hourly(directory, 6, observer=events) as log:
-        log.delete_records_before(15)
+        log.delete_records(15)
         assert [(0, 10, "delete_records", 15)] == [
             (each.base_offset, each.end_offset, each.cause, each.log_start_offset)
             for each in events
@@ -399,7 +399,7 @@ def test_renaming_that_fails_is_an_error_and_what_left_has_left() -> None:
 def test_damage_below_the_log_start_is_told_by_the_recovery_alone(directory: Path) -> None:
     """A crash may leave holes between files of deleted records: they are no damage of the log."""
     with hourly(directory, 3) as log:
-        log.delete_records_before(15)
+        log.delete_records(15)
         first = log.segments()[0]
         data = bytearray(first.path.read_bytes())
     data[-1] ^= 1
@@ -409,11 +409,13 @@ def test_damage_below_the_log_start_is_told_by_the_recovery_alone(directory: Pat
         (directory / name).unlink()
     with manual_log(directory) as log:
         assert [(10, 20)] == [
-            (each.first_offset, each.next_offset) for each in log.recovery_report.fenced
+            (each.first_offset, each.next_offset) for each in log.recovery_report.corrupt_ranges
         ]
-        assert [(10, 20)] == [(each.first_offset, each.next_offset) for each in log.fences()]
-        log.delete_records_before(20)
-        assert () == log.fences()
+        assert [(10, 20)] == [
+            (each.first_offset, each.next_offset) for each in log.corrupt_ranges()
+        ]
+        log.delete_records(20)
+        assert () == log.corrupt_ranges()
     (directory / ".kafka_cleanshutdown").unlink()
     (directory / "recovery-point-offset-checkpoint").unlink()
     with manual_log(directory) as log:

@@ -139,7 +139,7 @@ def test_segments_below_the_log_start_are_left_alone(tmp_path: Path) -> None:
     """They are on their way out; the one that holds the start is converted as a whole."""
     directory = write_log(tmp_path / "a-0")
     with manual_log(directory) as log:
-        log.delete_records_before(205)
+        log.delete_records(205)
         start = bases(directory)[0]
     made = convert_log(directory, in_place=True, codec=Codec.ZSTD)
     assert (205, start) == (made.log_start_offset, made.segments[0].base_offset)

@@ -108,7 +108,7 @@ def test_records_below_the_start_are_left_out(tmp_path: Path) -> None:
     """But for those in the batch that holds it, and the start stays what it was."""
     source = write_log(tmp_path / "a-0")
     with kafkalog.open_log(source, config=SMALL) as log:
-        log.delete_records_before(205)
+        log.delete_records(205)
     made = convert_log(source, tmp_path / "b-0")
     assert 205 == made.log_start_offset
     with kafkalog.open_log(tmp_path / "b-0", read_only=True) as log:
@@ -272,7 +272,7 @@ def lying_wrapper(offset: int) -> bytes:
 
 
 def test_old_batch_that_cannot_be_read_is_refused_or_left_out(tmp_path: Path) -> None:
-    """Its CRC is right, so no fence holds it."""
+    """Its CRC is right, so no corrupt range holds it."""
     good = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(5)])
     more = encode_set([Message(n, 0, 0, -1, b"k", b"v") for n in range(6, 9)])
     source = write_old_log(tmp_path / "a-0", good, lying_wrapper(5), more)

@@ -93,7 +93,7 @@ def test_durable_append_survives_a_power_cut(disk: SimulatedDisk, log: Log) -> N
     with manual_log(PARTITION, filesystem=after) as again:
         offsets = [record.offset for record in again.records()]
         assert list(range(10)) == offsets[:10]
-        assert not again.recovery_report.fenced
+        assert not again.recovery_report.corrupt_ranges
 
 
 def test_flush_messages_syncs_with_the_record_that_reaches_it(disk: SimulatedDisk) -> None:
@@ -173,7 +173,7 @@ def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
         log.flush,
         log.roll,
         lambda: log.truncate_to(1),
-        lambda: log.delete_records_before(1),
+        lambda: log.delete_records(1),
     ):
         with pytest.raises(LogOfflineError, match="open it again"):
             change()
@@ -240,7 +240,7 @@ def test_sync_during_a_truncation_does_not_make_the_old_end_durable(
         assert 3 == log.durable_offset
     with manual_log(directory) as log:
         assert 4 == log.log_end_offset
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
 
 
 class AppendingSyncs(SimulatedDisk):

@@ -89,7 +89,7 @@ def test_truncation_takes_epochs_with_it(tmp_path: Path) -> None:
         assert EpochEnd(4, 2) == log.end_offset_for_epoch(4)
         log.append(numbered(2, 1))
         assert ["2 0", "4 1", "10 2"] == epoch_lines(directory)
-        log.delete_records_before(1)
+        log.delete_records(1)
         assert EpochEnd(2, 1) == log.end_offset_for_epoch(2)
         log.truncate_fully_and_start_at(50)
         assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(10)
@@ -484,7 +484,7 @@ def test_crash_while_epochs_are_lowered_loses_nothing_and_may_be_repeated() -> N
         for _choice, left in disk.crash_states(6, seed=number):
             with manual_log(DIRECTORY, filesystem=left, segment_bytes=200) as again:
                 assert ([], [0, 1, 2, 3]) == (
-                    list(again.recovery_report.fenced),
+                    list(again.recovery_report.corrupt_ranges),
                     [record.offset for record in again.records()],
                 )
                 again.lower_leader_epochs(1)

@@ -85,7 +85,7 @@ def test_reader_of_an_old_directory_misses_nothing(directory: Path) -> None:
                 writer.truncate_to(max(writer.log_end_offset - 4, writer.log_start_offset))
             elif step % 11 == 5:
                 start = max(writer.log_end_offset - 5, writer.log_start_offset)
-                writer.delete_records_before(start)
+                writer.delete_records(start)
             else:
                 writer.append(numbered(step, 1 + step % 4))
             assert reader.log_end_offset == writer.log_end_offset
@@ -165,7 +165,7 @@ def check_empty(log: Log) -> None:
     assert len(log.read(0).data) == 0
     assert log.offset_for_timestamp(0) is None
     assert list(log.scan()) == []
-    assert log.fences() == ()
+    assert log.corrupt_ranges() == ()
 
 
 def test_directory_that_is_no_partition_is_still_refused(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_get_out_of_range_raises(tmp_path: Path) -> None:
     """Below the start and above the end of the log."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 5))
-        log.delete_records_before(2)
+        log.delete_records(2)
         assert log.get(5) is None
         for offset in (-1, 1, 6):
             with pytest.raises(OffsetOutOfRangeError):

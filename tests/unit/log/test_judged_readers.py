@@ -67,10 +67,13 @@ def served_by_log(directory: Path, middle: int) -> tuple[list[int], list[int], s
         behind = [record.offset for record in log.records(start, on_corrupt="skip")]
         missed = {
             offset
-            for fence in log.fences()
-            for offset in (fence.first_offset, min(fence.next_offset, log.log_end_offset) - 1)
+            for corrupt_range in log.corrupt_ranges()
+            for offset in (
+                corrupt_range.first_offset,
+                min(corrupt_range.next_offset, log.log_end_offset) - 1,
+            )
             # What is missing behind a whole end only the recovery point knows of.
-            if fence.first_offset <= offset and fence.size_bytes
+            if corrupt_range.first_offset <= offset and corrupt_range.size_bytes
         }
         return served, behind, missed.difference(served), log.log_end_offset
 
@@ -82,7 +85,7 @@ def served_by_ranges(
     damage: list[tuple[int, int]] = []
 
     def note(met: Damage) -> None:
-        damage.append((met.fence.first_offset, met.fence.next_offset))
+        damage.append((met.corrupt_range.first_offset, met.corrupt_range.next_offset))
 
     def miss(error: OffsetOutOfRangeError) -> int:
         damage.append((error.log_end_offset or 0, end))
@@ -95,7 +98,7 @@ def served_by_ranges(
         start,
         end,
         timestamps=options.conditions.timestamps,
-        hides=None,
+        is_hidden=None,
         check_crcs=True,
         max_batch_bytes=2**31 - 1,
         retries=0,
@@ -109,9 +112,9 @@ def served_by_ranges(
     def batches() -> Iterator[object]:
         topic, partition = PARTITION
         yield from rows.read(
-            reader.stretches(), start, end, topic=topic, partition=partition, limit_bytes=1 << 30
+            reader.batch_slices(), start, end, topic=topic, partition=partition, limit_bytes=1 << 30
         )
-        yield from rows.rest()
+        yield from rows.flush()
 
     for batch in batches():
         table = pa.Table.from_batches([pa.record_batch(batch)])
@@ -322,5 +325,6 @@ def test_follower_reads_behind_damage_once_it_was_met_twice(directory: Path) -> 
             assert FIRST + 4 == follower.snapshot().end_offset
         assert ([FIRST, FIRST + 2, FIRST + 3], FIRST + 4) == served(follower)
         assert [(FIRST + 1, FIRST + 2)] == [
-            (fence.first_offset, fence.next_offset) for fence in follower.fences()
+            (corrupt_range.first_offset, corrupt_range.next_offset)
+            for corrupt_range in follower.corrupt_ranges()
         ]

@@ -59,7 +59,7 @@ class Segment:
                 zip(self.starts[:-1], self.starts[1:], strict=True)
             )
             if start >= found.whole_end
-            or any(f.position < stop and start < f.end_position for f in found.fences)
+            or any(f.position < stop and start < f.end_position for f in found.corrupt_ranges)
         }
 
 
@@ -77,7 +77,7 @@ def test_judge_bytes_without_damage_believes_all(kind: str, end: str) -> None:
 
     found = segment.judge(segment.data, end)
 
-    assert () == found.fences
+    assert () == found.corrupt_ranges
     assert (segment.end_offset, segment.end_offset) == (found.next_offset, found.free_offset)
     assert len(segment.data) == found.whole_end
 
@@ -125,7 +125,10 @@ def test_judge_two_answers_of_one_worth_believes_neither() -> None:
     found = segment.judge(data, "open")
 
     assert {2, 3} == segment.lost(found)
-    assert [(11, 50)] == [(fence.first_offset, fence.next_offset) for fence in found.fences]
+    assert [(11, 50)] == [
+        (corrupt_range.first_offset, corrupt_range.next_offset)
+        for corrupt_range in found.corrupt_ranges
+    ]
 
 
 def test_judge_offset_that_would_close_a_hole_is_no_better_in_a_log_with_holes() -> None:
@@ -218,7 +221,7 @@ def test_judge_lone_batch_among_several_that_are_not_believed_is_doubted() -> No
     found = segment.judge(data, "open")
     assert found.next_offset == 60
     assert found.free_offset > 44 | 1 << 10
-    assert len(segment.data) == found.fences[0].position
+    assert len(segment.data) == found.corrupt_ranges[0].position
 
     segment.end_offset = found.free_offset
     assert segment.judge(data, "sealed").next_offset == 60
@@ -263,7 +266,7 @@ def test_judge_again_without_the_torn_tail_says_the_same(tail: bytes) -> None:
         found = segment.judge(data, "open")
 
         again = segment.judge(data[: found.whole_end], "open")
-        assert found.fences == again.fences
+        assert found.corrupt_ranges == again.corrupt_ranges
         assert (found.whole_end, found.next_offset, found.free_offset) == (
             again.whole_end,
             again.next_offset,

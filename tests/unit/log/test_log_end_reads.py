@@ -129,7 +129,7 @@ def test_log_end_isolation_keeps_the_bounds_of_the_log(directory: Path) -> None:
     """PAR-10: the log end itself is empty, above it there is nothing."""
     with manual_log(directory) as log:
         fill(log)
-        log.delete_records_before(2)
+        log.delete_records(2)
         assert b"" == bytes(log.read(COUNT, isolation="log_end").data)
         for offset in (1, COUNT + 1):
             with pytest.raises(OffsetOutOfRangeError):

@@ -117,7 +117,7 @@ def test_times_of_readers_are_those_of_records_that_they_may_see(
         for first in range(0, len(times), batch_count):
             part = times[first : first + batch_count]
             log.append([Record(value=b"x", timestamp_ms=START_MS + time) for time in part])
-        log.delete_records_before(1)
+        log.delete_records(1)
         for limit in range(1, len(times) + 1):
             log.set_high_watermark(limit)
             seen = list(enumerate(times))[1:limit]
@@ -149,9 +149,9 @@ def test_records_above_the_high_watermark_are_not_deleted(tmp_path: Path) -> Non
         assert [0, 5, 10] == [segment.base_offset for segment in log.segments()]
         log.set_high_watermark(5)
         with pytest.raises(OffsetOutOfRangeError, match="high watermark 5"):
-            log.delete_records_before(6)
-        assert 3 == log.delete_records_before(3)
+            log.delete_records(6)
+        assert 3 == log.delete_records(3)
         log.apply_retention()
         assert [5, 10] == [segment.base_offset for segment in log.segments()]
         log.set_high_watermark(None)
-        assert 12 == log.delete_records_before(12)
+        assert 12 == log.delete_records(12)

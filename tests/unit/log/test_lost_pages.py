@@ -150,7 +150,8 @@ after = {name: os.path.getsize(os.path.join(directory, name)) for name in os.lis
 print(all(after.get(name) == before[name] for name in before if name.startswith("0")))
 disk.work()
 with kafkalog.open_log(directory, config=config) as log:
-    print(log.log_end_offset, len(list(log.records())), log.fences(), log.recovery_report.cut)
+    found = len(list(log.records()))
+    print(log.log_end_offset, found, log.corrupt_ranges(), log.recovery_report.cut)
 """,
         tmp_path / "t-0",
         "uncompressed",

@@ -51,7 +51,7 @@ def test_get_many_sees_what_get_sees(directory: Path) -> None:
         log.set_high_watermark(100)
         assert [True, False] == [each is not None for each in log.get_many([99, 100])]
         log.set_high_watermark(None)
-        log.delete_records_before(50)
+        log.delete_records(50)
         for offsets in ([49, 60], [60, 301], [-1]):
             with pytest.raises(OffsetOutOfRangeError):
                 log.get_many(offsets)
@@ -111,7 +111,7 @@ def test_offsets_for_timestamps_equal_single_lookups(
     ) as log:
         log.append([Record(value=b"v" * 20, timestamp_ms=time) for time in times])
         log.set_high_watermark(max(len(times) - hidden, 0))
-        log.delete_records_before(min(hidden, log.high_watermark))
+        log.delete_records(min(hidden, log.high_watermark))
         found = log.offsets_for_timestamps(asked)
         single = [log.offset_for_timestamp(time) for time in asked]
         assert [-1 if each is None else each.offset for each in single] == found.tolist()

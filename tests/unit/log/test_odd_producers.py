@@ -81,7 +81,7 @@ def test_producer_whose_batch_is_below_the_log_start_is_known_after(how: str, ro
         log.roll()
         log.append([Record(value=b"x")])
     log.flush()
-    log.delete_records_before(1)
+    log.delete_records(1)
     if how == "closed":
         log.close()
     left = disk.killed()

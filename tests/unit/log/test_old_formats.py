@@ -67,7 +67,7 @@ def test_every_pair_of_magics_and_codecs_is_read_in_one_segment_and_over_a_borde
         with manual_log(directory, index_interval_bytes=500) as log:
             assert facts_of(chapters) == read_all(log)
             assert len(chapters) == log.recovery_report.scanned_batches
-            assert () == (*log.fences(), *log.recovery_report.cut)
+            assert () == (*log.corrupt_ranges(), *log.recovery_report.cut)
 
 
 @EVERY_KIND
@@ -166,7 +166,7 @@ def test_log_start_inside_a_wrapper_hides_what_lies_before(directory: Path, kind
         visible = [fact for fact in facts if fact[0] >= start]
         timed = [fact for fact in visible if fact[1] >= 0]
         with manual_log(directory) as log:
-            assert start == log.delete_records_before(start)
+            assert start == log.delete_records(start)
             assert visible == read_all(log)
             found = log.offset_for_timestamp(0)
             assert (timed[0][0] if timed else None) == (None if found is None else found.offset)
@@ -237,7 +237,7 @@ def test_holes_of_compaction_inside_and_between_wrappers_lead_to_the_next_record
             assert (following[0] if following[0][0] == offset else None) == (
                 None if record is None else fact_of(record)
             )
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
     assert log_file(directory) == path
 
 
@@ -287,4 +287,7 @@ def test_offset_of_a_v0_wrapper_that_lies_costs_that_wrapper(directory: Path) ->
         assert (str(path), 0) == (caught.value.path, caught.value.position)
         found = [fact_of(record) for record in log.records(on_corrupt="skip")]
         assert facts_of(chapters[1:]) == found
-        assert [(0, 4)] == [(fence.first_offset, fence.next_offset) for fence in log.fences()]
+        assert [(0, 4)] == [
+            (corrupt_range.first_offset, corrupt_range.next_offset)
+            for corrupt_range in log.corrupt_ranges()
+        ]

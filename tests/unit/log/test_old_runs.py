@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
 from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog.log import reader, reading
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, LogSnapshot
 from kafkalog.records.message_run import MessageRun
 from kafkalog.records.validation import follower
 from tests.support.logs import manual_log
@@ -219,7 +219,7 @@ def append_one_by_one(local: LocalLog, data: Any, batches: BatchMetadata) -> boo
         segment.commit(memoryview(data)[position : position + size], size)
         position += size
     end_offset, end_position = batches.end_offset, segment.size_bytes
-    local.replace_all(Snapshot(segments, end_offset, end_position, start_offset))
+    local.replace_all(LogSnapshot(segments, end_offset, end_position, start_offset))
     local.seal(full)
     return bool(full)
 

@@ -13,7 +13,7 @@ from kafkalog import CorruptRecordError, FetchData, Log, LogClosedError, Record,
 from kafkalog._core.point_read import PointReader
 from kafkalog.log.reading import fetch
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import Bound
+from kafkalog.log.segment_types import ReadBound
 from tests.support.damage import batch_positions, flip, log_file
 from tests.support.logs import manual_log
 
@@ -51,9 +51,9 @@ def test_time_looked_up_again_is_answered_the_same_while_the_log_changes(tmp_pat
             append(log, times[-5:])
         assert len(log.segments()) > 2
         check_all(log, times)
-        log.delete_records_before(2)
+        log.delete_records(2)
         check_all(log, times)
-        log.delete_records_before(14)
+        log.delete_records(14)
         check_all(log, times)
         log.truncate_to(40)
         check_all(log, times[:40])
@@ -91,7 +91,7 @@ def test_log_closed_while_a_look_up_learns_holds_nothing(
         append(log, [1, 2])
         point_reader = log.segments()[0].point_reader
 
-        def close_meanwhile(_segment: LogSegment, bound: Bound) -> PointReader:
+        def close_meanwhile(_segment: LogSegment, bound: ReadBound) -> PointReader:
             reader = point_reader(bound)
             log.close()
             return reader
@@ -150,7 +150,7 @@ def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: boo
 def know_all(log: Log) -> None:
     """See that points know every segment."""
     for slot in range(len(log.segments())):
-        log._know(log.snapshot(), slot)
+        log._cache_reader(log.snapshot(), slot)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_slice_that_is_known_is_the_one_that_reading_gives(
             for min_one_batch in (False, True):
                 count = slices_known(log, whole, max_bytes, min_one_batch=min_one_batch)
                 assert count == 61 or not is_plain
-        log.delete_records_before(7)
+        log.delete_records(7)
         log.roll()
         append(log, [6])
         know_all(log)
@@ -208,8 +208,8 @@ def test_slice_of_damaged_bytes_is_the_one_that_reading_gives_or_none(tmp_path: 
                 position = source.choice(starts[:-1]) + source.randrange(61)
             before = file.read_bytes()
             flip(file, position, 1 << source.randrange(8))
-            log._forget_points()
-            log._know(log.snapshot(), 0)
+            log._invalidate_readers()
+            log._cache_reader(log.snapshot(), 0)
             counts.add(_slices_or_damage(log))
             with file.open("r+b") as handle:
                 handle.write(before)

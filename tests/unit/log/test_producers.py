@@ -242,7 +242,7 @@ def test_retention_takes_the_snapshots_of_segments_that_go(tmp_path: Path) -> No
         for _ in range(12):
             client.send(log)
         bases = [segment.base_offset for segment in log.segments()]
-        log.delete_records_before(bases[-1])
+        log.delete_records(bases[-1])
         assert [bases[-1]] == list(snapshots(log.directory))
         with pytest.raises(OutOfOrderSequenceError):
             Client(7, sequence=3).send(log)

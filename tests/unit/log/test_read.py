@@ -91,16 +91,16 @@ def test_delete_records_before_no_offset_is_refused(directory: Path) -> None:
     """A broker's -1, for the high watermark, must not pass for a deletion of nothing."""
     with filled(directory) as log:
         with pytest.raises(ValueError, match="high_watermark"):
-            log.delete_records_before(-1)
+            log.delete_records(-1)
         assert 0 == log.log_start_offset
-        assert 300 == log.delete_records_before(log.high_watermark)
+        assert 300 == log.delete_records(log.high_watermark)
 
 
 @pytest.mark.parametrize("offset", [-1, 99, 301, 2**63 - 1])
 def test_read_out_of_range_names_the_range(directory: Path, offset: int) -> None:
     """The error has the valid offsets, for every way of reading."""
     with filled(directory) as log:
-        log.delete_records_before(100)
+        log.delete_records(100)
         for read in (log.read, log.batches, log.records):
             with pytest.raises(OffsetOutOfRangeError, match="100 to 300") as caught:
                 read(offset)
@@ -181,7 +181,7 @@ def test_iterator_goes_on_through_roll_deletion_and_truncation(directory: Path) 
         records = log.records()
         seen = list(itertools.islice(records, 15))
         log.roll()
-        log.delete_records_before(250)
+        log.delete_records(250)
         log.truncate_to(260)
         log.append([Record(value=b"other")])
         seen += records
@@ -195,7 +195,7 @@ def test_slices_stay_valid_after_deletion_and_close(directory: Path) -> None:
         sealed, active = log.read(0), log.read(299)
         kept, latest = sealed.data, active.data
         before = bytes(kept), bytes(latest)
-        log.delete_records_before(200)
+        log.delete_records(200)
         log.truncate_to(210)
         log.append(numbered(500, 50))
     assert before == (bytes(kept), bytes(latest))
@@ -206,7 +206,7 @@ def test_fetch_taken_before_a_deletion_can_still_be_read(directory: Path) -> Non
     """Bytes are fetched when asked for; the segment was kept for it."""
     with filled(directory) as log:
         fetched = log.read(0)
-        log.delete_records_before(200)
+        log.delete_records(200)
         assert 0 == next(fetched.records()).offset
         newest = log.read(295)
         log.truncate_to(205)
@@ -258,7 +258,7 @@ def test_reads_of_an_empty_log_are_empty(directory: Path) -> None:
         assert [] == list(log.batches())
         assert b"" == bytes(log.read(0).data)
         assert log.offset_for_timestamp(START_MS) is None
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         assert 1 == len(log.segments())
 
 

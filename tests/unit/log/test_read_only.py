@@ -62,7 +62,9 @@ def check_same(writer: Log, reader: Log) -> None:
         assert bytes(writer.read(record.offset).data) == bytes(reader.read(record.offset).data)
     assert [s.base_offset for s in writer.segments()] == [s.base_offset for s in reader.segments()]
     # What a truncation within a batch took with it is missing; who follows cannot tell why.
-    assert not [fence for fence in reader.fences() if fence.size_bytes]
+    assert not [
+        corrupt_range for corrupt_range in reader.corrupt_ranges() if corrupt_range.size_bytes
+    ]
 
 
 def test_reader_follows_appends_and_rolls(writer: Log, reader: Log) -> None:
@@ -86,11 +88,11 @@ def test_reader_follows_the_deletion_of_records(writer: Log, reader: Log) -> Non
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     check_same(writer, reader)
-    writer.delete_records_before(3)
+    writer.delete_records(3)
     check_same(writer, reader)
     with pytest.raises(OffsetOutOfRangeError):
         reader.read(2)
-    writer.delete_records_before(155)
+    writer.delete_records(155)
     writer.append(numbered(200, 3))
     check_same(writer, reader)
     with pytest.raises(OffsetOutOfRangeError, match="155 to 203"):
@@ -132,7 +134,7 @@ def test_reader_follows_many_truncations_of_one_segment(writer: Log, reader: Log
 def test_reader_follows_a_fresh_start(writer: Log, reader: Log, start: int) -> None:
     """All goes, and the log begins elsewhere, below or above where it was."""
     assert 20 == reader.log_end_offset
-    writer.delete_records_before(12)
+    writer.delete_records(12)
     assert 12 == reader.log_start_offset
     writer.truncate_fully_and_start_at(start)
     writer.append(numbered(0, 30))
@@ -219,7 +221,7 @@ def test_reader_sees_zeros_of_a_sealed_file_that_was_not_trimmed_yet(
     with sealed.open("r+b") as file:
         file.truncate(size + 5000)
     assert list(range(30)) == [record.offset for record in reader.records()]
-    assert () == reader.fences()
+    assert () == reader.corrupt_ranges()
     with sealed.open("r+b") as file:
         file.truncate(size)
     check_same(writer, reader)
@@ -266,7 +268,7 @@ def test_iterator_over_files_that_went_names_the_range(writer: Log, reader: Log)
         writer.append(numbered(first, 10))
     records = reader.records()
     seen = [next(records).offset]
-    writer.delete_records_before(150)
+    writer.delete_records(150)
     writer.close()
     with pytest.raises(OffsetOutOfRangeError, match="150 to 200"):
         seen.extend(record.offset for record in records)
@@ -324,7 +326,7 @@ def test_reader_looks_again_when_a_segment_goes_while_it_looks(
             writer.append(numbered(first, 10))
 
         def change() -> None:
-            writer.delete_records_before(120)
+            writer.delete_records(120)
             writer.truncate_to(180)
             writer.append([Record(value=b"other")])
 

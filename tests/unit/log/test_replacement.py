@@ -10,7 +10,7 @@ from kafkalog import FileSystem, Log
 from kafkalog.errors import DiskFullError, LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.cleanable import LastBatch
+from kafkalog.log.cleanable import LastProducerBatch
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.producing import Client
@@ -103,14 +103,14 @@ def test_replaced_segments_lose_their_producer_snapshots_but_not_the_newest() ->
                 log.roll()
         log.roll()
         log.flush()
-        assert {7: LastBatch(11, 0)} == log.last_batches()
+        assert {7: LastProducerBatch(11, 0)} == log.last_batches()
         put_cleaned(log, disk)
         log.replace_segments(log.segments()[:3], [0])
         names = disk.list(DIRECTORY)
         assert [f"{12:020}.snapshot"] == [name for name in names if name.endswith(".snapshot")]
         assert {f"{base:020}.snapshot.deleted" for base in (4, 8)} <= set(names)
         disk.unlink(DIRECTORY / f"{12:020}.snapshot")
-        assert {7: LastBatch(11, 0)} == log.last_batches()
+        assert {7: LastProducerBatch(11, 0)} == log.last_batches()
 
 
 @pytest.mark.parametrize("how", ["truncated", "deleted", "witness"])
@@ -122,15 +122,15 @@ def test_segments_that_left_meanwhile_are_not_replaced(how: str) -> None:
         segments = log.segments()
         put_cleaned(log, disk)
         if how == "deleted":
-            log.delete_records_before(4)
+            log.delete_records(4)
         else:
             log.truncate_to(10)
         before = offsets(log)
-        leaving, witnesses = (
+        leaving, required_segments = (
             (segments[:2], segments[2:3]) if how == "witness" else (segments[:3], ())
         )
         with pytest.raises(LogCleaningAbortedError, match="has left"):
-            log.replace_segments(leaving, [0], witnesses=witnesses)
+            log.replace_segments(leaving, [0], required_segments=required_segments)
         assert before == offsets(log)
         assert not states(disk)[FileState.CLEANED]
         log.append(numbered(99, 1))
@@ -191,7 +191,7 @@ def test_reader_in_another_process_sees_the_old_records_or_the_new_ones(
             disk.reader = reader
             log.replace_segments(log.segments()[:3], [0])
             disk.reader = None
-            assert not reader.fences()
+            assert not reader.corrupt_ranges()
         with manual_log(log.directory, read_only=True) as reader:
             assert [*kept, *range(12, 16)] == offsets(reader)
     changed = disk.seen.index([*kept, *range(12, 16)])

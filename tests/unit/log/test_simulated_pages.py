@@ -70,7 +70,7 @@ def test_log_whose_file_shrinks_under_a_mapping_says_where(read_only: bool) -> N
             assert set(found) < set(range(COUNT))
         else:
             assert error is not None
-            assert () == log.fences()
+            assert () == log.corrupt_ranges()
         assert 5 == log.get(5).offset  # type: ignore[union-attr]
         last = log.segments()[2].base_offset
         assert last == log.get(last).offset  # type: ignore[union-attr]
@@ -90,10 +90,10 @@ def test_log_of_a_page_that_cannot_be_read_fences_nothing(read_only: bool) -> No
             assert error is not None
             assert (errno.EIO, str(path)) == (error.errno, str(error.path))
             assert list(range(len(found))) == found
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         disk.heal_reads(path)
         assert (list(range(COUNT)), None) == offsets_until_error(log)
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
 
 
 def test_recovery_over_a_page_that_cannot_be_read_cuts_nothing() -> None:
@@ -111,6 +111,6 @@ def test_recovery_over_a_page_that_cannot_be_read_cuts_nothing() -> None:
     with open_on(disk) as log:
         assert (list(range(COUNT)), None) == offsets_until_error(log)
         assert () == log.recovery_report.cut
-        assert () == log.fences()
+        assert () == log.corrupt_ranges()
         fill(log, COUNT, 1)
         assert COUNT + 1 == log.log_end_offset

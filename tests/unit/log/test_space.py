@@ -80,7 +80,7 @@ def test_retention_gives_space_back_at_once(
     gc.disable()
     try:
         for _ in range(3):
-            log.delete_records_before(log.log_end_offset - 5)
+            log.delete_records(log.log_end_offset - 5)
             let_pass(scheduler)
             assert held(directory) == []
             assert len(log.segments()) <= 2
@@ -108,7 +108,7 @@ def test_reader_keeps_what_it_reads_and_no_more(
     pool = log.snapshot().segments.active.file._pool
     fetched, record = log.read(0, 10_000), log.get(60)
     assert record is not None
-    log.delete_records_before(150)
+    log.delete_records(150)
     let_pass(scheduler)
     files = set(held(directory))
     assert len(files) == 2

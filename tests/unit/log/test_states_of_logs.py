@@ -76,12 +76,12 @@ def test_epochs_follow_retention_and_deletions_of_records(directory: Path) -> No
                 log.append_batches(data, assign_offsets=False)
             log.roll()
         assert [(0, 6), (1, 12), (2, 18)] == [log.end_offset_for_epoch(each) for each in range(3)]
-        log.delete_records_before(8)
+        log.delete_records(8)
         assert (1, 12) == log.end_offset_for_epoch(1)
         assert 6 < 8 <= log.end_offset_for_epoch(0).end_offset or (
             log.end_offset_for_epoch(0).epoch <= 0
         )
-        log.delete_records_before(12)
+        log.delete_records(12)
         assert (2, 18) == log.end_offset_for_epoch(2)
         later = log.end_offset_for_epoch(1)
         assert later.end_offset in (-1, 12)
@@ -128,7 +128,7 @@ def test_high_watermark_is_clamped_and_reads_above_it_are_empty(directory: Path)
     with manual_log(directory) as log:
         for number in range(6):
             log.append(numbered(number, 1))
-        log.delete_records_before(2)
+        log.delete_records(2)
         assert (2, 6, 4) == tuple(log.set_high_watermark(each) for each in (0, 2**62, 4))
         for offset in (4, 5, 6):
             assert b"" == bytes(log.read(offset).data)
@@ -196,7 +196,7 @@ def test_last_batches_survive_deletion_and_size_retention(directory: Path) -> No
             client.send(log)
         before = log.last_batches()
         assert log.apply_retention()
-        log.delete_records_before(log.log_end_offset)
+        log.delete_records(log.log_end_offset)
         assert before == log.last_batches()
 
 
@@ -233,7 +233,7 @@ def test_snapshot_names_of_a_segment_that_was_emptied(directory: Path) -> None:
         client = Client(P)
         client.send(log)
         log.roll()
-        log.delete_records_before(1)
+        log.delete_records(1)
         found = log.find_producer(P)
         assert found is not None
         assert 0 == found.last_sequence

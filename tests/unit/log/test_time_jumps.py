@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import Log, Record
+from kafkalog.log.scan.batch_slices import BatchSlice, read_batch_slices
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.scan.stretches import Stretch, read_stretches
 from tests.support.damage import batch_positions, flip, log_file
 from tests.support.logs import manual_log
 from tests.support.scanning import rows_of_scan, slow_rows
@@ -27,22 +27,22 @@ def append(log: Log, times: Sequence[int]) -> None:
     log.append([Record(value=b"v" * 30, timestamp_ms=time) for time in times])
 
 
-def stretches(log: Log, first: int, last: int = 2**62) -> Iterator[Stretch]:
+def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice]:
     """Return what a scan of a range of time looks at."""
     snapshot = log.snapshot()
-    return read_stretches(
+    return read_batch_slices(
         snapshot,
         snapshot.start_offset,
         snapshot.end_offset,
         on_corrupt="raise",
         timestamps=Integers(first, last),
-        hides=None,
+        is_hidden=None,
     )
 
 
 def first_position(log: Log, first: int) -> int:
     """Return where a scan from a time on begins."""
-    return next(stretches(log, first)).start_position
+    return next(batch_slices(log, first)).start_position
 
 
 def time_index(directory: Path) -> Path:
@@ -127,7 +127,7 @@ def test_scan_from_a_time_begins_near_its_first_record(tmp_path: Path, is_sealed
         assert first_position(log, 200) in positions[48:51]
         assert first_position(log, 399) in positions[97:100]
         if is_sealed:
-            assert [] == list(stretches(log, 400))
+            assert [] == list(batch_slices(log, 400))
         else:
             assert first_position(log, 400) in positions[97:100]
 
@@ -167,11 +167,11 @@ def test_entry_of_what_was_appended_since_is_not_asked(tmp_path: Path) -> None:
         for first in range(0, 40, 4):
             append(log, range(first, first + 4))
         snapshot = log.snapshot()
-        bound = snapshot.bound_of(0)
+        bound = snapshot.read_bound(0)
         for first in range(40, 80, 4):
             append(log, range(first, first + 4))
         segment = log.segments()[0]
         start = segment.start_for_time(75, bound)
         assert 0 < start < bound.end
-        assert start < segment.start_for_time(75, log.snapshot().bound_of(0))
+        assert start < segment.start_for_time(75, log.snapshot().read_bound(0))
         assert not segment.time_index.was_rebuilt

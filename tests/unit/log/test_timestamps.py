@@ -97,9 +97,9 @@ def test_lookup_honours_the_log_start_offset(directory: Path) -> None:
     with manual_log(directory) as log:
         log.append(at(10, 20, 30))
         log.append(at(5, 15))
-        log.delete_records_before(2)
+        log.delete_records(2)
         assert (START_MS + 30, 2) == lookup(log, START_MS)
-        log.delete_records_before(3)
+        log.delete_records(3)
         assert (START_MS + 5, 3) == lookup(log, START_MS)
         assert log.offset_for_timestamp(START_MS + 20) is None
 
@@ -110,7 +110,7 @@ def test_lookup_of_the_ends_gives_offsets_without_time(directory: Path) -> None:
         assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
         assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(LATEST_TIMESTAMP)
         log.append(at(10, 20, 30))
-        log.delete_records_before(1)
+        log.delete_records(1)
         log.append(at(40))
         log.truncate_to(3)
         log.append(at(40))
@@ -144,9 +144,9 @@ def test_lookup_of_the_largest_passes_over_times_that_no_record_has(directory: P
         log.roll()
         log.append_batches(reference.encode_batch(behind), assign_offsets=False)
         assert (START_MS + 40, 1) == lookup(log, MAX_TIMESTAMP)
-        log.delete_records_before(2)
+        log.delete_records(2)
         assert (START_MS + 40, 3) == lookup(log, MAX_TIMESTAMP)
-        log.delete_records_before(4)
+        log.delete_records(4)
         assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
         assert log.offset_for_timestamp(0) is None
 
@@ -197,7 +197,7 @@ def test_lookup_equals_the_truth(
     with manual_log(directory, **settings) as log:
         for batch in batches:
             log.append([Record(value=b"x", timestamp_ms=time) for time in batch])
-        log.delete_records_before(min(start, log.log_end_offset))
+        log.delete_records(min(start, log.log_end_offset))
         expected = [truth(log, time) for time in range(14)]
         assert expected == [lookup(log, time) for time in range(14)]
     with manual_log(directory, read_only=True, **settings) as log:
@@ -211,7 +211,7 @@ def test_lookup_of_the_latest_leaves_out_what_lies_below_the_log_start(directory
         log.append(at(80, 20, 30))
         log.append(at(25))
         for start, latest in ((0, (90, 0)), (1, (80, 2)), (3, (30, 4)), (5, (25, 5))):
-            log.delete_records_before(start)
+            log.delete_records(start)
             assert (START_MS + latest[0], latest[1]) == lookup(log, MAX_TIMESTAMP)
-        log.delete_records_before(6)
+        log.delete_records(6)
         assert lookup(log, MAX_TIMESTAMP) is None

@@ -167,12 +167,12 @@ def test_transaction_that_hangs_is_listed_and_aborted(tmp_path: Path) -> None:
         clock.advance(60_000)
         (hanging,) = log.list_transactions()
         assert (7, 0, 0, START_MS, 60_000) == tuple(hanging)
-        info = log.abort(7, wait="durable")
+        info = log.abort_transaction(7, wait="durable")
         assert (1, 1) == (info.first_offset, info.record_count)
         assert [] == log.list_transactions()
         assert (2, []) == (log.last_stable_offset, committed_offsets(log))
         with pytest.raises(InvalidTxnStateError, match="no open transaction"):
-            log.abort(7)
+            log.abort_transaction(7)
 
 
 def test_batch_outside_of_an_open_transaction_is_refused(tmp_path: Path) -> None:

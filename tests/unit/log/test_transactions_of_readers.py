@@ -126,7 +126,7 @@ def test_aborted_transactions_writer_deletes_the_index_returns_those_that_remain
             writer.roll()
 
         def delete() -> None:
-            writer.delete_records_before(2)
+            writer.delete_records(2)
             scheduler.advance(writer.config.file_delete_delay_ms)
             assert not (directory / f"{0:020d}.txnindex").exists()
 

@@ -81,7 +81,7 @@ def test_truncate_at_or_above_the_end_changes_nothing(directory: Path, target: i
 def test_truncate_below_the_log_start_begins_anew(directory: Path) -> None:
     """All goes, and the log starts and ends at the target."""
     with filled(directory) as log:
-        log.delete_records_before(150)
+        log.delete_records(150)
         assert 20 == log.truncate_to(20)
         assert (20, 20, []) == (log.log_start_offset, log.log_end_offset, offsets(log))
         log.append(numbered(20, 2))
@@ -146,7 +146,7 @@ def test_close_leaves_no_file_in_deletion(directory: Path) -> None:
     """Nobody is left to wait for, and no later opening would have to remove it."""
     with filled(directory, ManualScheduler()) as log:
         log.truncate_to(50)
-        log.delete_records_before(30)
+        log.delete_records(30)
     assert [] == [name for name in names(directory) if name.endswith(".deleted")]
 
 
@@ -218,7 +218,7 @@ def test_any_order_of_changes_equals_the_model(
                 batches = [batch for batch in batches if batch[-1][0] < number]
                 start, end = min(start, number), number
             elif step == "delete" and number <= end:
-                log.delete_records_before(number)
+                log.delete_records(number)
                 start = max(start, number)
             elif step == "reopen":
                 log.close()
@@ -230,13 +230,13 @@ def test_any_order_of_changes_equals_the_model(
         log.close()
 
 
-# -- delete_records_before ---------------------------------------------------------------------
+# -- delete_records ---------------------------------------------------------------------
 
 
 def test_delete_records_moves_the_start_into_a_batch(directory: Path) -> None:
     """Readers get nothing below it, though the batch is whole on disk."""
     with filled(directory) as log:
-        assert 5 == log.delete_records_before(5)
+        assert 5 == log.delete_records(5)
         assert (5, 200) == (log.log_start_offset, log.log_end_offset)
         assert list(range(5, 200)) == offsets(log)
         assert 0 == next(log.batches()).base_offset
@@ -247,9 +247,9 @@ def test_delete_records_removes_segments_that_lie_below(directory: Path) -> None
     """A segment goes when its last offset is below the start, not before."""
     with filled(directory) as log:
         second = log.segments()[1].base_offset
-        log.delete_records_before(second - 1)
+        log.delete_records(second - 1)
         assert 0 == log.segments()[0].base_offset
-        log.delete_records_before(second)
+        log.delete_records(second)
         assert second == log.segments()[0].base_offset
         assert list(range(second, 200)) == offsets(log)
 
@@ -257,7 +257,7 @@ def test_delete_records_removes_segments_that_lie_below(directory: Path) -> None
 def test_delete_records_up_to_the_end_keeps_the_active_segment(directory: Path) -> None:
     """The log is empty for readers, and its next offset is as before."""
     with filled(directory) as log:
-        assert 200 == log.delete_records_before(200)
+        assert 200 == log.delete_records(200)
         assert ([], 1) == (offsets(log), len(log.segments()))
         assert 200 == log.append(numbered(200, 1)).first_offset
     with manual_log(directory) as log:
@@ -267,10 +267,10 @@ def test_delete_records_up_to_the_end_keeps_the_active_segment(directory: Path) 
 def test_delete_records_is_checkpointed_at_once(directory: Path) -> None:
     """A crash must not bring records back; after the close a segment's name may say it."""
     with filled(directory) as log:
-        log.delete_records_before(33)
+        log.delete_records(33)
         assert 33 == checkpoint(directory, LOG_START_OFFSET_CHECKPOINT)
         second = log.segments()[1].base_offset
-        log.delete_records_before(second)
+        log.delete_records(second)
     assert checkpoint(directory, LOG_START_OFFSET_CHECKPOINT) is None
     with manual_log(directory) as log:
         assert second == log.log_start_offset
@@ -280,8 +280,8 @@ def test_delete_records_is_checkpointed_at_once(directory: Path) -> None:
 def test_delete_records_never_moves_the_start_back(directory: Path, offset: int) -> None:
     """At or below the start there is nothing to delete."""
     with filled(directory) as log:
-        log.delete_records_before(50)
-        assert 50 == log.delete_records_before(offset)
+        log.delete_records(50)
+        assert 50 == log.delete_records(offset)
         assert 50 == log.log_start_offset
 
 
@@ -289,7 +289,7 @@ def test_delete_records_above_the_end_is_refused(directory: Path) -> None:
     """The error has the range, and nothing changed."""
     with filled(directory) as log:
         with pytest.raises(OffsetOutOfRangeError) as caught:
-            log.delete_records_before(201)
+            log.delete_records(201)
         assert (201, 0, 200) == (
             caught.value.requested,
             caught.value.log_start_offset,

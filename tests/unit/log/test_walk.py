@@ -61,7 +61,7 @@ def test_log_flipped_base_offset_loses_that_batch_alone(
     for read_only in (True, False):
         with open_log(path, read_only=read_only, config=LogConfig(segment_bytes=LIMIT)) as log:
             served = {record.offset: record.value for record in log.records(on_corrupt="skip")}
-            told = bool(log.fences() or log.recovery_report.cut)
+            told = bool(log.corrupt_ranges() or log.recovery_report.cut)
         assert others <= served.keys()
         assert {offset: b"%d" % offset for offset in others} == {
             offset: served[offset] for offset in others
@@ -79,7 +79,7 @@ def test_log_after_a_lie_takes_appends_behind_its_true_end(tmp_path: Path) -> No
 
     with open_log(path) as log:
         assert sum(COUNTS) == log.append([Record(value=b"new")]).first_offset
-        assert (4, 8) == (log.fences()[0].first_offset, log.fences()[0].next_offset)
+        assert (4, 8) == (log.corrupt_ranges()[0].first_offset, log.corrupt_ranges()[0].next_offset)
 
 
 def test_walk_both_could_lie_fences_both() -> None:

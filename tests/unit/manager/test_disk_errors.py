@@ -87,7 +87,7 @@ def retain(manager: ManualManager) -> None:
 
 def delete_records(manager: ManualManager) -> None:
     """Move the log start within a segment."""
-    manager.log("orders").delete_records_before(7)
+    manager.log("orders").delete_records(7)
 
 
 def truncate(manager: ManualManager) -> None:
@@ -109,12 +109,12 @@ def compact_in_background(manager: ManualManager) -> None:
 def rest(manager: ManualManager) -> None:
     """Let the log rest."""
     append(manager)
-    assert not manager.log("orders").try_rest()
+    assert not manager.log("orders").try_release()
 
 
 def wake(manager: ManualManager) -> None:
     """Append to a log that rests."""
-    assert manager.log("orders").try_rest()
+    assert manager.log("orders").try_release()
     append(manager)
 
 

@@ -27,14 +27,14 @@ def test_transaction_that_hangs_is_told_until_it_is_aborted(tmp_path: Path) -> N
         manager.time.advance(360_000)
         assert manager.health().is_healthy
         manager.time.advance(1)
-        assert log.try_rest()
+        assert log.try_release()
         health = manager.health()
         assert not health.is_healthy
         assert [ORDERS] == list(health.late_transactions)
         assert [7, 8] == [each.producer_id for each in health.late_transactions[ORDERS]]
-        assert log.is_resting
+        assert log.is_released
         for producer_id in (7, 8):
-            log.abort(producer_id)
+            log.abort_transaction(producer_id)
         assert manager.health().is_healthy
 
 
@@ -52,7 +52,7 @@ def test_damage_is_told_once_it_was_met(tmp_path: Path) -> None:
         assert manager.health().is_healthy
         assert [0, 2] == [record.offset for record in log.records(on_corrupt="skip")]
         health = manager.health()
-        assert {ORDERS: log.fences()} == health.damage
+        assert {ORDERS: log.corrupt_ranges()} == health.damage
         assert not health.is_healthy
 
 
@@ -155,7 +155,7 @@ def test_space_that_readers_hold_is_in_the_health(tmp_path: Path) -> None:
         log = manager.log("orders")
         fetched = log.read(0, 4_096)
         assert manager.health().held_bytes == 0
-        log.delete_records_before(log.log_end_offset)
+        log.delete_records(log.log_end_offset)
         manager.time.advance(60_001)
 
         health = manager.health()

@@ -61,14 +61,14 @@ def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
         log = manager.log("t")
         client = Client(7)
         client.send(log, transactional=True)
-        log.delete_records_before(7)
+        log.delete_records(7)
         log.set_high_watermark(15)
         manager.scheduler.advance(40_000)
         bases = [segment.base_offset for segment in log.segments()]
         times = [segment.path.stat().st_mtime_ns // 10**6 for segment in log.segments()]
         epoch, identity = (
             log.leader_epoch,
-            read_partition_metadata(log._home.filesystem, first / "t-0"),
+            read_partition_metadata(log._paths.filesystem, first / "t-0"),
         )
         manager.move_partition("t", 0, second)
         assert second == manager.directory_of("t", 0)
@@ -83,7 +83,7 @@ def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
         assert TEXTS[7:] == values(manager, "t")[:13]
         assert [7] == [each.producer_id for each in moved.list_transactions()]
         assert moved.recovery_report.clean
-        assert identity == read_partition_metadata(moved._home.filesystem, second / "t-0")
+        assert identity == read_partition_metadata(moved._paths.filesystem, second / "t-0")
         assert client.send(moved, transactional=True).first_offset == 21
         manager.scheduler.advance(40_000)
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
@@ -101,7 +101,7 @@ def test_high_watermark_and_cleaner_offset_come_along() -> None:
     disk = SimulatedDisk()
     with filled(disk) as manager:
         log = manager.log("t")
-        log.note_cleaned(5)
+        log.checkpoint_cleaner_offset(5)
         log.set_high_watermark(15)
         manager.scheduler.advance(40_000)
         manager.move_partition("t", 0, B)
@@ -141,7 +141,7 @@ def test_appends_during_the_copy_come_along(monkeypatch: pytest.MonkeyPatch) -> 
             if len(rounds) == 1:
                 log.truncate_to(10)
                 manager.append("t", 0, *(f"new {number:100d}" for number in range(6)))
-                log.delete_records_before(3)
+                log.delete_records(3)
                 return 1 << 30
             manager.append("t", 0, "later")
             return copied
@@ -151,7 +151,7 @@ def test_appends_during_the_copy_come_along(monkeypatch: pytest.MonkeyPatch) -> 
         assert 2 == len(rounds)
         expected = [*TEXTS[3:10], *(f"new {number:100d}" for number in range(6)), "later"]
         assert expected == values(manager, "t")
-        assert not manager.log("t").fences()
+        assert not manager.log("t").corrupt_ranges()
     with manual_manager(A, B, filesystem=disk) as manager:
         assert expected == values(manager, "t")
 

@@ -61,7 +61,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
         for number in (0, 1):
             log = manager.log("t", number)
             log.append([Record(value=b"%d" % each) for each in range(3)])
-            log.delete_records_before(2)
+            log.delete_records(2)
     return tmp_path / "a", tmp_path / "b"
 
 
@@ -125,7 +125,7 @@ def test_open_log_damaged_log_start_is_a_typed_error(
         directory = state = tmp_path / "t-0"
         with kafkalog.open_log(directory) as log:
             log.append([Record(value=b"%d" % each) for each in range(3)])
-            log.delete_records_before(2)
+            log.delete_records(2)
     good = (state / START).read_bytes()
     (state / START).write_text("garbage")
     with pytest.raises(CorruptStateError, match="remove it"):

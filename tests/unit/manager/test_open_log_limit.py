@@ -20,20 +20,20 @@ class Sleeper:
     def __init__(self, awake: OpenLogLimit) -> None:
         self.awake = awake
         self.is_closed = False
-        self.is_resting = True
+        self.is_released = True
         self.is_busy = False
         self.log_end_offset = 0
 
     def wake(self) -> None:
         """Wake, as a log does that is appended to."""
         self.awake.add(cast(RestingLog, self))
-        self.is_resting = False
+        self.is_released = False
 
-    def try_rest(self) -> bool:
+    def try_release(self) -> bool:
         """Rest, unless busy."""
         if not self.is_busy:
-            self.is_resting = True
-        return self.is_resting
+            self.is_released = True
+        return self.is_released
 
 
 def sleepers(count: int, limit: int) -> tuple[OpenLogLimit, list[Sleeper]]:
@@ -53,8 +53,8 @@ def descriptor_count() -> int:
 def test_no_more_logs_are_awake_than_allowed() -> None:
     """The one that woke last is among them."""
     awake, logs = sleepers(10, 3)
-    assert 3 == len(awake) == sum(not log.is_resting for log in logs)
-    assert not logs[-1].is_resting
+    assert 3 == len(awake) == sum(not log.is_released for log in logs)
+    assert not logs[-1].is_released
 
 
 def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
@@ -64,7 +64,7 @@ def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
         # The first is written all the time, the others are not.
         logs[0].log_end_offset = turn
         Sleeper(_open_log_limit).wake()
-        assert not logs[0].is_resting
+        assert not logs[0].is_released
 
 
 def test_log_in_use_is_passed_over() -> None:
@@ -75,7 +75,7 @@ def test_log_in_use_is_passed_over() -> None:
     fourth = Sleeper(awake)
     fourth.wake()
     assert 4 == len(awake)
-    assert not any(log.is_resting for log in [*logs, fourth])
+    assert not any(log.is_released for log in [*logs, fourth])
     for log in logs:
         log.is_busy = False
     Sleeper(awake).wake()
@@ -88,7 +88,7 @@ def test_log_that_was_closed_or_rests_is_not_counted() -> None:
     awake.remove(cast(RestingLog, logs[0]))
     assert 2 == len(awake)
     logs[1].is_closed = True
-    logs[2].is_resting = True
+    logs[2].is_released = True
     for _ in range(3):
         Sleeper(awake).wake()
     assert 3 == len(awake)
@@ -115,10 +115,10 @@ def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
         assert 0 == len(manager._open_log_limit)
         for number in range(5):
             log = manager.log("orders", number)
-            assert log.is_resting
+            assert log.is_released
             assert (1, False) == (log.durable_offset, log.recovery_report.clean)
             manager.append("orders", number, "two")
-            assert not log.is_resting
+            assert not log.is_released
             assert ["one", "two"] == values(manager, "orders", number)
         assert 5 == len(manager._open_log_limit)
 
@@ -143,5 +143,5 @@ def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
         for number in range(count):
             log = manager.log("orders", number)
             assert log.recovery_report.clean
-            assert log.is_resting
+            assert log.is_released
             assert ["0", "1"] == values(manager, "orders", number)

@@ -13,7 +13,7 @@ import kafkalog
 from kafkalog import LogConfig, Record
 from kafkalog.spark.admission import AdmissionControl, ByteEstimator, share_out
 from kafkalog.spark.options import ReadOptions, StreamLimits
-from kafkalog.spark.plan import LogSnapshot
+from kafkalog.spark.plan import QuerySnapshot
 from kafkalog.spark.plan import size_estimator as size_estimator_module
 from kafkalog.spark.plan.size_estimator import SizeEstimator
 from tests.support.manual_time import ManualClock
@@ -119,7 +119,7 @@ def test_ruler_of_a_log_ends_near_the_bytes(
         for _ in range(400):
             log.append([Record(value=b"v" * 100)] * 10)
     options = ReadOptions.parse({"path": str(directory)})
-    estimator = SizeEstimator(LogSnapshot.take(options))
+    estimator = SizeEstimator(QuerySnapshot.take(options))
     end = np.array([4000], np.int64)
     whole = int(estimator.bytes_between(np.array([0]), end)[0])
     assert sum(path.stat().st_size for path in directory.glob("*.log")) == whole

@@ -27,7 +27,7 @@ def made(root: Path) -> Path:
             log = manager.log("orders", number)
             for first in range(0, 120, 4):
                 log.append([Record(key=b"k", value=b"%d" % (first + at)) for at in range(4)] * 3)
-        manager.log("orders", 0).delete_records_before(150)
+        manager.log("orders", 0).delete_records(150)
     return data
 
 

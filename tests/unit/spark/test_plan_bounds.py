@@ -12,7 +12,7 @@ import kafkalog
 from kafkalog import Record
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot, find_loss, resolve_bounds, resolve_loss
+from kafkalog.spark.plan import QuerySnapshot, find_loss, resolve_bounds, resolve_loss
 from tests.support.manual_time import ManualClock
 from tests.support.planned import snapshot_of
 
@@ -111,7 +111,7 @@ def test_bounds_by_time_ask_the_log(tmp_path: Path) -> None:
 
     def bounds_at(**given: str) -> tuple[list[int], list[int]]:
         options = ReadOptions.parse({"path": str(directory), **given})
-        found = resolve_bounds(LogSnapshot.take(options), options, clock=clock)
+        found = resolve_bounds(QuerySnapshot.take(options), options, clock=clock)
         return found.starts.tolist(), found.ends.tolist()
 
     assert ([3], [7]) == bounds_at(startingTimestamp="1201", endingTimestamp="1700")

@@ -16,7 +16,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.job_arguments import with_internal_topics
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import FilterSet, LogSnapshot
+from kafkalog.spark.plan import FilterSet, QuerySnapshot
 from kafkalog.spark.plan.log_files import (
     UNKNOWN_TIMESTAMP,
     SegmentCuts,
@@ -46,7 +46,7 @@ def options(*paths: Path, **given: str) -> ReadOptions:
     return ReadOptions.parse({"paths": ",".join(map(str, paths)), **given})
 
 
-def names(snapshot: LogSnapshot) -> list[str]:
+def names(snapshot: QuerySnapshot) -> list[str]:
     """Return the partitions of a snapshot."""
     return [f"{topic}-{number}" for topic, number in snapshot.names()]
 
@@ -68,13 +68,13 @@ def test_snapshot_of_data_directory_has_live_partitions(tmp_path: Path) -> None:
         make_log(root / f"c-{number}.{uuid.uuid4().hex}-{state}", 1)
     (root / "lost+found").mkdir()
     (root / "_kafkalog").mkdir()
-    snapshot = LogSnapshot.take(options(root))
+    snapshot = QuerySnapshot.take(options(root))
     assert ["a-2", "a-10", "b-0"] == names(snapshot)
     assert [30, 30, 30] == snapshot.log_ends.tolist()
-    named = LogSnapshot.take(options(root, subscribe="__consumer_offsets"))
+    named = QuerySnapshot.take(options(root, subscribe="__consumer_offsets"))
     assert ["__consumer_offsets-0"] == names(named)
-    assert ["__consumer_offsets-0"] == names(LogSnapshot.take(options(root / names(named)[0])))
-    every = LogSnapshot.take(with_internal_topics(options(root)))
+    assert ["__consumer_offsets-0"] == names(QuerySnapshot.take(options(root / names(named)[0])))
+    every = QuerySnapshot.take(with_internal_topics(options(root)))
     assert ["__consumer_offsets-0", "a-2", "a-10", "b-0"] == names(every)
 
 
@@ -84,11 +84,11 @@ def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:
     (tmp_path / "y").mkdir()
     first = data_directory(tmp_path / "x", "a-0")
     second = data_directory(tmp_path / "y", "a-1")
-    assert ["a-0", "a-1"] == names(LogSnapshot.take(options(first, second, first)))
-    assert ["a-1"] == names(LogSnapshot.take(options(second / "a-1")))
+    assert ["a-0", "a-1"] == names(QuerySnapshot.take(options(first, second, first)))
+    assert ["a-1"] == names(QuerySnapshot.take(options(second / "a-1")))
     make_log(second / "a-0", 1)
     with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*a-0 lies in"):
-        LogSnapshot.take(options(first, second))
+        QuerySnapshot.take(options(first, second))
 
 
 def test_snapshot_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -108,18 +108,18 @@ def test_snapshot_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
     ]
     for chosen, code in cases:
         with pytest.raises(KafkaLogSparkError) as caught:
-            LogSnapshot.take(chosen)
+            QuerySnapshot.take(chosen)
         assert code == caught.value.code
     (tmp_path / "void").mkdir()
-    assert [] == names(LogSnapshot.take(options(tmp_path / "void")))
-    assert [] == names(LogSnapshot.take(options(data, subscribePattern="z.*")))
+    assert [] == names(QuerySnapshot.take(options(tmp_path / "void")))
+    assert [] == names(QuerySnapshot.take(options(data, subscribePattern="z.*")))
 
 
 def test_snapshot_of_segments_has_bases_and_sizes(tmp_path: Path) -> None:
     """A row for each segment, and what a log start checkpoint says."""
     root = data_directory(tmp_path, "a-0", "a-1", batches=60)
     OffsetCheckpoint(DISK, root / "log-start-offset-checkpoint").write({TopicPartition("a", 1): 55})
-    snapshot = LogSnapshot.take(options(root))
+    snapshot = QuerySnapshot.take(options(root))
     with kafkalog.open_log(root / "a-0", read_only=True) as log:
         segments = log.segments()
     bases, sizes = snapshot.segments_of(0)
@@ -137,7 +137,7 @@ def test_snapshot_with_filters_opens_what_they_want(tmp_path: Path) -> None:
     filters = FilterSet.of(
         [("topic", "startswith", "a"), ("partition", "==", 1), ("timestamp", ">=", 3000)]
     )
-    snapshot = LogSnapshot.take(options(root), filters=filters)
+    snapshot = QuerySnapshot.take(options(root), filters=filters)
     assert ["a-1"] == names(snapshot)
     assert {("a", 0), ("b", 0)} == snapshot.left_out
     times = snapshot.largest_timestamps
@@ -208,15 +208,15 @@ def test_log_end_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> 
             origin=kafkalog.AppendOrigin.COORDINATOR,
         )
         log.append([Record(value=b"behind")] * 2)
-        committed = LogSnapshot.take(options(directory, isolationLevel="read_committed"))
+        committed = QuerySnapshot.take(options(directory, isolationLevel="read_committed"))
         assert ([9], [4]) == (committed.log_ends.tolist(), committed.visible_ends.tolist())
-        plain = LogSnapshot.take(options(directory))
+        plain = QuerySnapshot.take(options(directory))
         assert [9] == plain.visible_ends.tolist()
 
 
 def segments_of(directory: Path) -> tuple[Sequence[int], Sequence[int]]:
     """Return bases and sizes of a log's segments."""
-    return LogSnapshot.take(options(directory)).segments_of(0)
+    return QuerySnapshot.take(options(directory)).segments_of(0)
 
 
 def test_offset_for_timestamp_equals_the_engines(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import (
     EVERYTHING,
     FilterSet,
-    LogSnapshot,
     LogSplit,
+    QuerySnapshot,
     resolve_bounds,
     split_and_pack,
     splitting,
@@ -28,7 +28,7 @@ from tests.support.planned import regular_snapshot, snapshot_of
 BATCH = ReadOptions.parse({"path": "/data"})
 
 
-def plan(snapshot: LogSnapshot, split_bytes: int, **limits: int) -> list[LogSplit]:
+def plan(snapshot: QuerySnapshot, split_bytes: int, **limits: int) -> list[LogSplit]:
     """Return the tasks of everything in a snapshot."""
     bounds = resolve_bounds(snapshot, BATCH)
     return split_and_pack(
@@ -123,7 +123,7 @@ def test_tasks_of_large_segments_begin_at_batches(tmp_path: Path) -> None:
         for _ in range(300):
             log.append([Record(value=b"v" * 100)] * 10)
     options = ReadOptions.parse({"path": str(directory)})
-    snapshot = LogSnapshot.take(options)
+    snapshot = QuerySnapshot.take(options)
     size = int(snapshot.sizes.sum())
     splits = split_and_pack(snapshot, resolve_bounds(snapshot, options), split_bytes=size // 5)
     ranges = sorted((each.start, each.end) for split in splits for each in split.ranges)
@@ -141,7 +141,7 @@ def test_tasks_with_filters_leave_out_what_they_do_not_want() -> None:
     splits = split_and_pack(snapshot, bounds, split_bytes=1000, filters=filters)
     assert {("t", 0): list(range(15, 22))} == offsets_of(splits)
     assert 70 == splits[0].size_bytes
-    timed = LogSnapshot(
+    timed = QuerySnapshot(
         **{
             **{name: getattr(snapshot, name) for name in snapshot.__dataclass_fields__},
             "largest_timestamps": snapshot.base_offsets * 100,
@@ -169,7 +169,7 @@ def test_filters_pickle_and_give_the_scan_the_rest() -> None:
     assert filters == pickle.loads(pickle.dumps(filters))
     assert [("key", "==", b"k")] == filters.scan_filters()
     assert [True, False, False] == [
-        filters.takes_partition(*name) for name in (("a", 1), ("a", 2), ("b", 1))
+        filters.matches_partition(*name) for name in (("a", 1), ("a", 2), ("b", 1))
     ]
 
 

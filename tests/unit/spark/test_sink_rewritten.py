@@ -41,7 +41,7 @@ def cleaned(log: Log) -> None:
 def deleted(log: Log) -> None:
     """Delete all records, as retention does."""
     log.append([Record(key=b"k", value=b"later")])
-    log.delete_records_before(log.log_end_offset)
+    log.delete_records(log.log_end_offset)
 
 
 def truncated(log: Log) -> None:

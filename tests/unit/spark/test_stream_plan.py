@@ -189,7 +189,7 @@ def test_stream_records_deleted_before_they_were_read_are_a_loss(
     """What was read before may go; what was not is told, or passed over as the options say."""
     append(tmp_path, "a-0", 10)
     with kafkalog.open_log(tmp_path / "a-0") as log:
-        log.delete_records_before(6)
+        log.delete_records(6)
     start, end = {"a": {"0": 3}}, {"a": {"0": 10}}
     detail = lost(stream(tmp_path), start)
     assert ("deleted", 3, 6) == (detail["cause"], detail["first"], detail["log_start_offset"])

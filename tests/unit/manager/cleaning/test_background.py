@@ -127,7 +127,7 @@ def test_look_asks_again_only_what_may_have_changed(
     assert ("table-0", 4) == cleaners.spans[-1][:2]
     monkeypatch.undo()
     # A checkpoint that was put right is believed at the next look.
-    manager.log("table").delete_records_before(manager.log("table").log_end_offset)
+    manager.log("table").delete_records(manager.log("table").log_end_offset)
     manager.scheduler.advance(2 * BACKOFF_MS)
     assert manager.health().is_healthy
 
@@ -171,7 +171,7 @@ def test_checkpoint_that_does_not_fit_is_put_right_at_once(
     disk, manager = one_manager()
     manager.create_topic("table", 1, {**COMPACTED, "min.cleanable.dirty.ratio": "1"})
     fill(manager, "table", 5)
-    manager.log("table").delete_records_before(2)
+    manager.log("table").delete_records(2)
     # Behind the task that writes recovery points: it lowers what lies above them.
     manager.scheduler.advance(10_000)
     notes = manager._directories.by_path[DATA].checkpoints.cleaner_offsets
@@ -284,7 +284,7 @@ def test_log_that_fails_meanwhile_ends_its_cleaning(cleaners: FakeCleaners) -> N
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
-    cleaners.play = lambda stage: stage.log.take_offline(OSError("as asked"))
+    cleaners.play = lambda stage: stage.log.mark_offline(OSError("as asked"))
     first_round(manager)
     assert (1, {}, ()) == (len(cleaners.spans), noted(disk), manager.health().cleaner.uncleanable)
     cleaners.play = lambda _stage: None

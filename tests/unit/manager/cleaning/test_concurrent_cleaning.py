@@ -170,7 +170,7 @@ def test_deletion_of_records_does_not_end_a_cleaning(cleaners: FakeCleaners) -> 
     """Whether its segments are still there is asked when they are replaced."""
     disk, manager = dirty_manager()
     held = Patient(manager, cleaners)
-    manager.log("table").delete_records_before(3)
+    manager.log("table").delete_records(3)
     held.let_go()
     assert not isinstance(held.end(), Exception)
     assert {"table-0": 5} == noted(disk)
@@ -334,7 +334,7 @@ def test_log_that_latched_is_opened_anew_when_its_cleaning_has_ended(
     _disk, manager = dirty_manager()
     old = manager.log("table")
     held = Stubborn(manager, cleaners)
-    old.take_offline(OSError("as asked"))
+    old.mark_offline(OSError("as asked"))
     found: list[object] = []
     with in_background(lambda: found.append(manager.log("table"))):
         held.wait_until_told()

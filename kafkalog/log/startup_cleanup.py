@@ -53,7 +53,7 @@ from kafkalog.files.segment_listing import segment_files
 from kafkalog.log.exchanges import Exchange, judge_exchanges, present_segments
 from kafkalog.log.report import RefusedSwap
 
-__all__ = ["Leftovers", "clear_leftovers", "live_bases", "misnamed_segments"]
+__all__ = ["StartupCleanup", "clean_partition_directory", "live_bases", "misnamed_segments"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ _INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACT
 
 
 @dataclass(slots=True)
-class Leftovers:
+class StartupCleanup:
     """
     What an opening found and did.
 
@@ -86,7 +86,7 @@ class Leftovers:
     misnamed: tuple[Path, ...] = ()
 
     @property
-    def are_none(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing was found."""
         return not (self.removed or self.completed_swaps or self.refused_swaps)
 
@@ -96,9 +96,9 @@ def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
     return present_segments(filesystem, directory).bases
 
 
-def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
+def clean_partition_directory(filesystem: FileSystem, directory: Path) -> StartupCleanup:
     """Remove what unfinished work left, and complete the swaps that can be completed."""
-    done = Leftovers()
+    done = StartupCleanup()
     names = filesystem.list(directory)
     if any(name.endswith(_UNFINISHED) for name in names):
         _clear_unfinished(filesystem, directory, done)
@@ -115,7 +115,7 @@ def misnamed_segments(directory: Path, names: Iterable[str]) -> tuple[Path, ...]
     return tuple(directory / name for name in names if is_misnamed_segment(name))
 
 
-def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
+def _clear_unfinished(filesystem: FileSystem, directory: Path, done: StartupCleanup) -> None:
     files = segment_files(filesystem, directory)
     cleaned = [name.base_offset for name in files if name.state is FileState.CLEANED]
     first_cleaned = min(cleaned, default=None)
@@ -142,7 +142,9 @@ def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) 
     _finish(filesystem, directory, done)
 
 
-def _refuse(filesystem: FileSystem, directory: Path, exchange: Exchange, done: Leftovers) -> None:
+def _refuse(
+    filesystem: FileSystem, directory: Path, exchange: Exchange, done: StartupCleanup
+) -> None:
     """Set `.swap` files aside; give old segments that had begun to leave their names back."""
     _give_back(filesystem, directory, exchange.swaps[0])
     for base in exchange.swaps:
@@ -185,7 +187,9 @@ def _give_back(filesystem: FileSystem, directory: Path, base: int) -> None:
         filesystem.sync_directory(directory)
 
 
-def _complete(filesystem: FileSystem, directory: Path, exchange: Exchange, done: Leftovers) -> None:
+def _complete(
+    filesystem: FileSystem, directory: Path, exchange: Exchange, done: StartupCleanup
+) -> None:
     """Remove what leaves, and give `.swap` segments their names."""
     fresh = set(exchange.swaps)
     lowest = SegmentFiles(directory, exchange.swaps[0]).log
@@ -209,7 +213,7 @@ def _complete(filesystem: FileSystem, directory: Path, exchange: Exchange, done:
     done.completed_swaps.sort()
 
 
-def _finish(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
+def _finish(filesystem: FileSystem, directory: Path, done: StartupCleanup) -> None:
     """Give the index files of completed segments their names, and remove the marks."""
     names = segment_files(filesystem, directory)
     live = {name.base_offset for name in names if name[1:3] == (FileKind.LOG, FileState.LIVE)}
@@ -231,7 +235,7 @@ def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> 
 
 
 def _remove_orphans(
-    filesystem: FileSystem, directory: Path, names: list[str], done: Leftovers
+    filesystem: FileSystem, directory: Path, names: list[str], done: StartupCleanup
 ) -> None:
     """Remove index files whose segment is gone."""
     present = {name[:OFFSET_DIGITS] for name in names if name.endswith(FileKind.LOG)}
@@ -243,7 +247,7 @@ def _remove_orphans(
 
 
 def _remove(
-    filesystem: FileSystem, directory: Path, name: SegmentFileName, done: Leftovers
+    filesystem: FileSystem, directory: Path, name: SegmentFileName, done: StartupCleanup
 ) -> None:
     path = directory / segment_file_name(*name)
     filesystem.unlink(path)

@@ -53,13 +53,13 @@ from kafkalog.state.shutdown_marker import (
 )
 from kafkalog.state.sync_journal import SyncJournal
 
-__all__ = ["PartitionHome", "find_home", "trace_of"]
+__all__ = ["PartitionPaths", "find_partition_paths", "fingerprint_of"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionHome:
+class PartitionPaths:
     """
     A partition's place on disk.
 
@@ -76,7 +76,7 @@ class PartitionHome:
     topic_partition: TopicPartition
 
     @property
-    def is_alone(self) -> bool:
+    def is_standalone(self) -> bool:
         """Whether the partition directory stands outside a data directory."""
         return self.directory == self.state_directory
 
@@ -131,7 +131,7 @@ class PartitionHome:
     def sync_journal(self) -> SyncJournal:
         """Return the partition's sync journal, for its writer."""
         cache_id = self.filesystem.cache_id(self.directory)
-        traces = self.traces_of_a_broker()
+        traces = self.broker_fingerprint()
         journal = SyncJournal(self.filesystem, self.directory / SYNC_JOURNAL, traces, cache_id)
         journal.on_given_up = self._withdraw_session
         return journal
@@ -144,20 +144,20 @@ class PartitionHome:
         readers have seen, and nothing that is left tells so.
         """
         found = journal.check_end()
-        if found is None and not self.is_alone:
+        if found is None and not self.is_standalone:
             found = is_same_session(self.filesystem, self.state_directory)
             journal.keeps_end = found
         return bool(found)
 
     def _withdraw_session(self) -> None:
-        if not self.is_alone:
+        if not self.is_standalone:
             withdraw_session_note(self.filesystem, self.state_directory)
 
     def leader_epochs(self) -> LeaderEpochCheckpoint:
         """Return the file of the partition's leader epochs."""
         return LeaderEpochCheckpoint(self.filesystem, self.directory / LEADER_EPOCH_CHECKPOINT)
 
-    def traces_of_a_broker(self) -> bytes:
+    def broker_fingerprint(self) -> bytes:
         """
         Return a digest of files that a broker writes, and we seldom or never.
 
@@ -170,7 +170,7 @@ class PartitionHome:
             self.state_directory / HIGH_WATERMARK_CHECKPOINT,
             self.directory / LEADER_EPOCH_CHECKPOINT,
         ):
-            traces.update(repr(trace_of(self.filesystem.stat(path))).encode())
+            traces.update(repr(fingerprint_of(self.filesystem.stat(path))).encode())
         return traces.digest()
 
     def was_closed_in_order(self) -> bool:
@@ -201,9 +201,9 @@ class PartitionHome:
             return None
 
 
-def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
+def find_partition_paths(filesystem: FileSystem, directory: Path) -> PartitionPaths:
     """
-    Return the home of the partition in `directory`, which need not exist yet.
+    Return the paths of the partition in `directory`, which need not exist yet.
 
     Raises:
         NotALogError: the path is a file, a data directory, a doomed, stray or moving directory
@@ -224,7 +224,7 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
                 path=directory,
             )
         _ensure_checkpointed(filesystem, directory, parsed)
-        return PartitionHome(filesystem, directory, directory.parent, parsed.topic_partition)
+        return PartitionPaths(filesystem, directory, directory.parent, parsed.topic_partition)
     if META_PROPERTIES in names:
         raise NotALogError(
             f"{directory} is a data directory: open one of its partitions", path=directory
@@ -237,9 +237,9 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
             path=directory,
         )
     if parsed is not None and parsed.state is DirectoryState.LIVE:
-        return PartitionHome(filesystem, directory, directory, parsed.topic_partition)
+        return PartitionPaths(filesystem, directory, directory, parsed.topic_partition)
     topic = directory.name if is_topic_name(directory.name) else "log"
-    return PartitionHome(filesystem, directory, directory, TopicPartition(topic, 0))
+    return PartitionPaths(filesystem, directory, directory, TopicPartition(topic, 0))
 
 
 def _ensure_checkpointed(
@@ -300,48 +300,48 @@ class _Sessions:
         self._sessions: dict[tuple[FileSystem, Path], _Session] = {}
         os.register_at_fork(after_in_child=self._forget)
 
-    def begin(self, home: PartitionHome, tenure: object) -> bool:
-        key = (home.filesystem, home.state_directory)
+    def begin(self, paths: PartitionPaths, tenure: object) -> bool:
+        key = (paths.filesystem, paths.state_directory)
         with self._guard:
             session = self._sessions.get(key)
             if session is None or session.tenure is not tenure:
                 # A log that was dropped without `close` left its session, and gave up the lock.
-                had_marker = remove_shutdown_marker(home.filesystem, home.state_directory)
-                if had_marker and not home.is_alone:
-                    write_session_note(home.filesystem, home.state_directory)
+                had_marker = remove_shutdown_marker(paths.filesystem, paths.state_directory)
+                if had_marker and not paths.is_standalone:
+                    write_session_note(paths.filesystem, paths.state_directory)
                 session = self._sessions[key] = _Session(had_marker, tenure)
             # The marker speaks of how this session found a partition, not of what it did to it.
-            name = home.directory.name
+            name = paths.directory.name
             clean = name in session.closed if name in session.opened else session.had_marker
             session.opened.add(name)
             session.closed.discard(name)
             session.open_count += 1
             return clean
 
-    def end(self, home: PartitionHome, *, in_order: bool) -> None:
-        key = (home.filesystem, home.state_directory)
+    def end(self, paths: PartitionPaths, *, in_order: bool) -> None:
+        key = (paths.filesystem, paths.state_directory)
         with self._guard:
             session = self._sessions.get(key)
             if session is None:
                 return
             session.open_count -= 1
             if in_order:
-                session.closed.add(home.directory.name)
+                session.closed.add(paths.directory.name)
             else:
                 session.in_order = False
             if session.open_count:
                 return
             del self._sessions[key]
-            if session.in_order and (session.had_marker or self._saw_all(home, session)):
-                write_shutdown_marker(home.filesystem, home.state_directory)
+            if session.in_order and (session.had_marker or self._saw_all(paths, session)):
+                write_shutdown_marker(paths.filesystem, paths.state_directory)
 
     @staticmethod
-    def _saw_all(home: PartitionHome, session: _Session) -> bool:
-        if home.is_alone:
+    def _saw_all(paths: PartitionPaths, session: _Session) -> bool:
+        if paths.is_standalone:
             return True
         present = {
             name
-            for name in home.filesystem.list(home.state_directory)
+            for name in paths.filesystem.list(paths.state_directory)
             if try_parse_partition_directory(name) is not None
         }
         return present <= session.opened
@@ -354,6 +354,6 @@ class _Sessions:
 _SESSIONS = _Sessions()
 
 
-def trace_of(facts: FileFacts | None) -> tuple[int, int] | None:
+def fingerprint_of(facts: FileFacts | None) -> tuple[int, int] | None:
     """Return what tells that a file was written; not its inode: some file systems change that."""
     return None if facts is None else (facts.size_bytes, facts.modified_ms)

@@ -22,8 +22,8 @@ from kafkalog.log.segment_file import SegmentFile
 
 __all__ = [
     "WALK_BYTES",
+    "IndexLookup",
     "ReadsAt",
-    "SegmentHints",
     "read_header",
     "read_whole_header",
     "walk_headers",
@@ -81,7 +81,7 @@ def walk_headers(
     return position, TRUNCATED
 
 
-class SegmentHints:
+class IndexLookup:
     """
     Starts for walks over the headers of one segment.
 

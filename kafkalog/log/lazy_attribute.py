@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-__all__ = ["WhenTouched"]
+__all__ = ["LazyAttribute"]
 
 Value = TypeVar("Value")
 
 
-class WhenTouched(Generic[Value]):
+class LazyAttribute(Generic[Value]):
     """
     An attribute of a class without slots; once made, reading it is reading any attribute.
 
@@ -33,16 +33,16 @@ class WhenTouched(Generic[Value]):
         self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> WhenTouched[Value]: ...
+    def __get__(self, instance: None, owner: type) -> LazyAttribute[Value]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> Value: ...
-    def __get__(self, instance: object | None, owner: type) -> WhenTouched[Value] | Value:
+    def __get__(self, instance: object | None, owner: type) -> LazyAttribute[Value] | Value:
         if instance is None:
             return self
         # One step that no other thread can come between: the first value stays.
         value: Value = instance.__dict__.setdefault(self._name, self._make(instance))
         return value
 
-    def made(self, instance: object) -> Value | None:
+    def peek(self, instance: object) -> Value | None:
         """Return the value, or None where nobody has read it yet."""
         return instance.__dict__.get(self._name)

@@ -1,8 +1,8 @@
-"""Fences: ranges of a segment whose bytes are damaged, and the way around them.
+"""Corrupt ranges: ranges of a segment whose bytes are damaged, and the way around them.
 
-A fence begins at the first byte of the batch that failed and ends where the next whole batch with
-a good CRC and a fitting offset begins, or at the end of the segment. Nothing in a fence is ever
-deleted; readers raise at it or pass it, as they were asked.
+A corrupt range begins at the first byte of the batch that failed and ends where the next whole
+batch with a good CRC and a fitting offset begins, or at the end of the segment. Nothing in a
+corrupt range is ever deleted; readers raise at it or pass it, as they were asked.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kafkalog.records.batch_view import BatchView
 __all__ = [
     "SIZE_POSITION",
     "WRAPPER_BYTES",
-    "FencedRange",
-    "find_fence",
+    "CorruptRange",
+    "find_corrupt_range",
     "find_resume",
     "first_offset_at",
-    "join_fences",
+    "join_corrupt_ranges",
     "with_tail",
 ]
 
@@ -52,7 +52,7 @@ _start_of = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
-class FencedRange:
+class CorruptRange:
     """
     A damaged range of one segment.
 
@@ -79,7 +79,7 @@ class FencedRange:
         return self.position + self.size_bytes
 
     def to_error(self) -> CorruptRecordError:
-        """Return the error that a reader raises at this fence."""
+        """Return the error that a reader raises at this corrupt range."""
         meaning = status_meaning(STATUS_CODES[self.reason])
         return CorruptRecordError(
             f"{meaning}: {self.size_bytes} bytes at position {self.position} of {self.path} are "
@@ -91,36 +91,46 @@ class FencedRange:
         )
 
 
-def with_tail(fences: Sequence[FencedRange], tail: FencedRange) -> list[FencedRange]:
+def with_tail(corrupt_ranges: Sequence[CorruptRange], tail: CorruptRange) -> list[CorruptRange]:
     """Return damaged ranges with what is left at the end of a segment, joined to one in front."""
-    if not fences or fences[-1].end_position < tail.position:
-        return [*fences, replace(tail, next_offset=max(tail.next_offset, tail.first_offset))]
-    last = fences[-1]
+    if not corrupt_ranges or corrupt_ranges[-1].end_position < tail.position:
+        return [
+            *corrupt_ranges,
+            replace(tail, next_offset=max(tail.next_offset, tail.first_offset)),
+        ]
+    last = corrupt_ranges[-1]
     size, next_offset = tail.end_position - last.position, max(tail.next_offset, last.next_offset)
-    return [*fences[:-1], replace(last, size_bytes=size, next_offset=next_offset)]
+    return [*corrupt_ranges[:-1], replace(last, size_bytes=size, next_offset=next_offset)]
 
 
-def join_fences(
-    known: Sequence[FencedRange], found: Sequence[FencedRange]
-) -> tuple[FencedRange, ...]:
+def join_corrupt_ranges(
+    known: Sequence[CorruptRange], found: Sequence[CorruptRange]
+) -> tuple[CorruptRange, ...]:
     """Return damaged ranges of both, in order; what is found takes the place of what it covers."""
     wider = sorted(found, key=_start_of)
     joined = {
-        (fence.position, fence.size_bytes > 0): fence
-        for fence in known
-        if not _is_within(fence, wider)
+        (corrupt_range.position, corrupt_range.size_bytes > 0): corrupt_range
+        for corrupt_range in known
+        if not _is_within(corrupt_range, wider)
     }
-    joined.update(((fence.position, fence.size_bytes > 0), fence) for fence in found)
+    joined.update(
+        ((corrupt_range.position, corrupt_range.size_bytes > 0), corrupt_range)
+        for corrupt_range in found
+    )
     return tuple(joined[place] for place in sorted(joined))
 
 
-def _is_within(fence: FencedRange, found: Sequence[FencedRange]) -> bool:
+def _is_within(corrupt_range: CorruptRange, found: Sequence[CorruptRange]) -> bool:
     """Say whether a damaged range is a part of one of others, which are in order."""
-    slot = bisect_right(found, fence.position, key=_start_of) - 1
-    return slot >= 0 and fence.size_bytes > 0 and fence.end_position <= found[slot].end_position
+    slot = bisect_right(found, corrupt_range.position, key=_start_of) - 1
+    return (
+        slot >= 0
+        and corrupt_range.size_bytes > 0
+        and corrupt_range.end_position <= found[slot].end_position
+    )
 
 
-def find_fence(
+def find_corrupt_range(
     data: memoryview,
     path: Path,
     *,
@@ -132,9 +142,9 @@ def find_fence(
     following_offset: int,
     resume_min: int = 0,
     holes: Holes = (),
-) -> FencedRange:
+) -> CorruptRange:
     """
-    Return the fence around the batch at `position` of `data`, which failed with `status`.
+    Return the corrupt range around the batch at `position` of `data`, which failed with `status`.
 
     Args:
         data: bytes of the segment from its first byte on.
@@ -144,14 +154,14 @@ def find_fence(
         status: what the check said.
         next_offset: smallest offset that may come next.
         offset_max: largest offset that may still be in this segment.
-        following_offset: offset that follows the segment, for a fence that reaches its end.
+        following_offset: offset that follows the segment, for a corrupt range that reaches its end.
         resume_min: nothing before this position is believed.
         holes: large holes of the file, which are not gone through.
     """
     ends = _declared_ends(data, position, end)
     resume_min = max(resume_min, position + 1)
     offsets = (next_offset, offset_max)
-    resume = _behind_declared_length(data, ends, position, end, offsets, holes)
+    resume = _after_declared_length(data, ends, position, end, offsets, holes)
     if resume < resume_min:
         resume_min = max(resume_min, ends.certain)
         resume = end
@@ -161,7 +171,7 @@ def find_fence(
         resume, behind = end, following_offset
     else:
         behind = first_offset_at(data, resume, path)
-    return FencedRange(
+    return CorruptRange(
         path=path,
         position=position,
         size_bytes=resume - position,
@@ -195,7 +205,7 @@ def find_resume(
     ends = _declared_ends(data, position, end)
     following = _OFFSET.unpack_from(data, position)[0] + 1 if ends.is_old else 0
     for offsets in ((offset_min, offset_max), (0, OFFSET_MAX)):
-        resume = _behind_declared_length(data, ends, position, end, offsets, holes)
+        resume = _after_declared_length(data, ends, position, end, offsets, holes)
         if resume == end and offset_min < following <= offset_max:
             # Its length may lie; no image has the offset that follows its own.
             inside = _batches_up_to(data, position + 1, end, (following, following), holes)
@@ -298,7 +308,7 @@ def _end_of_fields(data: memoryview, field: int, end: int) -> int:
     return field
 
 
-def _behind_declared_length(
+def _after_declared_length(
     data: memoryview,
     ends: _DeclaredEnds,
     position: int,

@@ -3,9 +3,10 @@
 What goes is said in `retention_plan`; how it goes in `local_log` (out of the list, renamed) and
 `deletion` (told, unlinked).
 
-Crash points of `carry_out`: after a new active segment began behind the one that is to go, an empty
-segment more. Then those of `_leave`: before the new log start is checkpointed nothing happened;
-from then on what lies below it is gone for readers, and the next pass takes what is left of it.
+Crash points of `execute`: after a new active segment began behind the one that is to go, an empty
+segment more. Then those of `_remove_segments`: before the new log start is checkpointed nothing
+happened; from then on what lies below it is gone for readers, and the next pass takes what is left
+of it.
 Where the disk is too full for the checkpoint, segments go one by one, the oldest first: a crash
 leaves those that had not gone.
 
@@ -19,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from kafkalog.errors import DiskFullError
 from kafkalog.files.errors import is_disk_full
 from kafkalog.log.deletion import Deleter, SegmentDeletion
-from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
+from kafkalog.log.local_log import LocalLog, LogSnapshot, UndoFailedError
+from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.retention import (
     LogFacts,
     RetentionPolicy,
@@ -44,7 +45,7 @@ __all__ = ["Retainer", "log_facts"]
 
 
 def log_facts(
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     context: SegmentContext,
     *,
     now_ms: int | None = None,
@@ -68,7 +69,7 @@ def log_facts(
     facts = []
     segments = snapshot.segments.segments
     for slot, segment in enumerate(segments):
-        bound = snapshot.bound_of(slot)
+        bound = snapshot.read_bound(slot)
         facts.append(
             SegmentFacts(
                 base_offset=segment.base_offset,
@@ -101,7 +102,7 @@ class Retainer:
 
     Args:
         local: the log's segments.
-        home: where its start is checkpointed.
+        paths: where its start is checkpointed.
         deleter: sees off what leaves.
         own: policies in place of those of the settings, None for these.
     """
@@ -109,12 +110,12 @@ class Retainer:
     def __init__(
         self,
         local: LocalLog,
-        home: PartitionHome,
+        paths: PartitionPaths,
         deleter: Deleter,
         own: Sequence[RetentionPolicy] | None,
     ) -> None:
         self._local = local
-        self._home = home
+        self._paths = paths
         self._deleter = deleter
         self._own = None if own is None else tuple(own)
 
@@ -133,24 +134,24 @@ class Retainer:
         )
 
     def explain(
-        self, snapshot: Snapshot, now_ms: int | None, limit_offset: int | None
+        self, snapshot: LogSnapshot, now_ms: int | None, limit_offset: int | None
     ) -> tuple[SegmentExplanation, ...]:
         """Return why each segment of a snapshot is still there; raises as `plan`."""
         facts = log_facts(snapshot, self._local.context, now_ms=now_ms, limit_offset=limit_offset)
         return explain_retention(facts, self._policies())
 
-    def carry_out(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
+    def execute(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
         """Let go what a plan names; there is always an active segment, and the log end stays."""
         start_offset = plan.log_start_offset
         why = {facts.base_offset: reason for facts, reason in plan.leaving}
-        if plan.rolls and not self._try_to_roll(len(why)):
+        if plan.rolls and not self._try_roll(len(why)):
             start_offset = self._local.snapshot.segments.active.base_offset
             del why[start_offset]
         segments = self._local.snapshot.segments.segments
         leaving = [segment for segment in segments if segment.base_offset in why]
-        return self._leave(leaving, start_offset, why)
+        return self._remove_segments(leaving, start_offset, why)
 
-    def _try_to_roll(self, leaving_count: int) -> bool:
+    def _try_roll(self, leaving_count: int) -> bool:
         """Roll, unless the disk is full and others may leave without the active segment."""
         try:
             self._local.roll()
@@ -160,7 +161,7 @@ class Retainer:
             return False
         return True
 
-    def delete_before(self, offset: int) -> None:
+    def delete_records(self, offset: int) -> None:
         """Move the log start up to `offset`; sealed segments below it go."""
         segments = self._local.snapshot.segments
         leaving = [
@@ -169,9 +170,9 @@ class Retainer:
             if (segments.base_after(slot) or offset + 1) <= offset
         ]
         why = RetentionReason("delete_records", f"records below {offset} were deleted")
-        self._leave(leaving, offset, why)
+        self._remove_segments(leaving, offset, why)
 
-    def _leave(
+    def _remove_segments(
         self,
         leaving: list[LogSegment],
         start_offset: int,
@@ -188,7 +189,7 @@ class Retainer:
         refusal: DiskFullError | None = None
         try:
             # Checkpointed before anything goes: a crash must not bring records back.
-            self._home.write_start_offset(start_offset)
+            self._paths.write_start_offset(start_offset)
         except DiskFullError as error:
             if not leaving:
                 raise

@@ -34,21 +34,21 @@ from kafkalog.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kafkalog.log.holes import note_hole
-from kafkalog.log.reading import OnCorrupt, Place, behind_damage, places, walk_ahead
+from kafkalog.log.holes import record_hole
+from kafkalog.log.reading import OnCorrupt, WalkStart, resume_after_damage, walk_ahead, walk_starts
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.walk import Walk
+from kafkalog.log.walk import WalkResult
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.local_log import LogSnapshot
 
 __all__ = [
-    "Stretch",
+    "BatchSlice",
     "count_below",
     "kind_edges",
     "leave_out_aborted",
-    "read_stretches",
+    "read_batch_slices",
     "wanted_batches",
 ]
 
@@ -60,35 +60,35 @@ FULL = STATUS_CODES["FULL"]
 WALK_BYTES = 4 * 1024 * 1024
 
 
-class Stretch:
+class BatchSlice:
     """
     Batches side by side, whole by their headers; they are all wanted, or none is.
 
-    Whoever reads a stretch checks the CRC of each batch while its bytes are at hand, unless that
-    was done. Where one is wrong, `doubt` says so before the next stretch is asked for.
+    Whoever reads a slice checks the CRC of each batch while its bytes are at hand, unless that
+    was done. Where one is wrong, `reject` says so before the next slice is asked for.
 
     Attributes:
         path: the file where they lie.
         origin: position in it where `data` begins.
         data: its bytes, as far as they were read.
-        batches: headers of a walk over it, good until the next stretch is asked for.
+        batches: headers of a walk over it, good until the next slice is asked for.
         first, stop: which of them.
         is_wanted: whether their records are.
         is_plain: whether they are uncompressed.
         is_checked: whether their CRC is known to be right.
-        doubted: which of them has a wrong one.
+        rejected_row: which of them has a wrong one.
     """
 
     __slots__ = (
         "batches",
         "data",
-        "doubted",
         "first",
         "is_checked",
         "is_plain",
         "is_wanted",
         "origin",
         "path",
+        "rejected_row",
         "stop",
     )
 
@@ -114,16 +114,16 @@ class Stretch:
         self.is_wanted = is_wanted
         self.is_plain = is_plain
         self.is_checked = is_checked
-        self.doubted: int | None = None
+        self.rejected_row: int | None = None
 
-    def doubt(self, row: int) -> None:
+    def reject(self, row: int) -> None:
         """Say that the CRC of a batch is wrong; those before it were right."""
-        self.doubted = row
+        self.rejected_row = row
 
     @property
     def next_offset(self) -> int:
         """One above the last offset, as far as that is believed."""
-        stop = self.stop if self.doubted is None else self.doubted
+        stop = self.stop if self.rejected_row is None else self.rejected_row
         if stop == self.first:
             return 0
         return int(self.batches.last_offset[stop - 1]) + 1
@@ -150,15 +150,15 @@ class Stretch:
         return self.origin + int(self.batches.position[row]) + int(self.batches.size_bytes[row])
 
 
-def read_stretches(
-    snapshot: Snapshot,
+def read_batch_slices(
+    snapshot: LogSnapshot,
     start_offset: int,
     end_offset: int,
     *,
     on_corrupt: OnCorrupt,
     timestamps: Integers,
-    hides: Callable[[BatchHeader], bool] | None,
-) -> Iterator[Stretch]:
+    is_hidden: Callable[[BatchHeader], bool] | None,
+) -> Iterator[BatchSlice]:
     """
     Yield what holds the offsets of a range, from the batch with the first of them on.
 
@@ -168,7 +168,7 @@ def read_stretches(
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
         timestamps: those that are wanted.
-        hides: says of a transactional batch whether it was aborted; None to give them all.
+        is_hidden: says of a transactional batch whether it was aborted; None to give them all.
 
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
@@ -176,47 +176,49 @@ def read_stretches(
     expected, before = 0, None
     # The active one may have got a later record by now, and the mark of it.
     active = snapshot.segments.active
-    for place in places(snapshot, start_offset, end_offset, on_corrupt):
-        segment = place.segment
+    for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
+        segment = walk_start.segment
         asks = not timestamps.is_all and segment is not active
         if asks and segment.max_timestamp < timestamps.first:
             before = None
             continue
-        if before is not None and place.bound.end:
-            note_hole(snapshot.segments.segments, before, expected, segment.base_offset)
-        before, expected = None if asks else segment, max(expected, place.next_offset)
-        for stretch in _of_segment(place, expected, end_offset, on_corrupt, timestamps, hides):
-            yield stretch
-            expected = max(expected, stretch.next_offset)
+        if before is not None and walk_start.bound.end:
+            record_hole(snapshot.segments.segments, before, expected, segment.base_offset)
+        before, expected = None if asks else segment, max(expected, walk_start.next_offset)
+        for batch_slice in _of_segment(
+            walk_start, expected, end_offset, on_corrupt, timestamps, is_hidden
+        ):
+            yield batch_slice
+            expected = max(expected, batch_slice.next_offset)
 
 
 def _of_segment(
-    place: Place,
+    walk_start: WalkStart,
     expected: int,
     end_offset: int,
     on_corrupt: OnCorrupt,
     timestamps: Integers,
-    hides: Callable[[BatchHeader], bool] | None,
-) -> Iterator[Stretch]:
-    segment, bound, position = place.segment, place.bound, place.position
+    is_hidden: Callable[[BatchHeader], bool] | None,
+) -> Iterator[BatchSlice]:
+    segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     if timestamps.first > 0:
         # Times need not rise, so that there is a place to begin, but none to end.
         position = max(position, segment.start_for_time(timestamps.first, bound))
-    batches = BatchColumns(walk_ahead(place, end_offset - expected, WALK_BYTES))
+    batches = BatchColumns(walk_ahead(walk_start, end_offset - expected, WALK_BYTES))
     data = segment.file.whole()[: bound.end]
-    is_doubted = False
+    is_rejected = False
     while position < bound.end:
-        walk = segment.walk(data, 0, position, bound, batches, expected, check_crc=is_doubted)
-        if not is_doubted and walk.status not in (OK, FULL):
-            is_doubted = True
+        walk = segment.walk(data, 0, position, bound, batches, expected, check_crc=is_rejected)
+        if not is_rejected and walk.status not in (OK, FULL):
+            is_rejected = True
             continue
         count = count_below(batches, walk, expected, end_offset)
         wanted = wanted_batches(batches, count, timestamps)
-        if hides is not None:
-            leave_out_aborted(wanted, batches, data, hides)
+        if is_hidden is not None:
+            leave_out_aborted(wanted, batches, data, is_hidden)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         for first, stop in pairwise(kind_edges(wanted, is_plain)):
-            stretch = Stretch(
+            batch_slice = BatchSlice(
                 segment.path,
                 data,
                 batches,
@@ -224,25 +226,25 @@ def _of_segment(
                 stop,
                 is_wanted=bool(wanted[first]),
                 is_plain=bool(is_plain[first]),
-                is_checked=is_doubted,
+                is_checked=is_rejected,
             )
-            yield stretch
-            if stretch.doubted is not None:
+            yield batch_slice
+            if batch_slice.rejected_row is not None:
                 break
         else:
             if count < walk.count:
                 return
-            position, expected, is_doubted = walk.position, walk.next_offset, False
+            position, expected, is_rejected = walk.position, walk.next_offset, False
             if walk.status not in (OK, FULL):
-                position, expected = behind_damage(segment, bound, walk, on_corrupt)
+                position, expected = resume_after_damage(segment, bound, walk, on_corrupt)
             continue
         # Walked again from there, with a look at every CRC: what that finds is what counts.
-        row, is_doubted = stretch.doubted, True
+        row, is_rejected = batch_slice.rejected_row, True
         position = int(batches.position[row])
         expected = int(batches.last_offset[row - 1]) + 1 if row else expected
 
 
-def count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:
+def count_below(batches: BatchColumns, walk: WalkResult, expected: int, end_offset: int) -> int:
     """Return how many batches of a walk begin below the end."""
     count = walk.count
     if walk.next_offset <= end_offset:
@@ -279,13 +281,13 @@ def leave_out_aborted(
     wanted: NDArray[np.bool_],
     batches: BatchColumns,
     data: memoryview,
-    hides: Callable[[BatchHeader], bool],
+    is_hidden: Callable[[BatchHeader], bool],
 ) -> None:
     count = len(wanted)
     is_transactional = batches.attributes[:count] & TRANSACTIONAL_MASK != 0
     asked = wanted & is_transactional & (batches.magic[:count] == MAGIC_V2)
     for row in np.flatnonzero(asked).tolist():
-        if hides(parse_header(data, int(batches.position[row]))):
+        if is_hidden(parse_header(data, int(batches.position[row]))):
             wanted[row] = False
 
 

@@ -28,7 +28,14 @@ from kafkalog.files.atomic_files import read_file, write_synced
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 
-__all__ = ["ExchangeMark", "FileIdentity", "identity_of", "mark_path", "read_mark", "write_mark"]
+__all__ = [
+    "FileIdentity",
+    "ReplacedMarker",
+    "identity_of",
+    "read_replaced_marker",
+    "replaced_marker_path",
+    "write_replaced_marker",
+]
 
 _EDGE_BYTES: Final = 4096
 _MARK_BYTES_MAX: Final = 16 << 20
@@ -45,7 +52,7 @@ class FileIdentity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeMark:
+class ReplacedMarker:
     """
     The content of a mark.
 
@@ -66,12 +73,12 @@ class ExchangeMark:
         return body + b"sum %08x\n" % crc32c.value(body)
 
 
-def mark_path(directory: Path, base_offset: int) -> Path:
+def replaced_marker_path(directory: Path, base_offset: int) -> Path:
     """Return the path of the mark of an exchange whose lowest base offset is `base_offset`."""
     return SegmentFiles(directory, base_offset, FileState.COVERED).log
 
 
-def write_mark(
+def write_replaced_marker(
     filesystem: FileSystem, directory: Path, leaving: Sequence[int], fresh: Sequence[int]
 ) -> None:
     """
@@ -82,17 +89,17 @@ def write_mark(
         leaving: base offsets of the live old segments.
         fresh: base offsets of the new ones, whose files are `.cleaned`.
     """
-    mark = ExchangeMark(
+    mark = ReplacedMarker(
         tuple(identity_of(filesystem, SegmentFiles(directory, base)) for base in leaving),
         tuple(
             identity_of(filesystem, SegmentFiles(directory, base, FileState.CLEANED))
             for base in fresh
         ),
     )
-    write_synced(filesystem, mark_path(directory, min(fresh)), mark.encode())
+    write_synced(filesystem, replaced_marker_path(directory, min(fresh)), mark.encode())
 
 
-def read_mark(filesystem: FileSystem, path: Path) -> ExchangeMark | None:
+def read_replaced_marker(filesystem: FileSystem, path: Path) -> ReplacedMarker | None:
     """Return what a mark says; None where it is absent, torn, or of another version."""
     try:
         content = read_file(filesystem, path, max_bytes=_MARK_BYTES_MAX)
@@ -111,7 +118,7 @@ def read_mark(filesystem: FileSystem, path: Path) -> ExchangeMark | None:
     for line in lines:
         word, base, size, first, last = line.split(" ")
         found[word].append(FileIdentity(int(base), int(size), int(first, 16), int(last, 16)))
-    return ExchangeMark(tuple(found["old"]), tuple(found["new"]))
+    return ReplacedMarker(tuple(found["old"]), tuple(found["new"]))
 
 
 def identity_of(filesystem: FileSystem, files: SegmentFiles) -> FileIdentity:

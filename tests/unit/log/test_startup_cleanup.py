@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.log.covering import write_mark
-from kafkalog.log.leftovers import clear_leftovers, live_bases
+from kafkalog.log.replaced_markers import write_replaced_marker
+from kafkalog.log.startup_cleanup import clean_partition_directory, live_bases
 from tests.support.keyed_batches import keyed_batch
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -43,7 +43,7 @@ def fixture_disk() -> SimulatedDisk:
 def test_leftover_of_unfinished_work_is_removed_and_told(disk: SimulatedDisk, name: str) -> None:
     """What was leaving, what never became whole, and an index whose segment is gone."""
     disk.open(DIRECTORY / name, create=True).close()
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert sorted(LIVE) == disk.list(DIRECTORY)
     assert [DIRECTORY / name] == done.removed
     assert [] == done.completed_swaps
@@ -56,7 +56,7 @@ def test_leftover_of_unfinished_work_is_removed_and_told(disk: SimulatedDisk, na
 def test_file_that_is_no_leftover_stays(disk: SimulatedDisk, name: str) -> None:
     """Segments, state, bytes kept for people, and what is not ours."""
     disk.open(DIRECTORY / name, create=True).close()
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert sorted([*LIVE, name]) == disk.list(DIRECTORY)
     assert [] == done.removed
 
@@ -65,7 +65,7 @@ def test_swap_file_replaces_the_segment_of_its_name(disk: SimulatedDisk) -> None
     """Its indexes, too; nothing is said of them, since they are no segments."""
     for name in LIVE:
         disk.open(DIRECTORY / f"{name}.swap", create=True).close()
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert sorted(LIVE) == disk.list(DIRECTORY)
     assert [DIRECTORY / f"{FIRST}.log"] == done.completed_swaps
     assert [0] == live_bases(disk, DIRECTORY)
@@ -121,7 +121,7 @@ def test_swap_that_is_not_whole_and_covering_is_set_aside(disk: SimulatedDisk, w
     put(disk, f"{FIRST}.log.swap", swap)
     put(disk, f"{FIRST}.index.swap", b"")
     assert [0, 7] == live_bases(disk, DIRECTORY)
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert {**before, f"{FIRST}.log.broken": swap} == contents(disk)
     [refused] = done.refused_swaps
     assert DIRECTORY / f"{FIRST}.log.broken" == refused.kept_in
@@ -134,7 +134,7 @@ def test_second_refused_swap_keeps_the_bytes_of_the_first(disk: SimulatedDisk) -
     put(disk, f"{FIRST}.log", batches(0, 4))
     for number, data in enumerate((b"first", b"second", b"third")):
         put(disk, f"{FIRST}.log.swap", data)
-        clear_leftovers(disk, DIRECTORY)
+        clean_partition_directory(disk, DIRECTORY)
         assert number + 2 == len(contents(disk))
     kept = {data for name, data in contents(disk).items() if name.endswith(".broken")}
     assert {b"first", b"second", b"third"} == kept
@@ -145,7 +145,7 @@ def test_swap_within_another_segment_is_set_aside(disk: SimulatedDisk) -> None:
     put(disk, f"{FIRST}.log", batches(0, 9))
     put(disk, f"{OTHER}.log.swap", batches(7, 9))
     assert [0] == live_bases(disk, DIRECTORY)
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert ["it lies within the segment at offset 0"] == [e.reason for e in done.refused_swaps]
     assert [0] == live_bases(disk, DIRECTORY)
 
@@ -157,7 +157,7 @@ def test_swap_replaces_no_segments_that_overlap(disk: SimulatedDisk) -> None:
     put(disk, f"{OTHER}.log", middle)
     put(disk, f"{9:020}.log", batches(0, 7))
     put(disk, f"{FIRST}.log.swap", last)
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     reason = "the segment at 0 that it replaces reaches into the one at 7"
     assert [reason] == [each.reason for each in done.refused_swaps]
     assert middle == contents(disk)[f"{OTHER}.log"]
@@ -171,7 +171,7 @@ def test_swap_replaces_no_segment_with_offsets_of_another(disk: SimulatedDisk) -
     put(disk, f"{OTHER}.log", batches(0, 3))
     put(disk, f"{FIRST}.log.swap", batches(7, 10))
     put(disk, f"{10:020}.log", batches(10, 12))
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     reason = "the segment at 7 that it replaces has batches with offsets of another"
     assert [reason] == [each.reason for each in done.refused_swaps]
     assert first == contents(disk)[f"{FIRST}.log"]
@@ -182,7 +182,7 @@ def test_swap_replaces_no_only_segment_with_offsets_of_another(disk: SimulatedDi
     disk.unlink(DIRECTORY / f"{FIRST}.log")
     put(disk, f"{OTHER}.log", batches(0, 7))
     put(disk, f"{FIRST}.log.swap", batches(7, 10))
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert [] == done.completed_swaps
     assert batches(0, 7) == contents(disk)[f"{OTHER}.log"]
     assert len(done.refused_swaps) == 1
@@ -201,7 +201,7 @@ def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
     kept = batches(1, 3) + batches(7, 8)
     put(disk, f"{FIRST}.log.swap", kept)
     assert [0, 9] == live_bases(disk, DIRECTORY)
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert not done.refused_swaps
     assert {f"{FIRST}.log": kept, f"{9:020}.log": batches(9, 11)} == contents(disk)
 
@@ -212,7 +212,7 @@ def test_damaged_swap_whose_old_segment_is_leaving_gives_that_back(disk: Simulat
     put(disk, f"{FIRST}.log.deleted", batches(0, 7))
     put(disk, f"{OTHER}.log", batches(7, 9))
     put(disk, f"{FIRST}.log.swap", batches(0, 3)[:-1])
-    done = clear_leftovers(disk, DIRECTORY)
+    done = clean_partition_directory(disk, DIRECTORY)
     assert 1 == len(done.refused_swaps)
     assert batches(0, 7) == contents(disk)[f"{FIRST}.log"]
     assert [0, 7] == live_bases(disk, DIRECTORY)
@@ -223,7 +223,7 @@ def swapped(disk: SimulatedDisk, kept: bytes) -> None:
     put(disk, f"{FIRST}.log", batches(0, 7))
     put(disk, f"{OTHER}.log", batches(7, 9))
     put(disk, f"{FIRST}.log.cleaned", kept)
-    write_mark(disk, DIRECTORY, [0, 7], [0])
+    write_replaced_marker(disk, DIRECTORY, [0, 7], [0])
     disk.rename(DIRECTORY / f"{FIRST}.log.cleaned", DIRECTORY / f"{FIRST}.log.swap")
 
 
@@ -234,7 +234,7 @@ def test_swap_with_its_mark_replaces_all_that_the_mark_names(
     """Also where nothing of the last segment stays; readers see what the writer will leave."""
     swapped(disk, kept)
     assert [0] == live_bases(disk, DIRECTORY)
-    clear_leftovers(disk, DIRECTORY)
+    clean_partition_directory(disk, DIRECTORY)
     assert {f"{FIRST}.log": kept} == contents(disk)
     assert [f"{FIRST}.log"] == disk.list(DIRECTORY)
 
@@ -259,6 +259,6 @@ def test_mark_counts_only_with_the_very_files_that_it_names(
         handle.truncate(handle.size() - 3)
     if other != "new in the middle":
         assert [0, 7] == live_bases(disk, DIRECTORY)
-    clear_leftovers(disk, DIRECTORY)
+    clean_partition_directory(disk, DIRECTORY)
     assert [0, 7] == live_bases(disk, DIRECTORY)
     assert not [name for name in disk.list(DIRECTORY) if name.endswith((".covered", ".swap"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkalog.log.when_touched import WhenTouched
+from kafkalog.log.lazy_attribute import LazyAttribute
 from tests.support.logs import append_sized, manual_log
 
 
@@ -17,17 +17,17 @@ class Holder:
         self.count += 1
         return [self.count]
 
-    value: WhenTouched[list[int]] = WhenTouched(lambda holder: holder._made())
+    value: LazyAttribute[list[int]] = LazyAttribute(lambda holder: holder._made())
 
 
 def test_value_is_made_once_when_it_is_first_read() -> None:
     """Each instance has its own."""
     holder, other = Holder(), Holder()
-    assert Holder.value.made(holder) is None
+    assert Holder.value.peek(holder) is None
     assert 0 == holder.count
     first = holder.value
     assert first is holder.value
-    assert first is Holder.value.made(holder)
+    assert first is Holder.value.peek(holder)
     assert first is not other.value
     assert (1, 1) == (holder.count, other.count)
 
