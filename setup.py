@@ -92,13 +92,16 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
     "_engine": {
         "append_file": [],
         "append_lane": [],
+        "epoch_state": [],
         "file_writer": [],
+        "gate_state": [],
         "index_buffer": [],
         "iteration": [],
         "point_lookup": [],
         "roll_planner": [],
         "segment_appender": [],
         "segment_slice": [],
+        "snapshot": [],
         "system_clock": [],
     },
 }

@@ -107,9 +107,9 @@ if TYPE_CHECKING:
     from kafkalog.log.corrupt_ranges import CorruptRange
     from kafkalog.log.deletion import SegmentDeletion
     from kafkalog.log.fetch import FetchData
-    from kafkalog.log.log import Log
+    from kafkalog.log.log import Log, scan
+    from kafkalog.log.lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.opening import open_log
-    from kafkalog.log.points import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.record_appender import RecordAppender
     from kafkalog.log.report import RecoveryReport, RefusedSwap, RepairedIndex, TruncatedTail
     from kafkalog.log.retention import (
@@ -125,7 +125,6 @@ if TYPE_CHECKING:
     from kafkalog.log.retention_plan import SegmentExplanation
     from kafkalog.log.scan.arrays import BytesArray
     from kafkalog.log.scan.scan import Scan
-    from kafkalog.log.scannable import scan
     from kafkalog.manager.cleaning.health import (
         CleanerHealth,
         CleaningUnderWay,
@@ -406,9 +405,9 @@ _HOMES = {
     "log.deletion": ("SegmentDeletion",),
     "log.corrupt_ranges": ("CorruptRange",),
     "log.fetch": ("FetchData",),
-    "log.log": ("Log",),
+    "log.log": ("Log", "scan"),
     "log.opening": ("open_log",),
-    "log.points": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),
+    "log.lookup": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),
     "log.record_appender": ("RecordAppender",),
     "log.report": ("TruncatedTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"),
     "log.retention": (
@@ -424,7 +423,6 @@ _HOMES = {
     "log.retention_plan": ("SegmentExplanation",),
     "log.scan.arrays": ("BytesArray",),
     "log.scan.scan": ("Scan",),
-    "log.scannable": ("scan",),
     "manager.cleaning.health": ("CleanerHealth", "CleaningUnderWay", "UncleanablePartition"),
     "manager.health": (
         "DirectoryHealth",

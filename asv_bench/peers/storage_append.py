@@ -27,6 +27,7 @@ from asv_bench.peers.stores import (
     put_lists,
 )
 from kafkalog._core.run_builder import RunBuilder
+from kafkalog.log.log import partition_of
 
 # Bytes that one write carries where records come one by one.
 RUN_BYTES = 1 << 20
@@ -93,7 +94,7 @@ def append_each(stores: Stores, records: Records, batch_size: int) -> Case:
     limit = batch_size - len(records.keys[0]) - len(records.values[0]) - 21
 
     def case() -> None:
-        append_run = stores.log._append
+        append_run = partition_of(stores.log).appender.append
         builder = RunBuilder()
         append, close = builder.append, builder.close_batch
         size = 0

@@ -1,11 +1,14 @@
 """The end of a segment's log file."""
 
+cimport cython
 from libc.stdint cimport int64_t
 
 
+@cython.final
 cdef class AppendFile:
-    cdef public int64_t size_bytes
-    cdef public int64_t _zeroed_bytes
-    cdef public object _handle
+    cdef readonly int64_t size_bytes
+    cdef int64_t _zeroed_bytes
+    cdef object _pwrite
+    cdef object _write_zeros
 
     cpdef append(self, data, int64_t size)

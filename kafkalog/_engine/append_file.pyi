@@ -1,12 +1,17 @@
 """Types of the end of a log file."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Self, final
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
-@disjoint_base
+@final
 class AppendFile:
-    size_bytes: int
-    _handle: Any
-    _zeroed_bytes: int
+    @property
+    def size_bytes(self) -> int: ...
+    def __new__(cls, size_bytes: int = 0) -> Self: ...
+    def attach(self, pwrite: Callable[[Buffer, int], object]) -> None: ...
+    def detach(self) -> None: ...
+    def set_size(self, size_bytes: int) -> None: ...
+    def write_ahead(self, write_zeros: Callable[[int], int] | None) -> None: ...
     def append(self, data: Buffer, size: int) -> None: ...

@@ -1,42 +1,33 @@
-"""Types of the short way of an append."""
+"""Types of the fast path of an append."""
 
+from collections.abc import Callable
 from threading import RLock
-from typing import Any
+from typing import Self, final
 
-from typing_extensions import Buffer, disjoint_base
-
-from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.memory_records import MemoryRecords
-from kafkalog.model import AppendInfo, AppendOrigin
+from kafkalog._engine.epoch_state import EpochState
+from kafkalog._engine.gate_state import GateState
+from kafkalog._engine.snapshot import PublishedSnapshot
+from kafkalog.clock import Clock
+from kafkalog.model import AppendInfo
+from kafkalog.records.append_rules import AppendRules
 
-@disjoint_base
-class LogEnd:
-    snapshot: Any
-    def append(self, data: Buffer, batches: BatchMetadata) -> bool: ...
-
-@disjoint_base
-class EpochsAtHand:
-    current: int
-    _epochs: Any
-    def is_epoch_written(self, run: MemoryRecords) -> bool: ...
-
-@disjoint_base
-class RunAppender:
-    _local: Any
-    _epochs: Any
-
-@disjoint_base
-class AppendEntrance:
-    _closed: bool
-    _is_released: bool
-    _tail: Any
-    _offline: BaseException | None
-    _process: int
-    _clock: Any
-    _rules: Any
-    _flush_messages: int
-    _watchers: tuple[Any, ...]
-    _appender: Any
-    _write_lock: RLock
-    def _admit(self, wait: str) -> int: ...
-    def _append(self, run: MemoryRecords, wait: str, origin: AppendOrigin = ...) -> AppendInfo: ...
+@final
+class AppendLane:
+    @property
+    def rules(self) -> AppendRules: ...
+    @property
+    def has_followers(self) -> bool: ...
+    def __new__(
+        cls,
+        gate: GateState,
+        lock: RLock,
+        published: PublishedSnapshot,
+        epochs: EpochState,
+        clock: Clock,
+        undo: Callable[[BaseException], object],
+        ensure_writable: Callable[[], object],
+    ) -> Self: ...
+    def configure(self, rules: AppendRules, has_followers: bool) -> None: ...
+    def admit(self, wait: str) -> int: ...
+    def append(self, run: MemoryRecords) -> AppendInfo | None: ...

@@ -32,6 +32,8 @@ cdef class Descriptor:
 
     Attributes:
         number: the descriptor.
+
+    Thread-safety: from any thread.
     """
 
     cdef readonly int number
@@ -47,19 +49,48 @@ cdef class Descriptor:
         raise TypeError("a Descriptor cannot be pickled or copied")
 
 
+@cython.final
 cdef class FileWriter:
     """
-    What writes to an open file, at any position.
+    The descriptor of an open file, and writes to it at any position.
 
-    Subclasses say what `_open_descriptor` raises where it was closed, how `_write_rest` goes on
-    where the system did not take everything at once, and what `_check_sources` raises where
-    something that was written could not be read.
+    Args:
+        number: the descriptor; it is closed with this object, or by `close`.
+        path: of the file, for errors.
+        finish_write: called with a Descriptor, the data, how much the system took, the position and
+            the path, where it did not take everything at once.
+        check_sources: called with a tuple of data after a write, if a mapped page was lost in this
+            process; raises OSError where it was a page of the data.
 
-    Attributes:
-        _descriptor: the owner of the open descriptor, None once the file was closed.
+    Thread-safety: from any thread.
     """
 
-    cdef public Descriptor _descriptor
+    cdef Descriptor _descriptor
+    cdef object _path
+    cdef object _finish_write
+    cdef object _check_sources
+
+    def __cinit__(self, int number, path, finish_write, check_sources):
+        self._descriptor = Descriptor(number)
+        self._path = path
+        self._finish_write = finish_write
+        self._check_sources = check_sources
+
+    def __reduce__(self):
+        raise TypeError("a FileWriter cannot be pickled or copied")
+
+    @property
+    def is_closed(self):
+        """True if the file was closed."""
+        return self._descriptor is None
+
+    def descriptor(self):
+        """Return the Descriptor, open for as long as the caller keeps it; ValueError if closed."""
+        return self._open()
+
+    def close(self):
+        """Close the file; calls still running in other threads finish first. Idempotent."""
+        self._descriptor = None
 
     def pwrite(self, data not None, int64_t position):
         """
@@ -68,13 +99,12 @@ cdef class FileWriter:
         Raises:
             OSError: the system takes no more; a part may have been written.
             OSError: `data` is mapped, and a page of it was lost.
+            ValueError: the file was closed.
         """
-        cdef Descriptor descriptor = self._descriptor
+        cdef Descriptor descriptor = self._open()
         cdef Py_buffer view
         cdef Py_ssize_t done
         cdef bint is_all
-        if descriptor is None:
-            descriptor = self._open_descriptor()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             done = write_once(descriptor.number, view.buf, view.len, position)
@@ -84,7 +114,13 @@ cdef class FileWriter:
         if has_losses(losses):
             self._check_sources((data,))
         if not is_all:
-            self._write_rest(descriptor, data, done, position)
+            self._finish_write(descriptor, data, done, position, self._path)
+
+    cdef Descriptor _open(self):
+        cdef Descriptor descriptor = self._descriptor
+        if descriptor is None:
+            raise ValueError(f"{self._path}: the file is closed")
+        return descriptor
 
 
 cdef Py_ssize_t write_once(int descriptor, const void* data, Py_ssize_t size,

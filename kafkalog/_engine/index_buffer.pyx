@@ -1,10 +1,11 @@
 """The entries of an index in memory: published to look-ups, written to the file in groups.
 
-The compiled part of `EntryFile`, which knows the file.
+`EntryFile` has one, and knows the file.
 
 Thread-safety: one writer, under the log's lock. Any thread may read `published`.
 """
 
+cimport cython
 from cpython.bytearray cimport (
     PyByteArray_AS_STRING,
     PyByteArray_FromStringAndSize,
@@ -19,24 +20,29 @@ cdef enum:
     PENDING_ENTRIES_MAX = 64
 
 
+@cython.final
 cdef class IndexBuffer:
     """
-    A growing run of entries of one size.
+    Consecutive entries of one size.
 
-    The bytes of what was published never change: growth, and a step back, go on in other memory.
-    Subclasses say how `write_behind` brings entries that wait into a file.
+    The bytes of what was published never change: growth, and a truncation, go on in other memory.
 
     Args:
         entry_size: bytes of one entry.
-        entries: those to begin with, as bytes.
+        entries: those to begin with, as bytes; none of them is written yet.
+        write: called with entries, as bytes, and their position in the file; returns whether they
+            were written. None where there is no file.
 
     Attributes:
         published: the memory, and how many entries it has; replaced with every change.
+
+    Thread-safety: one writer, under the log's lock; any thread may read `published`.
     """
 
-    def __init__(self, Py_ssize_t entry_size, bytes entries=b""):
+    def __init__(self, Py_ssize_t entry_size, bytes entries=b"", write=None):
         self.entry_size = entry_size
-        # No more than that beside many: whoever opens a log may append little to it.
+        self._write = write
+        # No more than that beside many: a log that is opened may get few appends.
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
         self._start(entries, size + max(FIRST_CAPACITY * entry_size, size // 8))
 
@@ -44,12 +50,12 @@ cdef class IndexBuffer:
         return self._count
 
     def __reduce__(self):
-        raise TypeError(f"{type(self).__name__} cannot be pickled or copied")
+        raise TypeError("an IndexBuffer cannot be pickled or copied")
 
     def entries(self, Py_ssize_t first=0):
         """Return the entries from `first` on, as bytes."""
         if not 0 <= first <= self._count:
-            raise IndexError(f"there is no entry {first} among {self._count}")
+            raise IndexError(f"entry must be in 0..{self._count}, got {first}")
         return PyBytes_FromStringAndSize(
             PyByteArray_AS_STRING(self._memory) + first * self.entry_size,
             (self._count - first) * self.entry_size)
@@ -59,23 +65,29 @@ cdef class IndexBuffer:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
         cdef Py_ssize_t start = self._count * self.entry_size
         if start + size > PyByteArray_GET_SIZE(self._memory):
-            # What was given out keeps the old memory, whose bytes stay as they are.
+            # A view of the old memory keeps it, and its bytes stay as they are.
             self._start(self.entries(), max(2 * start, start + size))
         memcpy(PyByteArray_AS_STRING(self._memory) + start, PyBytes_AS_STRING(entries),
                <size_t>size)
         self._count += size // self.entry_size
         self._publish()
         if self._count - self._written >= PENDING_ENTRIES_MAX:
-            self.write_behind()
+            self.flush()
+
+    def flush(self):
+        """Write the entries that wait; return whether the file has all of them."""
+        if self._count > self._written and self._write is not None:
+            if self._write(self.entries(self._written), self._written * self.entry_size):
+                self._written = self._count
+        return self._count == self._written
 
     def truncate_to(self, Py_ssize_t count):
-        """Forget the entries from `count` on."""
+        """Remove the entries from `count` on; return how many of those were written."""
         cdef bytes kept = self.entries()[:count * self.entry_size]
+        cdef Py_ssize_t stale = max(self._written - count, 0)
         self._start(kept, PyByteArray_GET_SIZE(self._memory))
-
-    def write_behind(self):
-        """Write the entries that wait, where there is a file; say whether that worked."""
-        return True
+        self._written = min(self._written, count)
+        return stale
 
     def _start(self, bytes entries, Py_ssize_t capacity):
         """Go on in other memory, with the entries given."""

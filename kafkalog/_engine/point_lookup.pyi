@@ -1,4 +1,4 @@
-"""Types of the point readers of a log."""
+"""Types of the fast path of look-ups."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -6,9 +6,10 @@ from typing import Any, final
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._engine.segment_slice import SegmentSlice
+from kafkalog._engine.snapshot import PublishedSnapshot
 
 @final
-class PointLookupTable:
+class SegmentReaders:
     @property
     def owner(self) -> object: ...
     @property
@@ -18,23 +19,24 @@ class PointLookupTable:
         owner: object,
         bases: Sequence[int],
         capacity: int,
-        answer: type[Any] = ...,
-        slices: type[SegmentSlice] = ...,
         segments: Sequence[object] = (),
     ) -> None: ...
-    def find(
-        self, offset: int, snapshot: tuple[Any, int, int, int], check_crcs: bool = True
-    ) -> Record | None: ...
-    def slice(
-        self,
-        offset: int,
-        max_bytes: int,
-        min_one_batch: bool,
-        snapshot: tuple[Any, int, int, int],
-    ) -> Any: ...
-    def find_time(
-        self, timestamp_ms: int, snapshot: tuple[Any, int, int, int], check_crcs: bool = True
-    ) -> Any: ...
     def put_times(self, latest: Sequence[int]) -> None: ...
     def reader(self, slot: int) -> PointReader | None: ...
     def put(self, slot: int, reader: PointReader) -> None: ...
+
+@final
+class PointLookupTable:
+    @property
+    def readers(self) -> SegmentReaders | None: ...
+    def __init__(
+        self,
+        published: PublishedSnapshot,
+        answer: type[Any] = ...,
+        slices: type[SegmentSlice] = ...,
+    ) -> None: ...
+    def use(self, readers: SegmentReaders) -> None: ...
+    def invalidate(self) -> None: ...
+    def find(self, offset: int, check_crcs: bool = True) -> Record | None: ...
+    def slice(self, offset: int, max_bytes: int, min_one_batch: bool) -> Any: ...
+    def find_time(self, timestamp_ms: int, check_crcs: bool = True) -> Any: ...

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
 from kafkalog.cleaner.counters import CleaningCounters
 from kafkalog.cleaner.group_output import GroupOutput
@@ -48,9 +49,9 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.clock import Clock
 from kafkalog.errors import LogCleaningAbortedError, LogClosedError
 from kafkalog.files.errors import storage_errors
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.cleaning_facts import segment_facts
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.records.conversion.conversion_units import FileRecords
@@ -124,7 +125,10 @@ class Cleaner:
             DiskFullError, LogStorageError: the disk refused; nothing is lost.
         """
         try:
-            with log.cleaning_lock(), storage_errors(log.directory, doing="cleaning"):
+            with (
+                cleaner_access(log).cleaning_lock(),
+                storage_errors(log.directory, doing="cleaning"),
+            ):
                 return _Work(self, log, span, check or _never_stop, on_progress).clean()
         except (LogClosedError, ValueError) as error:
             if not log.is_closed:
@@ -156,14 +160,15 @@ class _Work:
         self._cleaner = cleaner
         self._map_buffer = cleaner.map_buffer
         self._log = log
+        self._access = cleaner_access(log)
         self._check = check
         self._on_progress = on_progress
         self._started_ms = cleaner.clock.monotonic_ms()
         self._limit_bytes = log.config.decompressed_max_bytes
         # Before the snapshot: what is stable then is decided in it, unless the log was truncated.
         limit = min(span.first_uncleanable, log.last_stable_offset)
-        self._last_batches = log.last_batches()
-        snapshot = log.snapshot()
+        self._last_batches = self._access.last_batches()
+        snapshot = self._access.snapshot()
         self._start = snapshot.segments.segments[0].base_offset
         self._first_dirty = max(span.first_dirty, self._start)
         self._boundary = boundary_of(snapshot, limit)
@@ -200,7 +205,7 @@ class _Work:
     def _clean_in_one_pass(self) -> tuple[int, int]:
         """Clean; return how far it came, and about how many keys all that is dirty has."""
         self._map_buffer.draw_secret()
-        snapshot = self._log.snapshot()
+        snapshot = self._access.snapshot()
         found = self._collect(snapshot, self._boundary)
         offset_map = found.offset_map
         if found.is_whole:
@@ -241,7 +246,7 @@ class _Work:
         while waiting:
             part, count = waiting.popleft()
             # Anew: what the passes before have left.
-            snapshot = self._log.snapshot()
+            snapshot = self._access.snapshot()
             found = self._collect(snapshot, end, part, count)
             if not found.is_whole:
                 waiting.extendleft([(2 * part + 1, 2 * count), (2 * part, 2 * count)])
@@ -320,7 +325,7 @@ class _Work:
 
     def _groups(self, sources: Sequence[SegmentSource]) -> list[list[SegmentSource]]:
         """Say which segments become one."""
-        context = self._log.segment_context()
+        context = self._access.context
         facts = [segment_facts(context, each.segment, each.bound.end) for each in sources]
         return grouped(sources, facts, self._log.config, self._boundary)
 
@@ -352,7 +357,7 @@ class _Work:
         if bases:
             required_segments = [source.segment for each in following for source in each]
             leaving = [source.segment for source in group]
-            self._log.replace_segments(leaving, bases, required_segments=required_segments)
+            self._access.replace_segments(leaving, bases, required_segments=required_segments)
         self._counters.add_group(bases)
 
     # ---- what both need ----
@@ -388,12 +393,12 @@ class _Work:
 
     def _tracker(self, start: int, end: int) -> TransactionTracker:
         # Groups that were exchanged before it asks had no transactions, or it would have asked.
-        return TransactionTracker(lambda: self._log.aborted_transactions(start, end))
+        return TransactionTracker(lambda: self._access.aborted_transactions(start, end))
 
     def _have_keys(self) -> HaveKeys | None:
         if not self._map_buffer.compares_keys:
             return None
-        return KeyReader(self._log.snapshot, self._limit_bytes).have_keys
+        return KeyReader(self._access.snapshot, self._limit_bytes).have_keys
 
     def _rules(self) -> CleaningRules:
         config = self._log.config
@@ -419,7 +424,7 @@ class _Work:
         return None if deletes or record_filter.has_old_formats else 0
 
     def _modified_ms(self, source: SegmentSource) -> int:
-        facts = self._log.segment_context().filesystem.stat(source.segment.path)
+        facts = self._access.context.filesystem.stat(source.segment.path)
         return self._now_ms if facts is None else facts.modified_ms
 
 

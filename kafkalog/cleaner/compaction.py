@@ -11,7 +11,8 @@ from kafkalog.cleaner.cleaning import Cleaner
 from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
 from kafkalog.cleaner.selection import cleanable_range
 from kafkalog.errors import ConfigError
-from kafkalog.log.log import Log
+from kafkalog.log.cleaner_access import cleaner_access
+from kafkalog.log.log import Log, partition_of
 from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["compact_log"]
@@ -55,10 +56,10 @@ def compact_log(
     cleaner = Cleaner(
         config or CleanerConfig(),
         memory_bytes=memory_bytes,
-        clock=log.segment_context().clock,
+        clock=cleaner_access(log).context.clock,
         throttle=throttle,
     )
-    with log.pause_cleaning():
+    with partition_of(log).gate.pause_cleaning():
         return _compact(log, cleaner, include_active=include_active, on_progress=on_progress)
 
 
@@ -71,13 +72,14 @@ def _compact(
 ) -> CleaningResult:
     if include_active:
         log.roll()
+    access = cleaner_access(log)
     min_lag_ms = log.config.min_compaction_lag_ms
     span = cleanable_range(
-        log.cleaning_facts(with_times=min_lag_ms > 0),
-        checkpoint=log.cleaner_offset,
+        access.cleaning_facts(with_times=min_lag_ms > 0),
+        checkpoint=access.cleaner_offset,
         now_ms=cleaner.clock.now_ms(),
         min_lag_ms=min_lag_ms,
     )
     cleaning = cleaner.clean(log, span, on_progress=on_progress)
-    log.checkpoint_cleaner_offset(cleaning.end_offset)
+    access.checkpoint_cleaner_offset(cleaning.end_offset)
     return cleaning

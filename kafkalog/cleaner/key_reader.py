@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.point_read import PointReader
-from kafkalog.log.local_log import LogSnapshot
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.log.reading import read_batches
 
 __all__ = ["KeyReader"]

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.record_filter import CleaningRules, LastProducerBatch
 from kafkalog.cleaner.segment_runs import read_runs
@@ -31,14 +32,14 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.config import LogConfig
 from kafkalog.files.errors import storage_errors
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.cleaning_facts import cleaning_facts
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.log import Log
+from kafkalog.log.partition import PRODUCER_EXPIRATION_MS
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS
 from kafkalog.log.transactions import aborted_between
 from kafkalog.model import TopicPartition
 from kafkalog.records.conversion.conversion_units import FileRecords
@@ -224,8 +225,8 @@ def log_to_clean(
     """
     # Before the snapshot: what is stable then is stable in what is seen.
     stable = log.last_stable_offset
-    snapshot = log.snapshot()
-    context = log.segment_context()
+    access = cleaner_access(log)
+    snapshot, context = access.snapshot(), access.context
     now_ms = context.clock.now_ms() if now_ms is None else now_ms
     with storage_errors(log.directory, doing="reading"):
         facts = cleaning_facts(context, snapshot, stable)
@@ -247,13 +248,13 @@ def log_to_clean(
             for producer, entry in states.entries.items()
         }
     else:
-        last_batches = log.last_batches()
+        last_batches = access.last_batches()
     return LogToClean(
         topic_partition=log.topic_partition,
         config=log.config,
         now_ms=now_ms,
         facts=facts,
-        checkpoint=log.cleaner_offset if checkpoint is None else checkpoint,
+        checkpoint=access.cleaner_offset if checkpoint is None else checkpoint,
         last_batches=last_batches,
         open_transactions=tuple(states.open_transactions()),
         modified_ms=modified,

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.log import Log
 from kafkalog.log.segment_writer import cleaned_context
 
@@ -20,7 +21,7 @@ class LogDirectoryTarget:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.context = cleaned_context(log.segment_context())
+        self.context = cleaned_context(cleaner_access(log).context)
 
     @property
     def is_given_up(self) -> bool:
@@ -28,7 +29,7 @@ class LogDirectoryTarget:
 
     def ensure_owner(self) -> AbstractContextManager[None]:
         # Not while the log is being closed, and its directory given away.
-        return self._log.ensure_owner()
+        return cleaner_access(self._log).ensure_owner()
 
 
 class StagingTarget:
@@ -37,7 +38,7 @@ class StagingTarget:
     is_given_up = False
 
     def __init__(self, log: Log, directory: Path) -> None:
-        context = replace(log.segment_context(), directory=directory, read_only=False)
+        context = replace(cleaner_access(log).context, directory=directory, read_only=False)
         self.context = cleaned_context(context)
 
     def ensure_owner(self) -> AbstractContextManager[None]:

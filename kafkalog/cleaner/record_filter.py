@@ -57,7 +57,7 @@ from kafkalog.layout import (
     MAGIC_V2,
     NO_TIMESTAMP,
 )
-from kafkalog.log.cleanable import LastProducerBatch
+from kafkalog.log.cleaner_access import LastProducerBatch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.conversion_units import FileRecords

@@ -12,11 +12,11 @@ from typing import Final
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.cleaner.grouping import group_segments
 from kafkalog.cleaner.selection import SegmentCleaningFacts
 from kafkalog.config import LogConfig
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import start_position
 from kafkalog.records.conversion.conversion_units import FileRecords
 

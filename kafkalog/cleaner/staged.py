@@ -37,6 +37,7 @@ from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
@@ -221,7 +222,7 @@ def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRu
     end = target.boundary(target.span())
     start = target.facts.segments[0].base_offset
     groups = _groups_of(log, target, start, end)
-    context = log.segment_context()
+    context = cleaner_access(log).context
     is_free = _has_no_producer(log)
     runs: list[StagingRun] = []
     for number, group in enumerate(groups):
@@ -240,7 +241,8 @@ def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRu
 
 def _has_no_producer(log: Log) -> bool:
     """Say whether a log has no producer snapshot, and no batch of a producer either."""
-    context, snapshot = log.segment_context(), log.snapshot()
+    access = cleaner_access(log)
+    context, snapshot = access.context, access.snapshot()
     if SnapshotFiles(context.filesystem, context.directory, read_only=True).offsets:
         return False
     states = load_states(context, snapshot.start_offset, snapshot.end_offset)
@@ -250,7 +252,7 @@ def _has_no_producer(log: Log) -> bool:
 
 
 def _groups_of(log: Log, target: LogToClean, start: int, end: int) -> list[list[SegmentSource]]:
-    sources = segments_between(log.snapshot(), start, end)
+    sources = segments_between(cleaner_access(log).snapshot(), start, end)
     bases = {source.segment.base_offset for source in sources}
     facts = [each for each in target.facts.segments if each.base_offset in bases]
     return grouped(sources, facts, target.config, end)
@@ -263,11 +265,12 @@ def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
     Raises:
         LogStorageError: the disk refused.
     """
-    filesystem = log.segment_context().filesystem
+    access = cleaner_access(log)
+    filesystem = access.context.filesystem
     with storage_errors(log.directory, doing="looking at"):
         return tuple(
             identity_of(filesystem, segment.path, segment.base_offset)
-            for segment in log.snapshot().segments.segments
+            for segment in access.snapshot().segments.segments
             if segment.base_offset < end_offset
         )
 
@@ -383,13 +386,14 @@ def install_cleaning(log: Log, staged: StagedCleaning) -> int:
             are gone. Groups that were exchanged before stay so; each is right by itself.
         LogStorageError: the disk refused; nothing is lost.
     """
-    with log.cleaning_lock(), storage_errors(log.directory, doing="taking over a cleaning in"):
+    access = cleaner_access(log)
+    with access.cleaning_lock(), storage_errors(log.directory, doing="taking over a cleaning in"):
         # What is left out for a later record, or by a marker, goes once these are safe.
         if log.durable_offset < log.log_end_offset:
             log.flush()
         installed = _Installation(log, staged).install()
         if log.durable_offset >= staged.end_offset:
-            log.checkpoint_cleaner_offset(staged.end_offset)
+            access.checkpoint_cleaner_offset(staged.end_offset)
     return installed
 
 
@@ -398,14 +402,15 @@ class _Installation:
 
     def __init__(self, log: Log, staged: StagedCleaning) -> None:
         self._log = log
-        self._context = log.segment_context()
+        self._access = cleaner_access(log)
+        self._context = self._access.context
         self._staged = staged
         self._slots = {
             each.base_offset: Path(group.directory)
             for group in staged.groups
             for each in group.fresh
         }
-        segments = log.snapshot().segments
+        segments = self._access.snapshot().segments
         self._by_base = {each.base_offset: each for each in segments.segments}
 
     def install(self) -> int:
@@ -433,7 +438,7 @@ class _Installation:
                 self._move(each.base_offset)
             self._context.filesystem.sync_directory(self._context.directory)
             bases = [each.base_offset for each in group.fresh]
-            self._log.replace_segments(leaving, bases, required_segments=required_segments)
+            self._access.replace_segments(leaving, bases, required_segments=required_segments)
             for base in gone:
                 del self._by_base[base]
             installed += 1

@@ -17,7 +17,7 @@ from typing import Final
 from kafkalog.doctor.check_context import CheckContext
 from kafkalog.doctor.findings import Finding, Severity
 from kafkalog.files.names import FileKind
-from kafkalog.log.resting import FILES_OF_OPEN_LOG
+from kafkalog.log.idle_files import FILES_OF_OPEN_LOG
 
 __all__ = ["WRITER_DESCRIPTORS", "check_descriptors", "check_mappings", "needs"]
 

@@ -57,7 +57,8 @@ _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class _Sized(Protocol):
-    size_bytes: int
+    @property
+    def size_bytes(self) -> int: ...
 
 
 class PooledFile:

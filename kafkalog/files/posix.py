@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
@@ -62,7 +62,7 @@ _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
 _STAT_BLOCK_BYTES = 512
 
 
-class PosixFileHandle(FileWriter):
+class PosixFileHandle:
     """
     One open regular file.
 
@@ -71,11 +71,14 @@ class PosixFileHandle(FileWriter):
     Thread-safety: reads and writes at different positions may run at the same time.
     """
 
-    __slots__ = ("_path",)
+    __slots__ = ("_open_descriptor", "_path", "_writer", "pwrite")
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
-        self._descriptor = Descriptor(descriptor)
+        self._writer = FileWriter(descriptor, path, _finish_write, _check_sources)
+        # Bound once: neither an append nor a read has another Python frame for it.
+        self.pwrite: _Pwrite = self._writer.pwrite
+        self._open_descriptor = self._writer.descriptor
 
     def __repr__(self) -> str:
         return f"<PosixFileHandle {self._path}{' closed' if self.closed else ''}>"
@@ -87,13 +90,7 @@ class PosixFileHandle(FileWriter):
 
     @property
     def closed(self) -> bool:
-        return self._descriptor is None
-
-    def _open_descriptor(self) -> Descriptor:
-        descriptor = self._descriptor
-        if descriptor is None:
-            raise ValueError(f"{self._path}: the file is closed")
-        return descriptor
+        return self._writer.is_closed
 
     def fileno(self) -> int:
         """Return the descriptor; the number is valid only while the handle stays open."""
@@ -153,43 +150,14 @@ class PosixFileHandle(FileWriter):
                 size = sum(view.nbytes for view in group)
                 done = os.pwritev(descriptor.number, group, position)
                 if done < size:
-                    self._finish_group(descriptor, group, done, position)
+                    _finish_group(descriptor, group, done, position, self._path)
                 position += size
         except OSError as error:
             if error.errno == errno.EFAULT:
-                self._check_sources(views)
+                _check_sources(views)
             raise
         if lost_mapping_count():
-            self._check_sources(views)
-
-    def _check_sources(self, views: Sequence[Buffer]) -> None:
-        """Raise OSError where what was to be written could not be read from its own file."""
-        try:
-            for view in views:
-                check_bytes(view, touch=True)
-        except LogStorageError as error:
-            raise OSError(f"what was to be written could not be read: {error}") from error
-
-    def _finish_group(
-        self, descriptor: Descriptor, group: Sequence[memoryview], done: int, position: int
-    ) -> None:
-        """Finish a vectored write of which the system took only `done` bytes."""
-        for view in group:
-            size = view.nbytes
-            if done < size:
-                self._finish_write(descriptor, view, done, position)
-            done = max(0, done - size)
-            position += size
-
-    def _finish_write(self, descriptor: Descriptor, data: Buffer, done: int, position: int) -> None:
-        """Finish a write of which the system took only `done` bytes."""
-        view = memoryview(data).cast("B")
-        size = view.nbytes
-        while done < size:
-            count = os.pwrite(descriptor.number, view[done:], position + done)
-            if count == 0:
-                raise OSError(errno.EIO, "the system wrote nothing and gave no error", self._path)
-            done += count
+            _check_sources(views)
 
     def truncate(self, size: int) -> None:
         descriptor = self._open_descriptor()
@@ -219,7 +187,45 @@ class PosixFileHandle(FileWriter):
 
     def close(self) -> None:
         """Close the file; calls still running in other threads finish first. Idempotent."""
-        self._descriptor = None
+        self._writer.close()
+
+
+class _Pwrite(Protocol):
+    def __call__(self, data: Buffer, position: int) -> None: ...
+
+
+def _check_sources(views: Sequence[Buffer]) -> None:
+    """Raise OSError where the data of a write could not be read from its own file."""
+    try:
+        for view in views:
+            check_bytes(view, touch=True)
+    except LogStorageError as error:
+        raise OSError(f"the data of a write could not be read: {error}") from error
+
+
+def _finish_group(
+    descriptor: Descriptor, group: Sequence[memoryview], done: int, position: int, path: Path
+) -> None:
+    """Finish a vectored write of which the system took only `done` bytes."""
+    for view in group:
+        size = view.nbytes
+        if done < size:
+            _finish_write(descriptor, view, done, position, path)
+        done = max(0, done - size)
+        position += size
+
+
+def _finish_write(
+    descriptor: Descriptor, data: Buffer, done: int, position: int, path: Path
+) -> None:
+    """Finish a write of which the system took only `done` bytes."""
+    view = memoryview(data).cast("B")
+    size = view.nbytes
+    while done < size:
+        count = os.pwrite(descriptor.number, view[done:], position + done)
+        if count == 0:
+            raise OSError(errno.EIO, "the system wrote nothing and gave no error", path)
+        done += count
 
 
 def _write_behind() -> ModuleType:

@@ -33,9 +33,9 @@ class _Sized(Protocol):
 View = TypeVar("View", bound=_Sized)
 
 
-class EntryFile(IndexBuffer, Generic[View]):
+class EntryFile(Generic[View]):
     """
-    A growing run of fixed-size entries with its file.
+    Growing entries of one size, with their file.
 
     Args:
         filesystem: the disk.
@@ -44,7 +44,14 @@ class EntryFile(IndexBuffer, Generic[View]):
         max_bytes: `segment.index.bytes`; rounded down to whole entries.
         make_view: builds the look-up view of (entries, count).
         entries: entries that the index begins with, as bytes.
-        on_error: called with each error of the disk that is not raised, since the memory answers.
+        on_error: called with each error of the disk that is not raised, because the memory answers
+            look-ups.
+
+    Attributes:
+        buffer: the entries in memory; an append adds to it.
+        max_entries: how many entries the index may have.
+
+    Thread-safety: one writer, under the log's lock; `view` from any thread.
     """
 
     def __init__(
@@ -58,98 +65,122 @@ class EntryFile(IndexBuffer, Generic[View]):
         entries: bytes = b"",
         on_error: Callable[[OSError], object] | None = None,
     ) -> None:
-        super().__init__(entry_size, entries)
-        self.path = path
         self.max_entries = max(max_bytes // entry_size, len(entries) // entry_size)
         self._make_view = make_view
         self._viewed: tuple[tuple[bytearray, int], View] | None = None
-        self._handle: FileHandle | None = None
-        self._filesystem = filesystem
-        self._on_error = on_error
-        self._open_file(entries)
+        self._file = _IndexFile(filesystem, path, self.max_entries * entry_size, on_error)
+        # The buffer holds the file, not this object: no cycle keeps the memory.
+        self.buffer = IndexBuffer(entry_size, entries, self._file.write)
+        self.buffer.flush()
+
+    def __len__(self) -> int:
+        return len(self.buffer)
 
     @property
     def view(self) -> View:
-        """The look-up view of the entries so far; made when somebody asks after an append."""
-        published, viewed = self.published, self._viewed
+        """The look-up view of the entries so far; made by the first look-up after an append."""
+        published, viewed = self.buffer.published, self._viewed
         if viewed is not None and viewed[0] is published:
             return viewed[1]
         view = self._make_view(*published)
         self._viewed = (published, view)
         return view
 
+    def entries(self) -> bytes:
+        """Return all entries."""
+        return self.buffer.entries()
+
     def last_entry(self) -> bytes:
         """Return the last entry; there must be one."""
-        return self.entries(len(self) - 1)
+        return self.buffer.entries(len(self.buffer) - 1)
 
     def rewind(self, count: int) -> None:
-        """Forget the entries from `count` on (an append that failed)."""
-        if count >= len(self):
+        """Remove the entries from `count` on, after an append that failed."""
+        if count >= len(self.buffer):
             return
-        self.truncate_to(count)
         # Entries already in the file are overwritten by the next ones, or zeroed now.
-        stale = self._written - count
-        self._written = min(self._written, count)
-        if stale > 0 and self._handle is not None:
-            self._write(bytes(stale * self.entry_size), count * self.entry_size)
-
-    def write_behind(self) -> bool:
-        """Write the entries that wait; say whether that worked."""
-        if len(self) > self._written:
-            waiting = self.entries(self._written)
-            if not self._write(waiting, self._written * self.entry_size):
-                return False
-            self._written = len(self)
-        return True
+        stale, size = self.buffer.truncate_to(count), self.buffer.entry_size
+        if stale:
+            self._file.write(bytes(stale * size), count * size)
 
     def trim(self) -> bool:
         """
-        Write what waits and cut the file to its entries; say whether the file is whole.
+        Write what waits and cut the file to its entries; return whether the file is whole.
 
         The file is closed afterwards. False leaves a file that the next open finds short or
         zero-padded and rebuilds.
         """
-        whole = self._handle is not None and self.write_behind()
-        if whole and self._handle is not None:
-            try:
-                self._handle.truncate(len(self) * self.entry_size)
-            except OSError as error:
-                self._report_error(error, "was not trimmed")
-                whole = False
+        is_whole = self._file.is_open and self.buffer.flush()
+        is_whole = is_whole and self._file.truncate(len(self.buffer) * self.buffer.entry_size)
         self.close()
-        return whole
+        return is_whole
 
     def close(self) -> None:
-        """Let the file go as it is."""
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
+        """Close the file as it is."""
+        self._file.close()
 
-    def _open_file(self, entries: bytes) -> None:
+
+class _IndexFile:
+    """
+    The file of a growing index: an error is logged and reported, not raised.
+
+    The log's bytes are safe and the memory answers look-ups: an error is no reason to fail an
+    append.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: Path,
+        max_bytes: int,
+        on_error: Callable[[OSError], object] | None,
+    ) -> None:
+        self._path = path
+        self._on_error = on_error
+        self._handle: FileHandle | None = None
         try:
             # A fresh file: readers, also of other processes, may have the old one mapped, and
             # entries of an earlier life must not stand in the zero tail.
-            self._handle = self._filesystem.create_new(self.path)
-            self._handle.truncate(self.max_entries * self.entry_size)
+            self._handle = filesystem.create_new(path)
+            self._handle.truncate(max_bytes)
         except OSError as error:
             self._report_error(error, "is kept in memory only")
             self.close()
-        if entries and self._write(entries, 0):
-            self._written = len(self)
 
-    def _write(self, data: bytes, position: int) -> bool:
+    @property
+    def is_open(self) -> bool:
+        """True if there is a file."""
+        return self._handle is not None
+
+    def write(self, data: bytes, position: int) -> bool:
+        """Write entries; return whether that worked."""
         if self._handle is None:
             return False
         try:
             self._handle.pwrite(data, position)
         except OSError as error:
-            # The log's bytes are safe and the memory answers look-ups: not worth failing an append.
             self._report_error(error, "fell behind")
             return False
         return True
 
+    def truncate(self, size: int) -> bool:
+        """Cut the file; return whether that worked."""
+        if self._handle is None:
+            return False
+        try:
+            self._handle.truncate(size)
+        except OSError as error:
+            self._report_error(error, "was not trimmed")
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
     def _report_error(self, error: OSError, outcome: str) -> None:
-        """Log an error that is not raised, and report it."""
-        logger.warning("index %s %s: %s", self.path, outcome, error)
+        logger.warning("index %s %s: %s", self._path, outcome, error)
         if self._on_error is not None:
             self._on_error(error)

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.log.index_lookup import read_header
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 

@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.retention import RetentionReason
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext

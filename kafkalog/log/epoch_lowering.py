@@ -20,11 +20,11 @@ Thread-safety: under the log's lock, while nobody compacts it. Readers meet eith
 from __future__ import annotations
 
 from kafkalog._core.batch import BatchColumns
+from kafkalog._engine.snapshot import ReadBound
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import ReadBound
 
 __all__ = ["lower_batches"]
 

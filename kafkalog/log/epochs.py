@@ -31,16 +31,18 @@ Thread-safety: changes under the log's lock; `follow`, look-ups and `current` fr
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import update_wrapper
+from typing import Concatenate, ParamSpec, TypeVar
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.memory_records import MemoryRecords
-from kafkalog._engine.append_lane import EpochsAtHand
+from kafkalog._engine.epoch_state import EpochState
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.loader import LoadedLog
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.scanner import NO_EPOCH
@@ -55,7 +57,25 @@ logger = logging.getLogger(__name__)
 WALK_BATCHES = 4096
 
 
-class LogEpochs(EpochsAtHand):
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _updates_state(
+    method: Callable[Concatenate[LogEpochs, _Arguments], _Result],
+) -> Callable[Concatenate[LogEpochs, _Arguments], _Result]:
+    """Let appends see what the method made of the list, also if it failed half way."""
+
+    def call(epochs: LogEpochs, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        try:
+            return method(epochs, *args, **options)
+        finally:
+            epochs.update_state()
+
+    return update_wrapper(call, method)
+
+
+class LogEpochs:
     """
     The leader epochs of one log.
 
@@ -65,9 +85,12 @@ class LogEpochs(EpochsAtHand):
         paths: whose traces the note knows.
         journal: the partition's sync journal, None where there is none.
         was_bumped: whether `current` is above what the file says, because offsets come again.
-    """
 
-    _epochs: LeaderEpochs
+    Attributes:
+        state: what an append compares.
+
+    Thread-safety: changes under the log's lock; look-ups from any thread.
+    """
 
     def __init__(
         self,
@@ -78,14 +101,23 @@ class LogEpochs(EpochsAtHand):
         *,
         was_bumped: bool = False,
     ) -> None:
-        self.current = current
         self._was_bumped = was_bumped
         self._epochs = epochs
+        self.state = EpochState(current, epochs.written_epoch, epochs.is_unwritten)
         self._paths = paths
         self._journal = journal
 
     def __repr__(self) -> str:
         return f"<LogEpochs at {self.current} of {self._epochs}>"
+
+    @property
+    def current(self) -> int:
+        """The epoch of the log's own appends."""
+        return self.state.current
+
+    def update_state(self) -> None:
+        """Let appends see the epochs of the list."""
+        self.state.set_written(self._epochs.written_epoch, self._epochs.is_unwritten)
 
     @property
     def is_current_flushed(self) -> bool:
@@ -106,6 +138,7 @@ class LogEpochs(EpochsAtHand):
         """Whether no epoch is known, and none is in the file."""
         return not self._epochs.entries and not self._epochs.is_unwritten
 
+    @_updates_state
     def assign_current(self, start_offset: int) -> None:
         """
         Say that what is about to be appended from `start_offset` on is of the current epoch.
@@ -116,6 +149,7 @@ class LogEpochs(EpochsAtHand):
         self._epochs.assign(self.current, start_offset, flush=False)
         self._flush()
 
+    @_updates_state
     def assign_run(self, run: MemoryRecords) -> None:
         """
         Take the epochs of batches that keep their own; one of an old format ends all before it.
@@ -136,7 +170,7 @@ class LogEpochs(EpochsAtHand):
                 before = -1
             elif epoch >= 0 and epoch != before:
                 epochs.assign(epoch, batch.base_offset, flush=False)
-                self.current = max(self.current, epoch)
+                self.state.set_current(max(self.current, epoch))
                 before = epoch
             position += batch.size_bytes
         # Whatever is written, an epoch that rose stands in it, or it would fall back with a crash.
@@ -146,6 +180,7 @@ class LogEpochs(EpochsAtHand):
             beyond = EpochEntry(self.current, run.batches[-1].last_offset + 1)
         self._flush(beyond)
 
+    @_updates_state
     def clear_and_flush(self) -> None:
         """
         Forget all, for messages of an old format that are about to be appended.
@@ -188,9 +223,10 @@ class LogEpochs(EpochsAtHand):
 
     def bump(self) -> None:
         """Append under a higher epoch from now on: offsets are given out again."""
-        self.current = min(self.current + 1, MAX_EPOCH)
+        self.state.set_current(min(self.current + 1, MAX_EPOCH))
         self._was_bumped = True
 
+    @_updates_state
     def lower(self, highest: int) -> None:
         """
         Let no epoch be above `highest`, in the file too; of the batches the caller takes care.
@@ -199,19 +235,22 @@ class LogEpochs(EpochsAtHand):
             LogStorageError: the file could not be written.
         """
         self._epochs.lower(highest)
-        self.current = min(self.current, highest)
+        self.state.set_current(min(self.current, highest))
         self._was_bumped = False
         self._flush()
         self.end_truncation()
 
+    @_updates_state
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at the new log end or above; the file follows later."""
         self._epochs.truncate_from_end(end_offset)
 
+    @_updates_state
     def truncate_from_start(self, start_offset: int) -> None:
         """Let the first epoch begin at the new log start; the file follows later."""
         self._epochs.truncate_from_start(start_offset)
 
+    @_updates_state
     def clear(self) -> None:
         """Forget all: the log goes on, empty, elsewhere. The file follows later."""
         self._epochs.clear()
@@ -227,6 +266,7 @@ class LogEpochs(EpochsAtHand):
             self._was_bumped = False
             self.end_truncation()
 
+    @_updates_state
     def close(self, end_offset: int) -> None:
         """
         Write what the file lacks, and a current epoch that no record has yet.
@@ -240,6 +280,7 @@ class LogEpochs(EpochsAtHand):
             self._epochs.assign(self.current, end_offset, flush=False)
         self._flush()
 
+    @_updates_state
     def follow(self, snapshot: LogSnapshot) -> None:
         """
         Take what the writer has put into the file, for a log that is open to be read only.

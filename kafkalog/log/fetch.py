@@ -9,7 +9,7 @@ Thread-safety: what it says may be asked from any thread; `send_to` belongs to o
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from kafkalog._core.mapping import check_bytes
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog._engine.segment_slice import SegmentSlice
+from kafkalog._engine.snapshot import ReadBound
 from kafkalog.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -36,7 +37,6 @@ from kafkalog.files.sendfile import (
 )
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.segment_types import ReadBound
 from kafkalog.log.walk import WalkResult, check_wrapper
 from kafkalog.records.batch_view import BatchView
 
@@ -80,6 +80,10 @@ class FetchData(SegmentSlice):
             f"FetchData(start_offset={self.start_offset}, path={self.path.name!r},"
             f" position={self.position}, size_bytes={self.size_bytes})"
         )
+
+    def set_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Set which transactions may hide batches of the slice."""
+        self.aborted_transactions = tuple(transactions)
 
     @property
     def path(self) -> Path:

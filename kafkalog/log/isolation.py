@@ -34,7 +34,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import Part
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import LogSnapshot
+    from kafkalog._engine.snapshot import LogSnapshot
 
 __all__ = [
     "AbortedBatches",

@@ -710,7 +710,7 @@ def _cut_lost_tail(context: SegmentContext, segment: LogSegment, following: int)
     if end is not None:
         if not context.read_only:
             _cut_file(context, segment, end)
-        segment.file.size_bytes = end
+        segment.file.set_size(end)
 
 
 def _skip_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
@@ -723,7 +723,7 @@ def _skip_zeros(segment: LogSegment, following: int, context: SegmentContext) ->
     if _may_be_preallocated(context, segment.size_bytes):
         end = _end_before_zeros(segment, following)
         if end is not None:
-            segment.file.size_bytes = end
+            segment.file.set_size(end)
 
 
 def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
@@ -772,7 +772,8 @@ def _end_of_sealed(
         # preallocated, and nobody would look for zeros then.
         if not context.read_only:
             _cut_file(context, segment, scan.whole_end)
-        file.size_bytes, file.excluded_bytes = scan.whole_end, 0
+        file.set_size(scan.whole_end)
+        file.include_excluded()
         size = 0
     corrupt_ranges = list(scan.corrupt_ranges)
     if size:
@@ -862,7 +863,7 @@ def _cut(
     )
     segment.file.excluded_bytes = 0
     if context.read_only:
-        segment.file.size_bytes = scan.whole_end
+        segment.file.set_size(scan.whole_end)
         return
     if kept_in is not None:
         start = scan.whole_end
@@ -870,7 +871,7 @@ def _cut(
         _keep(context, kept_in, torn, holes)
     del torn
     _cut_file(context, segment, scan.whole_end)
-    segment.file.size_bytes = scan.whole_end
+    segment.file.set_size(scan.whole_end)
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
 
 
@@ -975,9 +976,7 @@ def _assemble(
     if not context.read_only and (not segments or findings.last_is_corrupt):
         fresh = local.create_segment(end_offset)
         kept = local.snapshot.segments if segments else LogSegments([])
-        local.replace_all(
-            local.snapshot._replace(segments=kept.with_segment(fresh), end_position=0)
-        )
+        local.replace_all(local.snapshot.replace(segments=kept.with_segment(fresh), end_position=0))
     return local
 
 

@@ -10,55 +10,31 @@ Thread-safety: `snapshot` from any thread without a lock; every change under the
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from typing_extensions import Buffer
 
 from kafkalog._core.batch_metadata import BatchMetadata
-from kafkalog._engine.append_lane import LogEnd
+from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import MAX_BASE_OFFSET, FileKind, FileState, SegmentFiles
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.segment_types import ReadBound, SegmentContext
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "LogSnapshot", "UndoFailedError", "check_base_offset"]
+__all__ = ["LocalLog", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
     """A failed append could not be undone: what the files hold is unknown until a recovery."""
 
 
-class LogSnapshot(NamedTuple):
-    """
-    What a reader sees of a log.
-
-    Attributes:
-        segments: all segments.
-        end_offset: log end offset.
-        end_position: end of the published bytes in the last segment.
-        start_offset: log start offset.
-    """
-
-    segments: LogSegments
-    end_offset: int
-    end_position: int
-    start_offset: int
-
-    def read_bound(self, slot: int) -> ReadBound:
-        """Return how far the segment in `slot` may be read."""
-        following = self.segments.base_after(slot)
-        if following is None:
-            return ReadBound(self.end_position, self.end_offset)
-        return ReadBound(self.segments.segments[slot].size_bytes, following)
-
-
-class LocalLog(LogEnd):
+class LocalLog:
     """
     The segments of one partition directory.
 
@@ -69,14 +45,12 @@ class LocalLog(LogEnd):
         start_offset: log start offset.
 
     Attributes:
-        snapshot: what readers see.
-        has_unrenamed_files: whether a file of a segment that left kept its name, since it would not
-            be renamed: only the checkpoint of the log start hides it.
-        on_change: called when the log has other segments than before, so that what is kept for
-            look-ups in those that left can go; None for nobody.
-    """
+        published: the snapshot that readers see; replaced when an operation is complete.
+        has_unrenamed_files: whether a file of a segment that left kept its name, because renaming
+            it failed: only the checkpoint of the log start hides it.
 
-    snapshot: LogSnapshot
+    Thread-safety: see the module.
+    """
 
     def __init__(
         self,
@@ -87,16 +61,67 @@ class LocalLog(LogEnd):
         start_offset: int,
     ) -> None:
         self.context = context
-        self.snapshot = LogSnapshot(segments, end_offset, segments.active.size_bytes, start_offset)
+        end_position = segments.active.size_bytes
+        self.published = PublishedSnapshot(
+            LogSnapshot(segments, end_offset, end_position, start_offset)
+        )
         # Numbers of the last change of a name, and of the last one that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
         # Files whose preallocated tail was cut at a roll, and not on the disk yet.
         self._trimmed: list[SegmentFile] = []
         self.has_unrenamed_files = False
-        self.on_change: Callable[[], object] | None = None
+        self._on_change: weakref.WeakMethod[Callable[[], object]] | None = None
+
+    @property
+    def snapshot(self) -> LogSnapshot:
+        """The published snapshot."""
+        return self.published.snapshot
+
+    def connect(self, on_change: weakref.WeakMethod[Callable[[], object]]) -> None:
+        """Have a method called, while its object lives, when the log has other segments."""
+        self._on_change = on_change
 
     # ------------------------------------------------------------------------------- appending
+
+    def append(self, data: Buffer, batches: BatchMetadata) -> bool:
+        """
+        Append consecutive batches, all of them or none; roll wherever a batch requires it.
+
+        Bytes are written with one call for each segment.
+
+        Crash points: within a write (a prefix of the run stays, the last batch torn), after the
+        creation of a segment, between the writes. Recovery keeps the whole batches and cuts the
+        torn one.
+
+        Returns:
+            Whether a segment was begun.
+        """
+        if not batches:
+            raise ValueError("batches must not be empty")
+        before = self.published.snapshot
+        active = before.segments.active
+        try:
+            row, size = active.append(data, batches)
+        except BaseException as error:
+            self._undo(active, [], error)
+            raise
+        if row < len(batches):
+            self.append_rolling(data, batches, row, size)
+            return True
+        self.published.publish(
+            before.replace(end_offset=batches.end_offset, end_position=active.size_bytes)
+        )
+        return False
+
+    def undo_append(self, cause: BaseException) -> None:
+        """
+        Bring the disk back to the published state after an append to the active segment failed.
+
+        Raises:
+            UndoFailedError: the disk refused that, too.
+        """
+        self._undo(self.published.snapshot.segments.active, [], cause)
 
     def append_rolling(self, data: Buffer, batches: BatchMetadata, row: int, size: int) -> None:
         """Append batches of which the active segment takes those before `row`, staged already."""
@@ -111,7 +136,9 @@ class LocalLog(LogEnd):
         for segment in fresh:
             segments = segments.with_segment(segment)
         end_position = fresh[-1].file.size_bytes
-        self.snapshot = LogSnapshot(segments, batches.end_offset, end_position, start_offset)
+        self.published.publish(
+            LogSnapshot(segments, batches.end_offset, end_position, start_offset)
+        )
         self.seal([active, *fresh[:-1]])
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
@@ -125,7 +152,7 @@ class LocalLog(LogEnd):
             self._trim_before_hole(active)
         segment = self.create_segment(base_offset)
         self._publish(
-            snapshot._replace(segments=snapshot.segments.with_segment(segment), end_position=0)
+            snapshot.replace(segments=snapshot.segments.with_segment(segment), end_position=0)
         )
         self.seal([active])
         return segment
@@ -225,9 +252,7 @@ class LocalLog(LogEnd):
             segment.retire()
         snapshot = self.snapshot
         self._publish(
-            snapshot._replace(
-                segments=snapshot.segments.without(leaving), start_offset=start_offset
-            )
+            snapshot.replace(segments=snapshot.segments.without(leaving), start_offset=start_offset)
         )
         try:
             self.rename_deleted(leaving, in_order=not is_checkpointed, newest_first=is_checkpointed)
@@ -330,9 +355,9 @@ class LocalLog(LogEnd):
     # --------------------------------------------------------------------------------- private
 
     def _publish(self, snapshot: LogSnapshot) -> None:
-        others = snapshot.segments is not self.snapshot.segments
-        self.snapshot = snapshot
-        on_change = self.on_change
+        others = snapshot.segments is not self.published.snapshot.segments
+        self.published.publish(snapshot)
+        on_change = None if self._on_change is None else self._on_change()
         if others and on_change is not None:
             on_change()
 

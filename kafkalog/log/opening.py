@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import warn_unless_closed
@@ -21,26 +21,31 @@ from kafkalog.errors import DiskFullError, KafkaLogError, LogStorageError, NotAL
 from kafkalog.files.directories import ensure_no_link, make_directories
 from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.locking import PartitionLock, acquire_partition_lock
+from kafkalog.files.locking import acquire_partition_lock
 from kafkalog.files.names import PARTITION_METADATA, FileState
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
-from kafkalog.log.epochs import LogEpochs, load_epochs
+from kafkalog.log.epochs import load_epochs
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
+from kafkalog.log.partition import (
+    PRODUCER_EXPIRATION_MS,
+    LogEnvironment,
+    OpenedLog,
+    Partition,
+)
 from kafkalog.log.partition_paths import PartitionPaths, find_partition_paths
 from kafkalog.log.producer_loading import load_producer_state
-from kafkalog.log.reader import PAUSES_SECONDS
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.log.startup_cleanup import live_bases
-from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, LogEnvironment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import recover_indexes
+from kafkalog.log.view import PAUSES_SECONDS
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
-__all__ = ["open_at_paths", "open_log"]
+__all__ = ["open_log", "open_partition"]
 
 logger = logging.getLogger(__name__)
 
@@ -102,21 +107,23 @@ def open_log(
         on_deletion=on_deletion,
         producer_expiration_ms=producer_expiration_ms,
     )
-    return open_at_paths(paths, settings, environment, read_only=read_only, is_standalone=True)
+    return Log(
+        open_partition(paths, settings, environment, read_only=read_only, is_standalone=True)
+    )
 
 
-def open_at_paths(
+def open_partition(
     paths: PartitionPaths,
     config: LogConfig,
     environment: LogEnvironment,
     *,
     read_only: bool = False,
     is_standalone: bool = False,
-) -> Log:
+) -> Partition:
     """
-    Open the log of a partition whose place is known; a writer's directory must be there.
+    Open the log of a partition whose paths are known; a writer's directory must be there.
 
-    One that stands alone, without a manager that closes it, warns where it is never closed.
+    A standalone log, without a manager that closes it, warns if it is never closed.
 
     Raises:
         NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
@@ -131,8 +138,10 @@ def open_at_paths(
             read_only=read_only,
             pool=environment.pool,
         )
-        context.on_storage_error = environment.on_storage_error
-        context.was_cleaned = lambda: paths.read_cleaner_offset() is not None
+        context.set_callbacks(
+            on_storage_error=environment.on_storage_error,
+            was_cleaned=lambda: paths.read_cleaner_offset() is not None,
+        )
         if read_only:
             opened = _load_read_only(paths, context)
         else:
@@ -140,34 +149,11 @@ def open_at_paths(
                 # What the caller names may be a link; names that lie in a data directory may not.
                 ensure_no_link(paths.filesystem, paths.directory)
             opened = _load_for_writing(paths, context, environment)
-        loaded = opened.loaded
         ending = _Ending(environment.scheduler, clock)
-        log = Log(
-            paths,
-            loaded.local,
-            opened.tail,
-            loaded.report,
-            durable_offset=loaded.recovery_point,
-            epochs=opened.epochs,
-            producers=opened.producers,
-            scheduler=ending.scheduler,
-            lock=opened.lock,
-            on_close=ending.close,
-            environment=environment,
-        )
+        partition = Partition(paths, opened, ending.scheduler, environment, ending.close)
         if is_standalone:
-            ending.watch(log)
-        return log
-
-
-class _Opened(NamedTuple):
-    """Parts of a log: producers and lock of a writer, the tail of a read-only log."""
-
-    loaded: LoadedLog
-    epochs: LogEpochs
-    producers: ProducerStateManager | None = None
-    lock: PartitionLock | None = None
-    tail: ReadOnlyTail | None = None
+            ending.watch(partition)
+        return partition
 
 
 class _Ending:
@@ -185,12 +171,16 @@ class _Ending:
         self.scheduler = scheduler
         self._end_warning: Callable[[], object] | None = None
 
-    def watch(self, log: Log) -> None:
-        """Warn where the log is dropped, or the program ends, before it is closed."""
+    def watch(self, partition: Partition) -> None:
+        """Warn if the log is dropped, or the program ends, before it is closed."""
         abandon = None if self._own is None else self._own.abandon
-        kind = "read-only log" if log.is_read_only else "log"
+        is_read_only = partition.gate.state.is_read_only
+        kind = "read-only log" if is_read_only else "log"
         self._end_warning = warn_unless_closed(
-            log, f"{kind} at {log.directory}", has_written=not log.is_read_only, release=abandon
+            partition,
+            f"{kind} at {partition.paths.directory}",
+            has_written=not is_read_only,
+            release=abandon,
         )
 
     def close(self) -> None:
@@ -239,7 +229,7 @@ def _ensure_present(paths: PartitionPaths) -> None:
         )
 
 
-def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> _Opened:
+def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> OpenedLog:
     """
     Load a log that another process may be writing.
 
@@ -256,7 +246,9 @@ def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> _Opened:
     return _try_load(paths, context, is_last=True)
 
 
-def _try_load(paths: PartitionPaths, context: SegmentContext, *, is_last: bool = False) -> _Opened:
+def _try_load(
+    paths: PartitionPaths, context: SegmentContext, *, is_last: bool = False
+) -> OpenedLog:
     facts = paths.filesystem.stat(paths.directory)
     if facts is None or not live_bases(paths.filesystem, paths.directory):
         names = [] if facts is None else paths.filesystem.list(paths.directory)
@@ -282,7 +274,7 @@ def _try_load(paths: PartitionPaths, context: SegmentContext, *, is_last: bool =
             # Readers of committed records meet it, others need no index.
             logger.warning("%s: %s", paths.directory, error)
     epochs = load_epochs(paths, loaded, keeps_end=True)
-    return _Opened(loaded, epochs, tail=ReadOnlyTail(loaded.local, paths.read_start_offset))
+    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, paths.read_start_offset))
 
 
 def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:
@@ -294,7 +286,7 @@ def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> 
 
 def _load_for_writing(
     paths: PartitionPaths, context: SegmentContext, environment: LogEnvironment
-) -> _Opened:
+) -> OpenedLog:
     lock = acquire_partition_lock(
         paths.filesystem,
         paths.directory,
@@ -346,4 +338,4 @@ def _load_for_writing(
     except BaseException:
         lock.release()
         raise
-    return _Opened(loaded, epochs, producers, lock)
+    return OpenedLog(loaded, epochs, producers, lock)

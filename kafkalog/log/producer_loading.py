@@ -23,10 +23,10 @@ from __future__ import annotations
 import logging
 import threading
 
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import DiskFullError
 from kafkalog.log.isolation import Visibility
 from kafkalog.log.loader import LoadedLog
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_state_manager import ProducerStateManager

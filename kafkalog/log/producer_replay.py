@@ -20,7 +20,7 @@ from kafkalog.state.producers import ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import LogSnapshot
+    from kafkalog._engine.snapshot import LogSnapshot
 
 __all__ = ["load_states", "replay_segments"]
 

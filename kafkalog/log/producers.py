@@ -28,9 +28,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from kafkalog._core.memory_records import MemoryRecords
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
-from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producer_recovery import aborted_of, add_batch
 from kafkalog.log.producer_replay import replay_segments
 from kafkalog.log.transactions import add_aborted

@@ -1,68 +1,36 @@
-"""The reading side of a log: its range, its segments, slices, batches and records.
+"""Sequential reads of a log: batches, records, aborted transactions, and what a scan decodes.
 
-Every call takes one snapshot and works on it, without a lock; a read-only log looks first how far
-its writer has come.
+Every read begins with one snapshot of the view. It goes on with another where a file was missed
+that the log's writer, another process, removed.
 
-Thread-safety: everything may be called from any thread, while another writes.
+Thread-safety: every method from any thread, while another writes; an iterator belongs to one
+thread.
 """
 
 from __future__ import annotations
 
-import operator
-import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kafkalog._core.record import Record
 from kafkalog._engine.iteration import ClosableRecords, CloseSignal
-from kafkalog.config import LogConfig
-from kafkalog.errors import (
-    CorruptRecordError,
-    InvalidRecordError,
-    KafkaLogError,
-    LogClosedError,
-    LogStorageError,
-    OffsetOutOfRangeError,
-)
-from kafkalog.files.errors import has_missed_file
+from kafkalog._engine.snapshot import LogSnapshot
+from kafkalog.errors import KafkaLogError
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.corrupt_ranges import CorruptRange
-from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.holes import record_holes
-from kafkalog.log.isolation import (
-    Isolation,
-    StableOffsets,
-    Visibility,
-    check_isolation,
-    without_aborted,
-)
-from kafkalog.log.local_log import LocalLog, LogSnapshot
-from kafkalog.log.partition_paths import PartitionPaths
-from kafkalog.log.producer_loading import ReadOnlyProducers
-from kafkalog.log.reading import (
-    OnCorrupt,
-    read_batches,
-    read_parts,
-    try_records,
-)
-from kafkalog.log.report import RepairedIndex
-from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import ReportedErrors
-from kafkalog.log.tail import ReadOnlyTail
-from kafkalog.log.transactions import aborted_between, repaired_indexes
+from kafkalog.log.isolation import AbortedBatches, Isolation, without_aborted
+from kafkalog.log.reading import OnCorrupt, read_batches, read_parts, try_records
+from kafkalog.log.scan.batch_slices import BatchSlice, read_batch_slices
+from kafkalog.log.scan.options import ScanOptions
+from kafkalog.log.scan.scan import LogBatchSlices
+from kafkalog.log.transactions import aborted_between
+from kafkalog.log.view import LogView, whole_offset
 from kafkalog.log.walk import check_wrapper, fits_after
-from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
-from kafkalog.state.producers import OpenTransaction
 
-__all__ = ["LogReader", "whole_offset"]
-
-# Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
-PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
+__all__ = ["LogReader"]
 
 
 class _HasNextOffset(Protocol):
@@ -75,314 +43,97 @@ _Read = TypeVar("_Read", bound=_HasNextOffset)
 
 class LogReader:
     """
-    What can be done with a log without changing it; the base of `Log`.
+    Reads one log from an offset on.
 
     Args:
-        paths: where the partition lives.
-        local: its segments.
-        tail: follows the writing process, None in the writing process itself.
-        epochs: its leader epochs.
+        view: what a reader may see.
+
+    Thread-safety: see the module.
     """
 
-    def __init__(
-        self, paths: PartitionPaths, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
-    ) -> None:
-        self._paths = paths
-        self._local = local
-        self._tail = tail
-        self._epochs = epochs
-        self._closed = False
-        self._gate = CloseSignal()
-        self._stable = StableOffsets()
-        self._read_only_producers = None if tail is None else ReadOnlyProducers(local.context)
-        local.context.on_damage = weakref.WeakMethod(self._invalidate_readers)
-        local.context.read_end_before = weakref.WeakMethod(self._end_before)
-        # Weakly: a log that is forgotten lets its files go at once.
-        myself = weakref.ref(self)
-        local.on_change = lambda: _segments_changed(myself)
+    def __init__(self, view: LogView) -> None:
+        self._view = view
+        self._close_signal = CloseSignal()
 
-    @property
-    def directory(self) -> Path:
-        """The partition directory."""
-        return self._paths.directory
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the log was closed."""
-        return self._closed
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition that the directory's name says."""
-        return self._paths.topic_partition
-
-    @property
-    def config(self) -> LogConfig:
-        """The configuration in force."""
-        return self._local.context.config
-
-    @property
-    def log_start_offset(self) -> int:
-        """Smallest offset that may be read; read-only, as far as another process has moved it."""
-        snapshot = self._local.snapshot if self._tail is None else self._snapshot()
-        return snapshot.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """Offset that the next record gets; read-only, as far as another process has written."""
-        return self._snapshot().end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Offset below which readers may go: the log end, unless `set_high_watermark` was used."""
-        return self._visible("read_uncommitted")[1]
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Offset below which readers of committed records may go."""
-        return self._visible("read_committed")[1]
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is not stable yet, None where all are."""
-        visibility, snapshot = self._read_visibility("read_committed")
-        first = visibility.first_unstable_offset
-        return None if first is None else max(first, snapshot.start_offset)
-
-    def snapshot(self) -> LogSnapshot:
-        """Return the log as it is now: what several passes over one state of it work on."""
-        return self._snapshot()
-
-    def last_segments(self) -> tuple[LogSegment, ...]:
-        """Return the segments that a writer's log has, or had when it was closed."""
-        return self._local.snapshot.segments.segments
-
-    def segments(self) -> tuple[LogSegment, ...]:
-        """Return the segments as they are now; the tuple never changes."""
-        return self._snapshot().segments.segments
-
-    def corrupt_ranges(self) -> tuple[CorruptRange, ...]:
-        """
-        Return the damaged ranges known so far: from recovery, and from what readers met.
-
-        What lies below the log start is no part of the log, though its file may be there yet.
-        """
-        snapshot = self._snapshot()
-        start = snapshot.start_offset
-        return tuple(
-            corrupt_range
-            for segment in snapshot.segments.segments
-            for corrupt_range in segment.corrupt_ranges
-            if corrupt_range.next_offset > start or corrupt_range.first_offset >= start
-        )
-
-    def look_for_holes(self) -> None:
-        """
-        Look at the end of each segment that another one follows, the first time that this is asked.
-
-        Where offsets are missing in front of the next segment, `corrupt_ranges()` has them from
-        then on,
-        though no reader has come there: after a clean stop no opening looks. Segments that are
-        made later are known to follow each other.
-
-        Raises:
-            LogStorageError: the disk refused; the next call looks again.
-        """
-        context = self._local.context
-        if not context.has_searched_holes:
-            with self._reading():
-                record_holes(self._snapshot().segments.segments)
-            context.has_searched_holes = True
-
-    def repaired_indexes(self) -> tuple[RepairedIndex, ...]:
-        """
-        Return the transaction indexes that were found to contradict their segments.
-
-        They are held against the batches by a recovery, and after a clean stop by the first reader
-        of committed records that needs them.
-        """
-        return repaired_indexes(self._snapshot().segments.segments)
+    def close(self) -> None:
+        """End every iterator at the next batch: the log was closed."""
+        self._close_signal.close()
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the transactions whose abort may hide records from `start` up to `end`."""
-        snapshot = self._snapshot()
+        view = self._view
+        snapshot = view.snapshot()
         while True:
             try:
-                with self._reading():
-                    return aborted_between(self._local.context, snapshot, start, end)
+                with view.errors():
+                    return aborted_between(view.context, snapshot, start, end)
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._refresh_after(error, snapshot)
+                snapshot = view.refresh_after(error, snapshot)
 
     def batches(
         self,
-        start: int | None = None,
-        end: int | None = None,
+        start: int | None,
+        end: int | None,
         *,
         on_corrupt: OnCorrupt = "raise",
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[BatchView]:
-        """
-        Yield whole batches, control batches too, from the one that holds `start` on.
-
-        Args:
-            start: first offset; the log start offset if None.
-            end: one past the last offset; how far `isolation` goes at this moment if None.
-            on_corrupt: "raise" at damage, after everything before it; "skip" goes on behind it.
-            isolation: "read_uncommitted" ends at the high watermark; "read_committed" at the last
-                stable offset, and leaves out the data batches of aborted transactions; "log_end"
-                ends at the log end, for those who copy the log to raise the high watermark.
-        """
-        snapshot, limit = self._visible(isolation)
-        start = snapshot.start_offset if start is None else start
-        snapshot = self._check_range(snapshot, start)
-        end = limit if end is None else min(whole_offset("end", end), limit)
+        """Yield whole batches; see `Log.batches`."""
+        snapshot, start, end = self._range(start, end, isolation)
         read = self._visible_parts(read_batches, on_corrupt, isolation)
         return self._read(read, snapshot, start, end)
 
     def records(
         self,
-        start: int | None = None,
-        end: int | None = None,
+        start: int | None,
+        end: int | None,
         *,
         on_corrupt: OnCorrupt = "raise",
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
-        """
-        Yield records with `start` <= offset < `end`; control records are left out.
-
-        Records decode their key, value and headers when touched. Arguments as for `batches`;
-        with on_corrupt="skip" the log's `corrupt_ranges()` list what was passed.
-        """
-        snapshot, limit = self._visible(isolation)
-        start = snapshot.start_offset if start is None else start
-        snapshot = self._check_range(snapshot, start)
-        end = limit if end is None else min(whole_offset("end", end), limit)
+        """Yield records; see `Log.records`."""
+        snapshot, start, end = self._range(start, end, isolation)
         read = self._visible_parts(read_parts, on_corrupt, isolation)
         parts = self._read(read, snapshot, start, end)
-        limit_bytes = self.config.decompressed_max_bytes
-        # Chained lists: a generator of records would be entered anew for each of them.
-        lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
+        limit_bytes = self._view.context.config.decompressed_max_bytes
+        # Chained lists: a generator of records would be resumed for each of them.
+        lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._close_signal)
         return chain.from_iterable(lists)
 
-    def _invalidate_readers(self) -> None:
-        """Drop what is cached for look-ups: segments may have left, or damage was found."""
+    def batch_slices(
+        self, start: int | None, end: int | None, options: ScanOptions
+    ) -> LogBatchSlices:
+        """Return what a scan decodes of this log."""
+        snapshot, start, end = self._range(start, end, options.isolation)
+        offsets = options.conditions.offsets
+        start, end = max(start, offsets.first), min(end, offsets.last + 1)
+        found = self._read(partial(self._read_batch_slices, options), snapshot, start, end)
+        limit_bytes = self._view.context.config.decompressed_max_bytes
+        return LogBatchSlices(found, start, end, limit_bytes)
 
-    def _end_before(self, base_offset: int) -> int:
-        """Return one above the last offset of the segment before one, 0 where none is sure."""
-        segments = self._local.snapshot.segments
-        slot = segments.floor_slot(base_offset) - 1
-        if slot < 0:
-            return 0
-        try:
-            return segments.segments[slot].end_offset_of_tail() or 0
-        except (CorruptRecordError, InvalidRecordError, ValueError):
-            return 0
+    def _range(
+        self, start: int | None, end: int | None, isolation: Isolation
+    ) -> tuple[LogSnapshot, int, int]:
+        """Return a snapshot, and the offsets that are read of it."""
+        snapshot, limit = self._view.visible(isolation)
+        start = snapshot.start_offset if start is None else start
+        snapshot = self._view.check_range(snapshot, start)
+        return snapshot, start, limit if end is None else min(whole_offset("end", end), limit)
 
-    def _known_epochs(self, snapshot: LogSnapshot) -> LogEpochs:
-        """Return the leader epochs, those of another process as they are now."""
-        if self._tail is not None:
-            self._epochs.follow(snapshot)
-        return self._epochs
-
-    def _visible(self, isolation: Isolation) -> tuple[LogSnapshot, int]:
-        """Return the log as it is now, and how far a reader may go in it."""
-        if isolation == "read_uncommitted":
-            snapshot = self._snapshot()
-            # Asked behind the snapshot: one that was set before it was taken is seen.
-            if self._stable.visibility.high_watermark is None:
-                return snapshot, snapshot.end_offset
-        visibility, snapshot = self._read_visibility(isolation)
-        return snapshot, visibility.limit_of(snapshot, isolation)
-
-    def _read_visibility(self, isolation: Isolation) -> tuple[Visibility, LogSnapshot]:
-        check_isolation(isolation)
-        if self._read_only_producers is None:
-            return self._stable.read(self._snapshot)
-        snapshot = self._snapshot()
-        if isolation == "read_uncommitted":
-            return self._stable.visibility, snapshot
-        while True:
-            try:
-                with self._reading():
-                    return self._read_only_producers.visibility(snapshot), snapshot
-            except (KafkaLogError, ValueError) as error:
-                snapshot = self._refresh_after(error, snapshot)
-
-    def _read_only_transactions(self) -> list[OpenTransaction]:
-        """Return the open transactions of a log that another process writes."""
-        assert self._read_only_producers is not None
-        snapshot = self._snapshot()
-        while True:
-            try:
-                with self._reading():
-                    return self._read_only_producers.transactions(snapshot)
-            except (KafkaLogError, ValueError) as error:
-                snapshot = self._refresh_after(error, snapshot)
-
-    def _reading(self) -> ReportedErrors:
-        return self._local.context.errors("reading")
-
-    def _close_readers(self) -> None:
-        """Refuse every call from now on, and every batch that an iterator has not come to yet."""
-        self._closed = True
-        self._gate.close()
-
-    def _ensure_open(self) -> None:
-        if self._closed:
-            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
-
-    def _snapshot(self) -> LogSnapshot:
-        self._ensure_open()
-        if self._tail is not None:
-            with self._reading():
-                self._tail.refresh()
-        return self._local.snapshot
-
-    def _check_range(self, snapshot: LogSnapshot, offset: int) -> LogSnapshot:
-        if type(offset) is not int:
-            offset = whole_offset("offset", offset)
-        if snapshot.start_offset <= offset <= snapshot.end_offset:
-            return snapshot
-        raise OffsetOutOfRangeError(
-            f"offset {offset} is not in {self.directory}, which holds"
-            f" {snapshot.start_offset} to {snapshot.end_offset}",
-            requested=offset,
-            log_start_offset=snapshot.start_offset,
-            log_end_offset=snapshot.end_offset,
-            path=self.directory,
+    def _read_batch_slices(
+        self, options: ScanOptions, snapshot: LogSnapshot, start: int, end: int
+    ) -> Iterator[BatchSlice]:
+        aborted = None
+        if options.isolation == "read_committed":
+            aborted = AbortedBatches(self._view.context, snapshot, end)
+        return read_batch_slices(
+            snapshot,
+            start,
+            end,
+            on_corrupt=options.on_corrupt,
+            timestamps=options.conditions.timestamps,
+            is_hidden=None if aborted is None else aborted.is_hidden,
         )
-
-    def _refresh_after(
-        self, error: Exception, snapshot: LogSnapshot, offset: int | None = None
-    ) -> LogSnapshot:
-        """
-        Return the log as it is now, where `error` came of its writer's taking files away.
-
-        A file may be missed while its writer is between two steps of a truncation, where there is
-        nothing else to see yet: then this looks again, as long as PAUSES_SECONDS lasts.
-
-        Raises:
-            OffsetOutOfRangeError: `offset` has gone with them.
-            LogClosedError: the log was closed on the way.
-        """
-        if self._closed:
-            if isinstance(error, KafkaLogError):
-                raise error
-            raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
-        if self._tail is None:
-            raise error
-        missed = isinstance(error, LogStorageError) and has_missed_file(error)
-        for pause in PAUSES_SECONDS:
-            time.sleep(pause)
-            with self._reading():
-                seen = self._tail.refresh()
-            fresh = self._snapshot()
-            # The same files again after one was missed: it is back, under its old identity.
-            if fresh.segments is not snapshot.segments or (missed and seen):
-                return fresh if offset is None else self._check_range(fresh, offset)
-            if not missed:
-                break
-        raise error
 
     def _read(
         self,
@@ -391,18 +142,19 @@ class LogReader:
         start: int,
         end: int,
     ) -> Iterator[_Read]:
-        """Stop with a typed error where the log is closed, or the disk fails, on the way."""
+        """Yield what `read` yields; raise a typed error if the log is closed, or the disk fails."""
+        view = self._view
         parts = read(snapshot, start, end)
         while True:
             try:
-                with self._reading():
-                    self._ensure_open()
+                with view.errors():
+                    view.ensure_open()
                     for part in parts:
                         yield part
                         start = max(start, part.next_offset)
-                        self._ensure_open()
+                        view.ensure_open()
             except (KafkaLogError, ValueError) as error:
-                snapshot = self._refresh_after(error, snapshot, start)
+                snapshot = view.refresh_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
                 parts = read(snapshot, start, end)
             else:
@@ -411,8 +163,8 @@ class LogReader:
     def _visible_parts(
         self, read: Callable[..., Iterator[Part]], on_corrupt: OnCorrupt, isolation: Isolation
     ) -> Callable[[LogSnapshot, int, int], Iterator[Part]]:
-        """Return what reads the parts that a reader may see."""
-        context = self._local.context
+        """Return a function that reads the parts that a reader may see."""
+        context = self._view.context
 
         def read_visible(snapshot: LogSnapshot, start: int, end: int) -> Iterator[Part]:
             parts = read(snapshot, start, end, on_corrupt=on_corrupt)
@@ -421,12 +173,6 @@ class LogReader:
             return without_aborted(parts, context, snapshot, end)
 
         return read_visible
-
-
-def _segments_changed(log: weakref.ref[LogReader]) -> None:
-    alive = log()
-    if alive is not None:
-        alive._invalidate_readers()
 
 
 def _record_lists(
@@ -489,10 +235,3 @@ def _lists_of_run(
 
 def _within(records: list[Record], start: int, end: int) -> list[Record]:
     return [record for record in records if start <= record.offset < end]
-
-
-def whole_offset(name: str, number: object) -> int:
-    """Return an offset that a caller gives; TypeError with its name where it is no integer."""
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{name} must be an int, got {type(number).__name__} {number!r:.80}")
-    return operator.index(number)

@@ -32,9 +32,8 @@ from kafkalog.records.codecs import is_codec_of
 from kafkalog.records.message_run import MessageRun
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import LogSnapshot
+    from kafkalog._engine.snapshot import LogSnapshot, ReadBound
     from kafkalog.log.segment import LogSegment
-    from kafkalog.log.segment_types import ReadBound
 
 __all__ = [
     "OnCorrupt",

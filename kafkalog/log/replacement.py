@@ -137,7 +137,7 @@ def replace_segments(
         for segment in fresh:
             segment.file.mark_synced()
         staying = snapshot.segments.without(leaving).segments
-        local.replace_all(snapshot._replace(segments=LogSegments([*staying, *fresh])))
+        local.replace_all(snapshot.replace(segments=LogSegments([*staying, *fresh])))
     except OSError as error:
         raise UndoFailedError(error.errno, f"{error}: half way of a swap") from error
     return [segment.base_offset for segment in covered]

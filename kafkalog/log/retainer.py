@@ -17,10 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafkalog.errors import DiskFullError
+from kafkalog._engine.snapshot import LogSnapshot
+from kafkalog.errors import DiskFullError, OffsetOutOfRangeError
 from kafkalog.files.errors import is_disk_full
 from kafkalog.log.deletion import Deleter, SegmentDeletion
-from kafkalog.log.local_log import LocalLog, LogSnapshot, UndoFailedError
+from kafkalog.log.dependent_state import DependentState
+from kafkalog.log.flusher import LogFlusher
+from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.retention import (
     LogFacts,
@@ -40,8 +43,10 @@ from kafkalog.log.retention_plan import (
 )
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.view import LogView
+from kafkalog.log.write_gate import WriteGate
 
-__all__ = ["Retainer", "log_facts"]
+__all__ = ["LogRetention", "Retainer", "log_facts"]
 
 
 def log_facts(
@@ -116,7 +121,7 @@ class Retainer:
     ) -> None:
         self._local = local
         self._paths = paths
-        self._deleter = deleter
+        self.deleter = deleter
         self._own = None if own is None else tuple(own)
 
     def plan(self, now_ms: int | None, limit_offset: int | None) -> RetentionPlan:
@@ -209,7 +214,7 @@ class Retainer:
             # Out of the list they have left, also where one of their files would not be renamed:
             # the checkpoint hides it, and the first pass after another opening takes it.
             if self._local.snapshot is not before:
-                deletions = self._deleter.delete_later(
+                deletions = self.deleter.delete_later(
                     leaving, before=before, log_start_offset=start_offset, why=why
                 )
         if refusal is not None:
@@ -218,6 +223,94 @@ class Retainer:
 
     def _policies(self) -> tuple[RetentionPolicy, ...]:
         return policies_for(self._local.context.config, self._own)
+
+
+class LogRetention:
+    """
+    Deletes old segments of one log, and moves its start up.
+
+    Args:
+        gate: the log's lock and write permission.
+        view: how far readers may see: nothing above is deleted.
+        state: producers and leader epochs, which follow.
+        flusher: flushes after a roll.
+        retainer: judges and removes.
+
+    Thread-safety: every method from any thread; callbacks of deletions run without a lock.
+    """
+
+    def __init__(
+        self,
+        gate: WriteGate,
+        view: LogView,
+        state: DependentState,
+        flusher: LogFlusher,
+        retainer: Retainer,
+    ) -> None:
+        self._gate = gate
+        self._view = view
+        self._state = state
+        self._flusher = flusher
+        self._retainer = retainer
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start offset up to `offset`; see `Log.delete_records`."""
+        if offset < 0:
+            raise ValueError(
+                f"offset must be >= 0, got {offset}; use high_watermark to delete all records"
+            )
+        view, retainer = self._view, self._retainer
+        with retainer.deleter.notify_after(self._gate.lock):
+            self._gate.ensure_writable()
+            snapshot = view.last_snapshot
+            limit = view.stable.visibility.high_watermark_of(snapshot)
+            if offset > limit:
+                raise OffsetOutOfRangeError(
+                    f"{offset} is above the high watermark {limit}",
+                    requested=offset,
+                    log_start_offset=snapshot.start_offset,
+                    log_end_offset=snapshot.end_offset,
+                    path=view.context.directory,
+                )
+            if offset <= snapshot.start_offset:
+                return snapshot.start_offset
+            with (
+                self._gate.mark_offline_on_error("deleting records"),
+                self._state.moving_start(),
+            ):
+                retainer.delete_records(offset)
+            return offset
+
+    def apply(self, now_ms: int | None, limit_offset: int | None) -> tuple[SegmentDeletion, ...]:
+        """Delete the segments that the policies let go; see `Log.apply_retention`."""
+        retainer = self._retainer
+        with retainer.deleter.notify_after(self._gate.lock):
+            self._gate.ensure_owner()
+            with self._view.errors():
+                plan = retainer.plan(now_ms, self._limit(limit_offset))
+            if not plan.leaving:
+                return ()
+            self._gate.ensure_writable()
+            with (
+                self._gate.mark_offline_on_error("deleting old segments"),
+                self._state.moving_start(),
+            ):
+                deletions = retainer.execute(plan)
+        if plan.rolls:
+            self._flusher.flush_soon()
+        return deletions
+
+    def explain(
+        self, now_ms: int | None, limit_offset: int | None
+    ) -> tuple[SegmentExplanation, ...]:
+        """Return why each segment is still there; see `Log.explain_retention`."""
+        snapshot = self._view.snapshot()
+        with self._view.errors():
+            return self._retainer.explain(snapshot, now_ms, self._limit(limit_offset))
+
+    def _limit(self, limit_offset: int | None) -> int | None:
+        high_watermark = self._view.stable.visibility.high_watermark
+        return high_watermark if limit_offset is None else limit_offset
 
 
 def _needs_times(policies: Sequence[RetentionPolicy]) -> bool:

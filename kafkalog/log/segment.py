@@ -37,6 +37,7 @@ from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
+from kafkalog._engine.snapshot import ReadBound
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError
 from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
@@ -60,7 +61,7 @@ from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_times
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
-from kafkalog.log.segment_types import ReadBound, SegmentContext
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.walk import WalkResult, walk_batches
 from kafkalog.log.wrapper_checks import (
     QUESTIONED_MAX,
@@ -135,7 +136,7 @@ class LogSegment(SegmentIndexes):
     @property
     def size_bytes(self) -> int:
         """Bytes of the log in this segment, staged ones not counted."""
-        return self.file.size_bytes
+        return self.file.end.size_bytes
 
     @property
     def decompressed_max_bytes(self) -> int:
@@ -198,7 +199,7 @@ class LogSegment(SegmentIndexes):
             offset_of_max_timestamp=scan.offset_of_max_timestamp,
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
         )
-        self.end = SegmentAppender(stage, self.file, offsets, times)
+        self.end = SegmentAppender(stage, self.file.end, offsets.buffer, times.buffer)
         self.apply_config()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
@@ -209,6 +210,18 @@ class LogSegment(SegmentIndexes):
         """Let the files go until `activate`: as sealed, and still the active segment."""
         self.seal()
         self.is_released = True
+
+    def append(self, data: Buffer, facts: BatchMetadata) -> tuple[int, int]:
+        """
+        Write a run if all of it belongs here.
+
+        Returns:
+            As `stage` from the first batch on. If that is not all, nothing is written: what was
+            taken is to be committed.
+        """
+        end = self._active_end()
+        waited_ms = 0 if end.stage.rolling_timestamp >= 0 else self.age_ms()
+        return end.append(data, facts, waited_ms)
 
     def stage(self, facts: BatchMetadata, first: int) -> tuple[int, int]:
         """
@@ -454,8 +467,7 @@ class LogSegment(SegmentIndexes):
     def corrupt_range_at(
         self, position: int, bound: ReadBound, status: int, next_offset: int, resume_min: int = 0
     ) -> CorruptRange:
-        """Return the known corrupt range that holds `position`, or find its extent and remember it.
-        """
+        """Return the known corrupt range that has `position`, or find its extent and cache it."""
         for corrupt_range in self.corrupt_ranges:
             if corrupt_range.position <= position < corrupt_range.end_position:
                 return corrupt_range

@@ -44,7 +44,7 @@ _ALL: Final = 2**63 - 1
 _ZEROS: Final = bytes(256 * 1024)
 
 
-class SegmentFile(AppendFile):
+class SegmentFile:
     """
     One `.log` file.
 
@@ -75,7 +75,10 @@ class SegmentFile(AppendFile):
         handle: FileHandle | None = None,
     ) -> None:
         self._given_path = path
-        self.size_bytes = size_bytes
+        # Where appends go; it refers to nothing that refers to this object.
+        self.end = AppendFile(size_bytes)
+        if handle is not None:
+            self.end.attach(handle.pwrite)
         self._pool = pool
         self.is_closed = False
         self.excluded_bytes = 0
@@ -88,9 +91,15 @@ class SegmentFile(AppendFile):
         self._kept: FileHandle | None = None
         self._synced_bytes = 0
         self.is_trimmed = False
-        self._preallocated_bytes = self._zero_bytes = 0
-        # Zeros are written ahead up to here; as far as can be where none are wanted.
-        self._zeroed_bytes = _ALL
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that belong to the log."""
+        return self.end.size_bytes
+
+    def set_size(self, size_bytes: int) -> None:
+        """Set how many bytes belong to the log."""
+        self.end.set_size(size_bytes)
 
     def _open_pooled(self) -> PooledFile:
         if self.is_closed:
@@ -169,10 +178,14 @@ class SegmentFile(AppendFile):
             return
         handle = self._filesystem.open(self.path)
         try:
-            self.size_bytes = end_of_data(handle, size)
+            self.end.set_size(end_of_data(handle, size))
         finally:
             handle.close()
         self.excluded_bytes = size - self.size_bytes
+
+    def include_excluded(self) -> None:
+        """Forget what `exclude_hole` has excluded: it was cut, or does not matter."""
+        self.excluded_bytes = 0
 
     def holes(self) -> Holes:
         """
@@ -196,6 +209,7 @@ class SegmentFile(AppendFile):
         """Take appends behind the present bytes."""
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, write=True)
+            self.end.attach(self._handle.pwrite)
 
     @property
     def is_followed(self) -> bool:
@@ -227,23 +241,6 @@ class SegmentFile(AppendFile):
         """As `holes`, of the first bytes of a file that is followed."""
         return find_holes(self._require_handle(), size) if size >= HOLE_BYTES else ()
 
-    def _write_zeros(self, handle: FileHandle) -> None:
-        """Write zeros ahead of the end; nothing is lost where that fails."""
-        start = self.size_bytes
-        missing = min(self._zero_bytes, self._preallocated_bytes - start)
-        if missing <= 0:
-            self._zeroed_bytes = _ALL
-            return
-        count, rest = divmod(missing, len(_ZEROS))
-        try:
-            handle.pwritev([*[_ZEROS] * count, memoryview(_ZEROS)[:rest]], start)
-        except OSError as error:
-            logger.warning("%s: no zeros are written ahead of its end: %s", self.path, error)
-            self._hide(error)
-            self._zeroed_bytes = _ALL
-        else:
-            self._zeroed_bytes = start + missing
-
     def _hide(self, error: OSError) -> None:
         """Report an error that is not raised."""
         if self.on_error is not None:
@@ -254,7 +251,7 @@ class SegmentFile(AppendFile):
         handle = self._require_handle()
         handle.truncate(size_bytes)
         handle.sync()
-        self.size_bytes = size_bytes
+        self.end.set_size(size_bytes)
         self._synced_bytes = min(self._synced_bytes, size_bytes)
 
     def preallocate(self, size_bytes: int, zero_bytes: int = 0) -> None:
@@ -266,9 +263,10 @@ class SegmentFile(AppendFile):
             zero_bytes: how many zeros appends write ahead of the end, whenever it has caught up
                 with them, so that most syncs need not commit new blocks either; 0 for none.
         """
-        self._require_handle().truncate(max(size_bytes, self.size_bytes))
-        self._preallocated_bytes, self._zero_bytes = size_bytes, zero_bytes
-        self._zeroed_bytes = self.size_bytes if zero_bytes else _ALL
+        handle = self._require_handle()
+        handle.truncate(max(size_bytes, self.size_bytes))
+        writer = _ZeroWriter(handle, self.path, size_bytes, zero_bytes, self.on_error)
+        self.end.write_ahead(writer if zero_bytes else None)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -317,6 +315,7 @@ class SegmentFile(AppendFile):
                 # What was appended is safe and published; zeros behind it are known at startup.
                 logger.warning("%s keeps its preallocated tail: %s", self.path, error)
                 self._hide(error)
+        self.end.detach()
         self._handle = None
 
     def trim(self) -> bool:
@@ -360,6 +359,7 @@ class SegmentFile(AppendFile):
 
     def close(self) -> None:
         """Let descriptor and mapping go; slices given out stay valid."""
+        self.end.detach()
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
@@ -394,6 +394,39 @@ class SegmentFile(AppendFile):
         if self._handle is None:
             raise AssertionError(f"{self.path} is sealed")
         return self._handle
+
+
+class _ZeroWriter:
+    """Writes zeros ahead of the end of a preallocated file; an error ends that, and no more."""
+
+    def __init__(
+        self,
+        handle: FileHandle,
+        path: Path,
+        preallocated_bytes: int,
+        zero_bytes: int,
+        on_error: Callable[[OSError], object] | None,
+    ) -> None:
+        self._handle = handle
+        self._path = path
+        self._preallocated_bytes = preallocated_bytes
+        self._zero_bytes = zero_bytes
+        self._on_error = on_error
+
+    def __call__(self, end: int) -> int:
+        """Write zeros from the end on; return up to where there are some, _ALL for no more."""
+        missing = min(self._zero_bytes, self._preallocated_bytes - end)
+        if missing <= 0:
+            return _ALL
+        count, rest = divmod(missing, len(_ZEROS))
+        try:
+            self._handle.pwritev([*[_ZEROS] * count, memoryview(_ZEROS)[:rest]], end)
+        except OSError as error:
+            logger.warning("%s: no zeros are written ahead of its end: %s", self._path, error)
+            if self._on_error is not None:
+                self._on_error(error)
+            return _ALL
+        return end + missing
 
 
 def _path_of(given: Path | tuple[Path, str]) -> Path:

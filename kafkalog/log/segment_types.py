@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
@@ -26,7 +25,7 @@ from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_journal import SyncJournal
 
-__all__ = ["IndexRebuildInput", "ReadBound", "ReportedErrors", "SegmentContext", "make_context"]
+__all__ = ["IndexRebuildInput", "ReportedErrors", "SegmentContext", "make_context"]
 
 
 # One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
@@ -69,6 +68,38 @@ class SegmentContext:
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
     # Returns, if it is there yet, where the segment before the one of a base offset ends.
     read_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
+
+    def connect(
+        self,
+        *,
+        on_damage: weakref.WeakMethod[Callable[[], None]],
+        read_end_before: weakref.WeakMethod[Callable[[int], int]],
+    ) -> None:
+        """Set the methods of an open log that segments call, while their objects live."""
+        self.on_damage = on_damage
+        self.read_end_before = read_end_before
+
+    def set_callbacks(
+        self,
+        *,
+        on_storage_error: Callable[[LogStorageError], object] | None,
+        was_cleaned: Callable[[], bool],
+    ) -> None:
+        """Set what is called with errors of the disk, and what tells whether a cleaner was here."""
+        self.on_storage_error = on_storage_error
+        self.was_cleaned = was_cleaned
+
+    def apply_config(self, config: LogConfig) -> None:
+        """Use other settings from now on."""
+        self.config = config
+
+    def mark_holes_possible(self) -> None:
+        """Record that offsets may be missing between segments without any damage."""
+        self.may_have_holes = True
+
+    def mark_holes_searched(self) -> None:
+        """Record that the ends of all segments were searched."""
+        self.has_searched_holes = True
 
     def report_damage(self) -> None:
         """Say that a segment has damage of which nobody knew."""
@@ -157,13 +188,6 @@ def make_context(
         read_only=read_only,
         state=state,
     )
-
-
-class ReadBound(NamedTuple):
-    """How far a reader may go in a segment: end of the published bytes, offset that follows."""
-
-    end: int
-    following_offset: int
 
 
 @dataclass(frozen=True, slots=True)

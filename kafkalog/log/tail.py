@@ -31,6 +31,7 @@ from dataclasses import replace
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts
@@ -40,7 +41,7 @@ from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.judging import OVERFLOW_MAX, KnownEnd, is_whole_without_offset, judge_batches
-from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
@@ -173,7 +174,7 @@ class ReadOnlyTail:
             if present_segments(context.filesystem, context.directory) != listed:
                 # A new segment may have come in the place of several that were listed.
                 raise FileNotFoundError(f"{context.directory} has changed")
-            fresh = fresh._replace(segments=LogSegments(segments))
+            fresh = fresh.replace(segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})
         # A file that was set aside may become whole without a change of the directory.
@@ -184,7 +185,7 @@ class ReadOnlyTail:
     def _publish(self, snapshot: LogSnapshot, ids: dict[int, int]) -> None:
         active = snapshot.segments.active
         if active.size_bytes != snapshot.end_position:
-            active.file.size_bytes = snapshot.end_position
+            active.file.set_size(snapshot.end_position)
             active.invalidate_max_timestamp()
         for segment in snapshot.segments.segments[:-1]:
             segment.file.seal(trim=False)
@@ -253,7 +254,7 @@ class ReadOnlyTail:
             size, _offset = self._find_end(
                 segment, segment.size_bytes, segment.base_offset, facts.size_bytes, is_sealed=True
             )
-        segment.file.size_bytes = size
+        segment.file.set_size(size)
         segment.invalidate_max_timestamp()
 
     def _find_end(

@@ -66,8 +66,8 @@ from kafkalog.settings import LONG_MAX
 from kafkalog.state.producer_snapshot import read_snapshot
 
 if TYPE_CHECKING:
+    from kafkalog._engine.snapshot import LogSnapshot
     from kafkalog.errors import CorruptIndexError
-    from kafkalog.log.local_log import LogSnapshot
     from kafkalog.log.segment import LogSegment
 
 __all__ = [

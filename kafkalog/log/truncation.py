@@ -31,10 +31,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.scanner import scan_segment
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile

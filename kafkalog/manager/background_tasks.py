@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from kafkalog.errors import LogClosedError, LogOfflineError, UnknownTopicOrPartitionError
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, partition_of
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.supervision import Supervisor
@@ -118,8 +118,8 @@ class BackgroundTasks:
             if log.apply_retention():
                 # Or the checkpoint has a line for each log that something was deleted from, and is
                 # written for each of them.
-                log.drop_log_start_checkpoint()
-            log.look_for_holes()
+                partition_of(log).truncator.drop_log_start_checkpoint()
+            partition_of(log).view.search_holes()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
             return
@@ -137,7 +137,7 @@ class BackgroundTasks:
         """Write how far the logs of a directory are on the disk."""
         directory = self._directories[path]
         for log in self._open_logs(directory):
-            log.checkpoint_recovery_point()
+            partition_of(log).flusher.checkpoint_recovery_point()
         self._write(directory, directory.checkpoints.recovery_points.write)
 
     def write_start_offsets(self, path: Path) -> None:
@@ -146,7 +146,7 @@ class BackgroundTasks:
         notes = directory.checkpoints.start_offsets
         for log in self._open_logs(directory):
             if notes.get(log.topic_partition) is not None:
-                log.drop_log_start_checkpoint()
+                partition_of(log).truncator.drop_log_start_checkpoint()
         self._write(directory, notes.write)
 
     def write_high_watermarks(self, path: Path) -> None:

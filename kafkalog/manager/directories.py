@@ -26,6 +26,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.files.errors import storage_errors
+from kafkalog.log.log import partition_of
 from kafkalog.log.report import RecoveryReport
 from kafkalog.manager.creating import rename_deleted
 from kafkalog.manager.deleted_directories import DeletedDirectories
@@ -352,7 +353,7 @@ class DirectoryGroup:
             for partition in self._registry.in_directory(directory):
                 log = partition.log
                 if log is not None:
-                    log.mark_offline(error)
+                    partition_of(log).gate.mark_offline(error, notify=False)
 
     def close_logs(self, opener: LogOpener) -> list[BaseException]:
         """Close all logs in order, those of offline directories as they are; return what failed."""

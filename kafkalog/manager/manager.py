@@ -38,12 +38,13 @@ from kafkalog.files.paths import Paths
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
-from kafkalog.log.log import Log, Wait
+from kafkalog.log.log import Log, Wait, partition_of
+from kafkalog.log.partition import LogEnvironment
+from kafkalog.log.reader import LogReader
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.scan.options import ScanArguments, make_options
 from kafkalog.log.scan.scan import Scan, ScanSource
-from kafkalog.log.surroundings import LogEnvironment
 from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
@@ -256,8 +257,12 @@ class LogManager(CompactingManager, ClosingContextManager):
         ]
         for name in names:
             self._registry.get(name)
-        sources = [ScanSource(name, partial(self.log, *name)) for name in names]
+        sources = [ScanSource(name, partial(self._reader_of, name)) for name in names]
         return Scan(sources, make_options(**arguments))
+
+    def _reader_of(self, name: TopicPartition) -> LogReader:
+        """Open a log when it is its turn in a scan."""
+        return partition_of(self.log(*name)).reader
 
     def has_files(self, topic: str, partition: int) -> bool:
         """

@@ -36,6 +36,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import KafkaLogError, LogClosedError, LogStorageError
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.errors import storage_errors
@@ -49,7 +50,7 @@ from kafkalog.files.names import (
     live_base_offset,
     partition_directory_name,
 )
-from kafkalog.log.local_log import LogSnapshot
+from kafkalog.log.log import partition_of
 from kafkalog.log.segment import LogSegment
 from kafkalog.manager.creating import rename_deleted, unregister_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
@@ -121,7 +122,7 @@ class PartitionMover:
                 with storage_errors(target.path, doing="moving a partition"):
                     move.begin()
                     for _round in range(_ROUNDS_MAX):
-                        if move.copy_segments(log.snapshot()) <= _REST_BYTES:
+                        if move.copy_segments(partition_of(log).view.snapshot()) <= _REST_BYTES:
                             break
                 with self._without_cleaning(lambda: [self._registry.get(name)]):
                     self._finish(move)
@@ -138,7 +139,7 @@ class PartitionMover:
             log = self._opener.open(partition)
             self._opener.close(partition)
             with storage_errors(target.path, doing="moving a partition"):
-                move.complete(log.last_segments())
+                move.complete(partition_of(log).view.last_snapshot.segments.segments)
                 move.copy_checkpoints()
                 move.commit()
             partition.is_gone = True

@@ -13,7 +13,7 @@ from typing import Final
 
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.corrupt_ranges import CorruptRange
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, partition_of
 from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.registry import PartitionRegistry
 from kafkalog.model import OngoingTransaction, TopicPartition
@@ -50,7 +50,7 @@ def repaired(registry: PartitionRegistry) -> dict[TopicPartition, tuple[Repaired
     found = {}
     for log in _open_logs(registry):
         with contextlib.suppress(KafkaLogError):
-            if indexes := log.repaired_indexes():
+            if indexes := partition_of(log).view.repaired_indexes():
                 found[log.topic_partition] = indexes
     return found
 
@@ -63,7 +63,7 @@ def late_transactions(
     for log in _open_logs(registry):
         try:
             # Without the lock, and of most logs no more than this.
-            if log.first_unstable_offset is None:
+            if partition_of(log).view.first_unstable_offset is None:
                 continue
             late = [
                 each for each in log.list_transactions() if each.idle_ms > timeout_ms + _GRACE_MS

@@ -18,7 +18,7 @@ from collections import deque
 from typing import Final
 
 from kafkalog.files.machine import LocalMachine
-from kafkalog.log.resting import FILES_OF_OPEN_LOG, RestingLog
+from kafkalog.log.idle_files import FILES_OF_OPEN_LOG, IdleFiles
 
 __all__ = ["OpenLogLimit", "default_open_log_limit"]
 
@@ -54,12 +54,12 @@ class OpenLogLimit:
         self.limit = limit
         self._guard = threading.Lock()
         # Each with its end when it was last looked at; the one looked at longest ago first.
-        self._open_logs: deque[tuple[RestingLog, int]] = deque()
+        self._open_logs: deque[tuple[IdleFiles, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._open_logs)
 
-    def add(self, log: RestingLog) -> None:
+    def add(self, log: IdleFiles) -> None:
         """Take note of a log that wakes; put others to rest where they are too many."""
         with self._guard:
             self._open_logs.append((log, _end_of(log)))
@@ -75,14 +75,14 @@ class OpenLogLimit:
                     self._open_logs.append((candidate, _end_of(candidate)))
             chances -= 1
 
-    def remove(self, log: RestingLog) -> None:
+    def remove(self, log: IdleFiles) -> None:
         """Take note that a log was closed."""
         with self._guard:
             self._open_logs = deque(entry for entry in self._open_logs if entry[0] is not log)
 
     @staticmethod
     def _keeps_open(
-        log: RestingLog, reopening: RestingLog, seen_end: int, *, is_spared: bool
+        log: IdleFiles, reopening: IdleFiles, seen_end: int, *, is_spared: bool
     ) -> bool:
         if log is reopening:
             return True
@@ -93,6 +93,6 @@ class OpenLogLimit:
         return not log.try_release()
 
 
-def _end_of(log: RestingLog) -> int:
+def _end_of(log: IdleFiles) -> int:
     """Return a log's end; of one that is being closed, whatever it was."""
-    return log.log_end_offset
+    return log.end_offset

@@ -19,9 +19,9 @@ from kafkalog.errors import (
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
-from kafkalog.log.log import Log
-from kafkalog.log.opening import open_at_paths
-from kafkalog.log.surroundings import LogEnvironment
+from kafkalog.log.log import Log, partition_of
+from kafkalog.log.opening import open_partition
+from kafkalog.log.partition import LogEnvironment
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.open_log_limit import OpenLogLimit
 from kafkalog.manager.registry import ManagedPartition
@@ -125,7 +125,7 @@ class LogOpener:
             log, partition.log = partition.log, None
             if log is None:
                 return
-            self._open_log_limit.remove(log)
+            self._open_log_limit.remove(partition_of(log).idle_files)
             try:
                 log.close()
             except (OSError, LogStorageError) as error:
@@ -135,8 +135,9 @@ class LogOpener:
 
     def release_idle(self, log: Log) -> None:
         """Let a log go to rest that nobody has asked for yet."""
-        if log.try_release():
-            self._open_log_limit.remove(log)
+        files = partition_of(log).idle_files
+        if files.try_release():
+            self._open_log_limit.remove(files)
 
     def release(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
         """Let the log of a partition go as it is, writing nothing more; `error` says why."""
@@ -144,9 +145,9 @@ class LogOpener:
             log, partition.log = partition.log, None
             if log is None:
                 return
-            self._open_log_limit.remove(log)
+            self._open_log_limit.remove(partition_of(log).idle_files)
             if error is not None:
-                log.mark_offline(error)
+                partition_of(log).gate.mark_offline(error, notify=False)
             # Whatever happens here, the disk has failed before.
             with contextlib.suppress(OSError, KafkaLogError):
                 log.close()
@@ -163,7 +164,7 @@ class LogOpener:
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
         try:
-            log = open_at_paths(
+            opened = open_partition(
                 directory.checkpoint_store_of(name),
                 self._settings.config_of(name.topic),
                 self._environment_of(partition),
@@ -173,8 +174,9 @@ class LogOpener:
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
             raise
-        if not log.is_released:
-            self._open_log_limit.add(log)
+        if not opened.idle_files.is_released:
+            self._open_log_limit.add(opened.idle_files)
+        log = Log(opened)
         partition.log, partition.error = log, None
         self._faults.clear_error(OPEN, name)
         return log

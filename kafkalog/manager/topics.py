@@ -30,6 +30,7 @@ from kafkalog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.log.log import partition_of
 from kafkalog.manager.creating import make_partition, rename_deleted, undo_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.deletion_marks import PartitionMark, read_marks
@@ -216,7 +217,7 @@ class TopicAdministration:
                 log = partition.usable_log
                 if log is not None:
                     log.reconfigure(self._settings.config_of(partition.topic_partition.topic))
-                    log.expire_after(after.producer_id_expiration_ms)
+                    partition_of(log).expire_producers_after(after.producer_id_expiration_ms)
         return before.change_to(after)
 
     def _partitions_of(self, topic: str) -> list[ManagedPartition]:

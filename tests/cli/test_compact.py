@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
 from kafkalog.cli.app import app
 from kafkalog.cli.compact import compact_logs as compact_logs_module
+from kafkalog.log.cleaner_access import cleaner_access
 from tests.support.damage import flip
 from tests.support.golden import unchanged, vectors
 from tests.support.manual_time import ManualClock
@@ -142,7 +143,7 @@ def test_compact_of_a_data_directory_takes_its_compacted_logs(tmp_path: Path) ->
     assert [18, 19, 20] == offsets(tmp_path / "table-0") == offsets(tmp_path / "table-1")
     # A manager goes on from there.
     with LogManager([tmp_path], ManagerConfig()) as manager:
-        assert 20 == manager.log("table", 0).cleaner_offset
+        assert 20 == cleaner_access(manager.log("table", 0)).cleaner_offset
 
 
 def test_compact_that_is_refused_changes_nothing(alone: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record
+from kafkalog.log.log import partition_of
 
 LOGS = 10
 THREADS = 4
@@ -80,7 +81,10 @@ def test_threads_that_append_to_logs_of_which_few_are_awake(tmp_path: Path) -> N
         assert not reading.is_alive()
         assert [] == failures
         assert len(manager._open_log_limit) <= OPEN_LOGS + THREADS
-        awake = sum(not manager.log("orders", number).is_released for number in range(LOGS))
+        awake = sum(
+            not partition_of(manager.log("orders", number)).idle_files.is_released
+            for number in range(LOGS)
+        )
         assert awake <= OPEN_LOGS + THREADS
         seen = all_values(manager)
     for thread in range(THREADS):

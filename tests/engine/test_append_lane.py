@@ -1,12 +1,11 @@
-"""The short way of an append: what it does itself, and when it calls those who know more."""
+"""The fast path of an append: what it appends, and what it leaves to the slow path."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from os import getpid
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -16,20 +15,14 @@ from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.run_builder import pack_uncompressed
 from kafkalog._engine.append_file import AppendFile
-from kafkalog._engine.append_lane import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
+from kafkalog._engine.append_lane import AppendLane
+from kafkalog._engine.epoch_state import EpochState
+from kafkalog._engine.gate_state import GateState
 from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
-from kafkalog.model import AppendInfo, AppendOrigin
-
-
-class Seen(NamedTuple):
-    """A snapshot as a log publishes it."""
-
-    segments: Any
-    end_offset: int
-    end_position: int
-    start_offset: int
+from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
+from kafkalog.model import AppendInfo
 
 
 class Handle:
@@ -47,75 +40,57 @@ class Handle:
         self.data += bytes(data)
 
 
-class End(LogEnd):
-    """The end of a log whose one segment has 1000 bytes at most."""
+class Lane:
+    """An append lane over one segment of 1000 bytes at most, and what it called."""
 
-    def __init__(self) -> None:
-        self.handle, self.calls = Handle(), []  # type: ignore[var-annotated]
+    def __init__(self, current: int = 0, written: int | None = 0) -> None:
+        self.handle = Handle()
+        self.lock = threading.RLock()
+        self.gate = GateState()
+        self.epochs = EpochState(current, written, written is None)
+        self.calls: list[Any] = []
+        self.refused: list[bool] = []
+        self.undo_error: BaseException | None = None
         stage = RollPlanner(0, offset_entries_max=100, time_entries_max=100)
         stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=500)
-        file = AppendFile()
-        file._handle = self.handle
-        end = SegmentAppender(stage, file, IndexBuffer(8), IndexBuffer(12))
-        self.segment = SimpleNamespace(end=end, age_ms=self.age_ms)
-        self.snapshot = Seen(SimpleNamespace(segments=(None, self.segment)), 0, 0, 0)
+        self.offsets = IndexBuffer(8)
+        file = AppendFile(0)
+        file.attach(self.handle.pwrite)
+        self.end = SegmentAppender(stage, file, self.offsets, IndexBuffer(12))
+        segment = SimpleNamespace(end=self.end, age_ms=self.age_ms)
+        segments: Any = SimpleNamespace(segments=(None, segment))
+        self.published = PublishedSnapshot(LogSnapshot(segments, 0, 0, 0))
+        clock: Any = SimpleNamespace(now_ms=lambda: 7)
+        self.lane = AppendLane(
+            self.gate,
+            self.lock,
+            self.published,
+            self.epochs,
+            clock,
+            self.undo,
+            self.ensure_writable,
+        )
+
+    @property
+    def is_locked(self) -> bool:
+        """True if this thread holds the lock."""
+        return self.lock._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     def age_ms(self) -> int:
-        """Say that the segment is old."""
+        """Return the age of an old segment."""
         self.calls.append("age")
         return 501
 
-    def append_rolling(self, data: Any, batches: BatchMetadata, row: int, size: int) -> None:
-        self.calls.append((row, size))
+    def undo(self, error: BaseException) -> None:
+        """Record the error, and raise another one if that is wanted."""
+        self.calls.append((self.is_locked, error))
+        if self.undo_error is not None:
+            raise self.undo_error from error
 
-    def _undo(self, active: Any, fresh: list[Any], error: BaseException) -> None:
-        self.calls.append((active is self.segment, fresh, error))
-
-
-class Appender(RunAppender):
-    """Counts what it has to do itself."""
-
-    def __init__(self, current: int = 0, written: int | None = 0) -> None:
-        self.end, self.long = End(), 0
-        self._local = self.end
-        self._epochs = EpochsAtHand()
-        self._epochs.current = current
-        self._epochs._epochs = SimpleNamespace(written_epoch=written, is_unwritten=written is None)
-        self.rolls: list[Any] = []
-
-    def append(
-        self, run: MemoryRecords, rules: Any, origin: AppendOrigin
-    ) -> tuple[AppendInfo, bool]:
-        """Append any run."""
-        self.long += 1
-        return run.assign_offsets(self.end.snapshot.end_offset, self._epochs.current), False
-
-    def _rolled(self, before: Seen) -> None:
-        self.rolls.append(before)
-
-    def _not_written(self, error: BaseException, pending: None) -> None:
-        raise RuntimeError("translated") from error
-
-
-class Entrance(AppendEntrance):
-    """An entrance that says what it was asked."""
-
-    def __init__(self, appender: Appender) -> None:
-        self._write_lock = threading.RLock()
-        self._appender = appender
-        self._rules = "rules"
-        self._clock = SimpleNamespace(now_ms=lambda: 7)
-        self._process = getpid()
-        self.refused: list[bool] = []
-        self.behind: list[tuple[int, bool, str]] = []
-
-    def _ensure_writable(self) -> None:
-        self.refused.append(self._write_lock._is_owned())  # type: ignore[attr-defined]
+    def ensure_writable(self) -> None:
+        """Refuse."""
+        self.refused.append(self.is_locked)
         raise KeyError("refused")
-
-    def _after_append(self, info: AppendInfo, rolled: bool, wait: str) -> None:
-        assert not self._write_lock._is_owned()  # type: ignore[attr-defined]
-        self.behind.append((info.last_offset, rolled, wait))
 
 
 def run_of(count: int = 1, size: int = 20, time: int = 100) -> MemoryRecords:
@@ -133,58 +108,51 @@ def run_of(count: int = 1, size: int = 20, time: int = 100) -> MemoryRecords:
     return run
 
 
-def test_end_writes_and_publishes_what_belongs_there() -> None:
-    """Bytes, offset and position move on together; the age is asked while no time is known."""
-    end = End()
+def test_lane_run_that_fits_is_written_and_published() -> None:
+    """Bytes, entries, offset and position move on together; the age counts without a timestamp."""
+    rig = Lane()
     run = run_of(3)
-    run.assign_offsets(0, 0)
-    assert end.append(run.data, run.batches) is False
-    segments = end.snapshot.segments
-    assert Seen(segments, 3, len(run.data), 0) == end.snapshot
-    assert isinstance(end.snapshot, Seen)
-    assert ["age"] == end.calls
-    run.assign_offsets(3, 0)
-    end.append(run.data, run.batches)
-    assert (6, 2 * len(run.data)) == end.snapshot[1:3]
-    assert 2 * len(run.data) == len(end.handle.data)
-    assert ["age"] == end.calls
-    with pytest.raises(ValueError, match="no batch"):
-        end.append(b"", BatchMetadata())
+    info = rig.lane.append(run)
+    assert AppendInfo(0, 2, 3, 1, len(run.data), None, 100, 2) == info
+    before = rig.published.snapshot
+    assert LogSnapshot(before.segments, 3, len(run.data), 0) == before
+    assert ["age"] == rig.calls
+    assert run.data == rig.handle.data
+    rig.lane.append(run_of(3))
+    after = rig.published.snapshot
+    assert LogSnapshot(before.segments, 6, 2 * len(run.data), 0) == after
+    assert 3 == before.end_offset
+    assert ["age"] == rig.calls
+    assert not rig.is_locked
 
 
-def test_end_leaves_to_others_what_belongs_behind_it() -> None:
-    """Nothing is written or published by it then."""
-    end = End()
-    first, second = run_of(1, 900), run_of(1, 50)
-    first.assign_offsets(0, 0)
-    second.assign_offsets(1, 0)
-    end.append(first.data, first.batches)
-    before = end.snapshot
-    assert end.append(second.data, second.batches) is True
-    assert ["age", (0, 0)] == end.calls
-    assert before is end.snapshot
-    assert len(first.data) == len(end.handle.data)
+def test_lane_run_that_must_roll_changes_nothing() -> None:
+    """The roll planner is as it was, so that the slow path can plan the same run."""
+    rig = Lane()
+    rig.lane.append(run_of(1, 900))
+    before, entries = rig.published.snapshot, rig.offsets.entries()
+    data, largest = rig.handle.data, rig.end.stage.max_timestamp
+    assert rig.lane.append(run_of(1, 50, time=900)) is None
+    assert before is rig.published.snapshot
+    assert (data, entries) == (rig.handle.data, rig.offsets.entries())
+    assert largest == rig.end.stage.max_timestamp
+    assert not rig.end.stage.has_entries
 
 
-@pytest.mark.parametrize("way", ["end", "appender"])
-def test_failed_write_is_undone_and_told(way: str) -> None:
-    """What was published before stays."""
-    appender = Appender()
-    end, entrance = appender.end, Entrance(appender)
-    entrance._append(run_of(), "written")
-    before, end.calls[:] = end.snapshot, []
-    end.handle.error = OSError("no room")
-    run = run_of()
-    if way == "end":
-        run.assign_offsets(1, 0)
-        with pytest.raises(OSError, match="no room"):
-            end.append(run.data, run.batches)
-    else:
-        with pytest.raises(RuntimeError, match="translated"):
-            entrance._append(run, "written")
-        assert not entrance._write_lock._is_owned()  # type: ignore[attr-defined]
-    assert [(True, [], end.handle.error)] == end.calls
-    assert before is end.snapshot
+@pytest.mark.parametrize("translates", [False, True])
+def test_lane_failed_write_is_undone_under_the_lock(translates: bool) -> None:
+    """What was published before stays; an error of the undo replaces the first one."""
+    rig = Lane()
+    rig.lane.append(run_of())
+    before, rig.calls[:] = rig.published.snapshot, []
+    rig.handle.error = OSError("no space")
+    if translates:
+        rig.undo_error = RuntimeError("translated")
+    with pytest.raises(RuntimeError if translates else OSError):
+        rig.lane.append(run_of())
+    assert [(True, rig.handle.error)] == rig.calls
+    assert before is rig.published.snapshot
+    assert not rig.is_locked
 
 
 def without_new_offsets(epoch: int) -> MemoryRecords:
@@ -194,7 +162,7 @@ def without_new_offsets(epoch: int) -> MemoryRecords:
 
 
 def of_an_old_format() -> MemoryRecords:
-    """Return what looks like a message."""
+    """Return bytes like those of a message."""
     return MemoryRecords(bytearray(16) + b"\x01" + bytes(50), BatchMetadata([(67, 0, 0, 5, 0)]), 1)
 
 
@@ -214,75 +182,57 @@ def of_an_old_format() -> MemoryRecords:
         (False, lambda: without_new_offsets(-1), 3, None),
     ],
 )
-def test_epochs_know_what_the_file_has(
+def test_lane_epoch_that_the_file_lacks_is_left(
     expected: bool, make: Callable[[], MemoryRecords], current: int, written: int | None
 ) -> None:
-    """Batches without an epoch change nothing, unless something is owed to the file."""
-    appender = Appender(current, written)
-    assert expected is appender._epochs.is_epoch_written(make())
-    Entrance(appender)._append(make(), "written")
-    assert (not expected) == appender.long
+    """Batches without an epoch change nothing, unless a write of the file is due."""
+    rig = Lane(current, written)
+    assert expected is rig.epochs.is_epoch_written(make())
+    assert expected is (rig.lane.append(make()) is not None)
 
 
-def test_run_of_producers_or_of_nothing_goes_the_long_way() -> None:
-    """Somebody has to ask their state; and an append of nothing publishes nothing."""
-    appender = Appender()
-    entrance = Entrance(appender)
+def test_lane_run_of_producers_or_of_nothing_is_left() -> None:
+    """Their state must be asked; and an append of nothing publishes nothing."""
+    rig = Lane()
     run = run_of()
-    of_producer = MemoryRecords(run.data, run.batches, 1, has_producers=True)
-    assert 0 == entrance._append(of_producer, "written").last_offset
-    assert (
-        -1
-        == entrance._append(MemoryRecords(bytearray(), BatchMetadata(), 0), "written").last_offset
-    )
-    assert (2, b"") == (appender.long, appender.end.handle.data)
+    assert rig.lane.append(MemoryRecords(run.data, run.batches, 1, has_producers=True)) is None
+    assert rig.lane.append(MemoryRecords(bytearray(), BatchMetadata(), 0)) is None
+    assert (b"", 0) == (rig.handle.data, rig.published.snapshot.end_offset)
 
 
-def test_entrance_calls_those_behind_it_only_where_there_is_reason() -> None:
-    """Who waits, counts, watches, or hears of a new segment; never under the lock."""
-    appender = Appender()
-    entrance = Entrance(appender)
-    assert 7 == entrance._admit("written") == entrance._admit("durable")
-    with pytest.raises(ValueError, match="not 'now'"):
-        entrance._admit("now")
-    assert AppendInfo(0, 1, 2, 1, len(run_of(2).data), None, 100, 1) == entrance._append(
-        run_of(2), "written"
-    )
-    assert [] == entrance.behind
-    entrance._append(run_of(), "durable")
-    entrance._flush_messages = 10
-    entrance._append(run_of(), "written")
-    entrance._flush_messages = 2**63 - 1
-    entrance._watchers = ((print,),)
-    entrance._append(run_of(), "written")
-    entrance._watchers = ()
-    entrance._append(run_of(), "written")
-    before = appender.end.snapshot
-    entrance._append(run_of(size=900), "written")
-    assert [(2, False, "durable"), (3, False, "written"), (4, False, "written")] == (
-        entrance.behind[:3]
-    )
-    assert [(6, True, "written")] == entrance.behind[3:]
-    assert [before] == appender.rolls
+def test_lane_admits_with_the_time_and_a_known_wait() -> None:
+    """Before anything is made ready for an append."""
+    rig = Lane()
+    assert 7 == rig.lane.admit("written") == rig.lane.admit("durable")
+    with pytest.raises(ValueError, match="got 'now'"):
+        rig.lane.admit("now")
+
+
+def test_lane_is_configured_as_a_whole() -> None:
+    """Rules, and whether a caller has more to do after an append."""
+    rig = Lane()
+    rules: Any = "rules"
+    assert not rig.lane.has_followers
+    rig.lane.configure(rules, True)
+    assert (rules, True) == (rig.lane.rules, rig.lane.has_followers)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "close",
     [
-        ("_closed", True),
-        ("_is_released", True),
-        ("_tail", object()),
-        ("_offline", OSError()),
-        ("_process", 1),
+        lambda gate: gate.close(),
+        lambda gate: gate.set_idle(True),
+        lambda gate: gate.mark_offline(OSError()),
     ],
 )
-def test_entrance_asks_before_and_under_the_lock(name: str, value: object) -> None:
-    """Whatever keeps appends out, somebody else says so, or lets them in."""
-    entrance = Entrance(Appender())
-    setattr(entrance, name, value)
+def test_lane_gate_that_is_not_open_is_asked_before_and_leaves_the_run(
+    close: Callable[[GateState], object],
+) -> None:
+    """`admit` raises what the gate raises, without the lock; `append` changes nothing."""
+    rig = Lane()
+    close(rig.gate)
     with pytest.raises(KeyError):
-        entrance._admit("written")
-    with pytest.raises(KeyError):
-        entrance._append(run_of(), "written")
-    assert [False, True] == entrance.refused
-    assert not entrance._write_lock._is_owned()  # type: ignore[attr-defined]
+        rig.lane.admit("written")
+    assert rig.lane.append(run_of()) is None
+    assert ([False], b"") == (rig.refused, rig.handle.data)
+    assert not rig.is_locked

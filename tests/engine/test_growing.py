@@ -33,26 +33,20 @@ class Handle:
         self.data += bytes(data)
 
 
-class Entries(IndexBuffer):
-    """Entries that count how often a file would be written."""
+class Written:
+    """The file of an index buffer: counts the writes, and takes them unless it is gone."""
 
-    writes = 0
+    def __init__(self, *, is_there: bool = True) -> None:
+        self.data = b""
+        self.writes = 0
+        self.is_there = is_there
 
-    def write_behind(self) -> bool:
-        """Take note of what waits as written."""
+    def __call__(self, entries: bytes, position: int) -> bool:
+        """Write entries at their position."""
         self.writes += 1
-        self._written = len(self)
-        return True
-
-
-class Grown(AppendFile):
-    """A file whose zeros are counted."""
-
-    zeros = 0
-
-    def _write_zeros(self, handle: Handle) -> None:
-        self.zeros += 1
-        self._zeroed_bytes = self.size_bytes + 100
+        if self.is_there:
+            self.data = self.data[:position] + entries
+        return self.is_there
 
 
 @settings(max_examples=examples(50))
@@ -63,7 +57,7 @@ def test_entries_grow_and_step_back_and_what_was_published_stays(
     size: int, steps: list[int]
 ) -> None:
     """A positive step adds so many entries, a negative one takes them back."""
-    memory, expected, number = Entries(size), b"", 0
+    memory, expected, number = IndexBuffer(size), b"", 0
     given_out = []
     for step in steps:
         if step > 0:
@@ -86,35 +80,81 @@ def test_entries_grow_and_step_back_and_what_was_published_stays(
 
 def test_entries_reach_the_file_once_many_wait() -> None:
     """Not with each, and not before there are 64."""
-    memory = Entries(8)
+    file = Written()
+    memory = IndexBuffer(8, b"", file)
     for number in range(130):
         memory.extend(struct.pack(">q", number))
-    assert 2 == memory.writes
+    assert (2, 128 * 8) == (file.writes, len(file.data))
+    assert memory.flush()
+    assert memory.flush()
+    assert (3, memory.entries()) == (file.writes, file.data)
     with pytest.raises(IndexError, match="131"):
         memory.entries(131)
     with pytest.raises(TypeError, match="copied"):
         memory.__reduce__()
 
 
+def test_entries_that_a_file_does_not_take_stay_in_memory() -> None:
+    """They wait on; without a file nothing is ever written."""
+    file = Written(is_there=False)
+    memory = IndexBuffer(8, bytes(16), file)
+    assert not memory.flush()
+    file.is_there = True
+    assert memory.flush()
+    assert bytes(16) == file.data
+    assert not IndexBuffer(8, bytes(8)).flush()
+    assert IndexBuffer(8).flush()
+
+
+def test_entries_truncated_tells_how_many_were_written() -> None:
+    """The caller overwrites those; what was not written yet is only removed."""
+    file = Written()
+    memory = IndexBuffer(8, bytes(24), file)
+    assert 0 == memory.truncate_to(3)
+    assert memory.flush()
+    memory.extend(bytes(8))
+    assert 0 == memory.truncate_to(3)
+    assert 2 == memory.truncate_to(1)
+    assert (1, 0) == (len(memory), memory.truncate_to(1))
+    memory.extend(b"12345678")
+    assert memory.flush()
+    assert bytes(8) + b"12345678" == file.data
+
+
 def test_file_end_moves_with_what_was_written_and_stays_where_that_failed() -> None:
-    """Zeros are written ahead once the end has caught up with them."""
-    file, handle = Grown(), Handle(10)
-    file._handle, file._zeroed_bytes = handle, 4
-    file.append(b"abc", 3)
-    assert (3, 0) == (file.size_bytes, file.zeros)
+    """Zeros are written ahead once the end has caught up with them, and no more after 2**63 - 1."""
+    file, handle, ends = AppendFile(), Handle(10), []
+
+    def write_zeros(end: int) -> int:
+        ends.append(end)
+        return end + 4 if len(ends) < 2 else 2**63 - 1
+
+    with pytest.raises(AssertionError, match="sealed"):
+        file.append(b"abc", 3)
+    file.attach(handle.pwrite)
+    file.append(b"ab", 2)
+    file.write_ahead(write_zeros)
+    file.append(b"c", 1)
     file.append(b"de", 2)
-    assert (5, 1, 105) == (file.size_bytes, file.zeros, file._zeroed_bytes)
+    assert (5, [3]) == (file.size_bytes, ends)
+    file.append(b"fgh", 3)
+    assert (8, [3, 8]) == (file.size_bytes, ends)
     with pytest.raises(OSError, match="no room"):
         file.append(b"123456", 6)
-    assert (5, b"abcde") == (file.size_bytes, handle.data)
+    assert (8, b"abcdefgh") == (file.size_bytes, handle.data)
+    file.set_size(5)
+    assert 5 == file.size_bytes
+    file.detach()
+    with pytest.raises(AssertionError, match="sealed"):
+        file.append(b"abc", 3)
 
 
-def segment_end(handle: Handle) -> tuple[SegmentAppender, AppendFile, Entries, Entries]:
+def segment_end(handle: Handle) -> tuple[SegmentAppender, AppendFile, IndexBuffer, IndexBuffer]:
     """Return the end of a segment of 1000 bytes at most, with an entry for each batch."""
     stage = RollPlanner(0, offset_entries_max=100, time_entries_max=100)
     stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=2**40)
-    file, offsets, times = Grown(), Entries(8), Entries(12)
-    file._handle = handle
+    file, offsets, times = AppendFile(), IndexBuffer(8), IndexBuffer(12)
+    file.attach(handle.pwrite)
     return SegmentAppender(stage, file, offsets, times), file, offsets, times
 
 

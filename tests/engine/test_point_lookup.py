@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
-from kafkalog._engine.point_lookup import PointLookupTable
+from kafkalog._engine.point_lookup import PointLookupTable, SegmentReaders
 from kafkalog._engine.segment_slice import SegmentSlice
+from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
 from kafkalog.model import TimestampOffset
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
@@ -23,42 +26,64 @@ def batch(base_offset: int, deltas: list[int], times: list[int] | None = None) -
     return bytes(builder.finish(base_offset=base_offset))
 
 
+def published(owner: object, end_offset: int, end_position: int, start: int) -> PublishedSnapshot:
+    """Return a published snapshot of some segments."""
+    segments: Any = owner
+    return PublishedSnapshot(LogSnapshot(segments, end_offset, end_position, start))
+
+
 def test_table_asks_the_reader_of_the_segment() -> None:
     """By base offsets; None below them, and where no reader is."""
-    table, snapshot = PointLookupTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
-    assert "owner" == table.owner
+    readers = SegmentReaders("owner", (10, 13, 40), 2)
+    table = PointLookupTable(published("owner", 240, 9, 0))
+    assert table.readers is None
+    table.use(readers)
+    assert readers is table.readers
+    assert "owner" == readers.owner
     batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
-    readers = [PointReader(data, NO_ENTRIES) for data in batches]
-    assert [None] * 4 == [table.find(offset, snapshot) for offset in (9, 10, 13, 40)]
-    table.put(0, readers[0])
-    table.put(1, readers[1])
-    table.put(1, readers[1])
-    found = [table.find(offset, snapshot) for offset in (9, 10, 12, 15, 40)]
-    assert [None, 10, 12, 15, None] == [each and each.offset for each in found]
-    assert table.reader(1) is readers[1]
+    found = [PointReader(data, NO_ENTRIES) for data in batches]
+    assert [None] * 4 == [table.find(offset) for offset in (9, 10, 13, 40)]
+    readers.put(0, found[0])
+    readers.put(1, found[1])
+    readers.put(1, found[1])
+    records = [table.find(offset) for offset in (9, 10, 12, 15, 40)]
+    assert [None, 10, 12, 15, None] == [each and each.offset for each in records]
+    assert readers.reader(1) is found[1]
+    table.invalidate()
+    assert (None, None) == (table.readers, table.find(12))
 
 
-def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
+def test_table_stays_in_the_range_of_the_published_snapshot() -> None:
     """Its segments, its start, its end; what no offset can be is none."""
-    table = PointLookupTable("owner", (10,), 1)
-    table.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
+    readers = SegmentReaders("owner", (10,), 1)
+    readers.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
     for offset, snapshot, is_found in (
-        (12, ("owner", 13, 9, 12), True),
-        (12, ("owner", 12, 9, 12), False),
-        (12, ("owner", 13, 9, 13), False),
-        (12, ("another", 13, 9, 12), False),
-        (2**64, ("owner", 13, 9, 12), False),
-        (-(2**64), ("owner", 13, 9, 12), False),
+        (12, published("owner", 13, 9, 12), True),
+        (12, published("owner", 12, 9, 12), False),
+        (12, published("owner", 13, 9, 13), False),
+        (12, published("another", 13, 9, 12), False),
+        (2**64, published("owner", 13, 9, 12), False),
+        (-(2**64), published("owner", 13, 9, 12), False),
     ):
-        assert is_found == (table.find(offset, snapshot) is not None)
-    for wrong in (("owner", 1), ["owner", 13, 9, 12]):
-        with pytest.raises(TypeError, match="snapshot"):
-            table.find(12, wrong)  # type: ignore[arg-type]
+        table = PointLookupTable(snapshot)
+        table.use(readers)
+        assert is_found == (table.find(offset) is not None)
 
 
-def test_table_keeps_no_more_readers_than_it_may() -> None:
+def test_table_follows_what_is_published() -> None:
+    """A record is found from the moment on when its batch is published."""
+    log = published("owner", 10, 0, 10)
+    table, readers = PointLookupTable(log), SegmentReaders("owner", (10,), 1)
+    table.use(readers)
+    readers.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
+    assert table.find(11) is None
+    log.publish(log.snapshot.replace(end_offset=13))
+    assert table.find(11) is not None
+
+
+def test_readers_are_no_more_than_there_may_be() -> None:
     """Each may keep a mapping alive: one too many, and the others go."""
-    table = PointLookupTable(None, (0, 10, 20), 2)
+    table = SegmentReaders(None, (0, 10, 20), 2)
     readers = [PointReader(bytes(slot), NO_ENTRIES) for slot in range(3)]
     for slot in range(3):
         table.put(slot, readers[slot])
@@ -66,83 +91,90 @@ def test_table_keeps_no_more_readers_than_it_may() -> None:
 
 
 @pytest.mark.parametrize("slot", [-1, 3])
-def test_table_refuses_slots_it_has_not(slot: int) -> None:
+def test_readers_refuse_slots_outside_the_bases(slot: int) -> None:
     """Also negative ones, which a list would take."""
-    table = PointLookupTable(None, (0, 10, 20), 2)
+    table = SegmentReaders(None, (0, 10, 20), 2)
     with pytest.raises(IndexError):
         table.put(slot, PointReader(b"", NO_ENTRIES))
     with pytest.raises(IndexError):
         table.reader(slot)
 
 
-def table(*latest: int) -> PointLookupTable:
-    """Return a table of two segments of which the first may have been looked into."""
-    points = PointLookupTable("segments", [0, 100], 2, TimestampOffset)
-    points.put_times(latest)
-    points.put(0, PointReader(batch(0, [0, 1, 2], [10, 30, 20]), NO_ENTRIES, NO_TIMES))
-    return points
+def timed(*latest: int) -> SegmentReaders:
+    """Return readers of two segments of which the first may have been looked into."""
+    readers = SegmentReaders("segments", [0, 100], 2)
+    readers.put_times(latest)
+    readers.put(0, PointReader(batch(0, [0, 1, 2], [10, 30, 20]), NO_ENTRIES, NO_TIMES))
+    return readers
+
+
+def table_of(
+    readers: SegmentReaders, owner: object = "segments", start: int = 0
+) -> PointLookupTable:
+    """Return a table with readers, of a log of 200 records."""
+    table = PointLookupTable(published(owner, 200, 9, start), TimestampOffset)
+    table.use(readers)
+    return table
 
 
 def test_table_answers_by_time_for_segments_it_knows() -> None:
     """The first segment with a time so large; none that is not known, or has no reader."""
-    points, snapshot = table(30, 50), ("segments", 200, 9, 0)
-    found = points.find_time(11, snapshot)
+    points = table_of(timed(30, 50))
+    found = points.find_time(11)
     assert TimestampOffset(30, 1, None) == found
     assert isinstance(found, TimestampOffset)
     for asked in (31, 51, -1, 2**63, -(2**64)):
-        assert None is points.find_time(asked, snapshot)
-    assert TimestampOffset(20, 2, None) == points.find_time(11, ("segments", 200, 9, 2))
-    assert None is points.find_time(11, ("others", 200, 9, 0))
-    assert None is table().find_time(11, snapshot)
-    assert (0, 2) == (table().cached_time_count, points.cached_time_count)
-    assert None is table(-1, 30).find_time(11, snapshot)
+        assert None is points.find_time(asked)
+    assert TimestampOffset(20, 2, None) == table_of(timed(30, 50), start=2).find_time(11)
+    assert None is table_of(timed(30, 50), "others").find_time(11)
+    assert None is table_of(timed()).find_time(11)
+    assert (0, 2) == (timed().cached_time_count, timed(30, 50).cached_time_count)
+    assert None is table_of(timed(-1, 30)).find_time(11)
 
 
 def test_table_refuses_what_it_cannot_work_with() -> None:
-    """A snapshot that is none, more times than segments, a class with more than items."""
-    with pytest.raises(TypeError, match="snapshot"):
-        table(30).find_time(11, (1, 2))  # type: ignore[arg-type]
+    """More times than segments, a class with more than items."""
     with pytest.raises(ValueError, match="3 timestamps"):
-        table(1, 2, 3)
+        timed(1, 2, 3)
     for answer in (int, type("Loose", (tuple,), {})):
         with pytest.raises(TypeError, match="named tuples"):
-            PointLookupTable("segments", [0], 1, answer)
+            PointLookupTable(published("segments", 3, 9, 0), answer)
 
 
 def test_table_makes_slices_of_its_class_only() -> None:
-    """And none where it was told of no segments."""
-    with pytest.raises(TypeError, match="no class of slices"):
-        PointLookupTable("segments", [0], 1, tuple, int)  # type: ignore[arg-type]
-    points, snapshot = PointLookupTable("segments", [0], 1), ("segments", 3, 1000, 0)
-    points.put(0, PointReader(batch(0, [0, 1, 2]), NO_ENTRIES))
-    assert None is points.slice(1, 10, True, snapshot)
+    """And none where its readers have no segments."""
+    with pytest.raises(TypeError, match="subclass of SegmentSlice"):
+        PointLookupTable(published("segments", 3, 9, 0), tuple, int)  # type: ignore[arg-type]
+    points = PointLookupTable(published("segments", 3, 1000, 0))
+    readers = SegmentReaders("segments", [0], 1)
+    points.use(readers)
+    readers.put(0, PointReader(batch(0, [0, 1, 2]), NO_ENTRIES))
+    assert None is points.slice(1, 10, True)
 
 
 def test_table_slices_what_the_snapshot_has() -> None:
     """Not behind its end position, and whole where that is asked for; at its end offset nothing."""
     first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
-    points = PointLookupTable("segments", [0], 1, tuple, SegmentSlice, ["segment"])
-    points.put(0, PointReader(first + second, NO_ENTRIES))
-    snapshot = ("segments", 3, len(first), 0)
+    log = published("segments", 3, len(first), 0)
+    points = PointLookupTable(log, tuple, SegmentSlice)
+    readers = SegmentReaders("segments", [0], 1, ["segment"])
+    points.use(readers)
+    readers.put(0, PointReader(first + second, NO_ENTRIES))
     for max_bytes, whole, size in ((0, True, len(first)), (10, False, 10), (2**70, False, None)):
-        found = points.slice(1, max_bytes, whole, snapshot)
+        found = points.slice(1, max_bytes, whole)
         assert (0, len(first) if size is None else size) == (found.position, found.size_bytes)
         assert (1, 3, len(first)) == (
             found.start_offset,
             found.following_offset,
             found.bound_position,
         )
-    assert (len(first), 0) == (
-        points.slice(3, 5, True, snapshot).position,
-        len(points.slice(3, 5, True, snapshot)),
-    )
-    later = ("segments", 5, len(first + second), 0)
-    assert (len(first), len(second)) == (
-        points.slice(4, 1, True, later).position,
-        points.slice(4, 1, True, later).size_bytes,
-    )
+    at_end = points.slice(3, 5, True)
+    assert (len(first), 0) == (at_end.position, len(at_end))
+    log.publish(log.snapshot.replace(end_offset=5, end_position=len(first + second)))
+    later = points.slice(4, 1, True)
+    assert (len(first), len(second)) == (later.position, later.size_bytes)
     for outside in (-1, 6, 2**70):
-        assert None is points.slice(outside, 1, True, later)
+        assert None is points.slice(outside, 1, True)
     for wrong in (-1, -(2**70)):
-        with pytest.raises(ValueError, match="negative"):
-            points.slice(1, wrong, True, later)
+        with pytest.raises(ValueError, match="max_bytes must be >= 0"):
+            points.slice(1, wrong, True)

@@ -19,7 +19,7 @@ import pytest
 
 from kafkalog import Log, open_log
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
-from kafkalog.log.points import MAX_TIMESTAMP
+from kafkalog.log.lookup import MAX_TIMESTAMP
 from tests.golden_directories.old_facts import PARTITIONS, entries_of, manifest_of, visible_of
 from tests.support.golden_old import OldManifest
 from tests.support.manifest_old import OldRecordFact

@@ -13,6 +13,7 @@ from random import Random
 import pyarrow as pa
 
 from kafkalog import AppendInfo, Log, Record
+from kafkalog.log.log import partition_of
 from tests.proof.contents import Content, Spec, content
 from tests.proof.ledger import Ledger
 from tests.proof.plain_log import encode_batch
@@ -156,7 +157,7 @@ class Appending:
     ) -> AppendInfo:
         path = self._incoming / f"incoming-{self.stream}-{number}"
         path.write_bytes(raw_batch(contents))
-        return log.ingest(path)
+        return partition_of(log).appender.ingest(path)
 
     def _follower(
         self, log: Log, contents: Sequence[Content], number: int, wait: str, random: Random

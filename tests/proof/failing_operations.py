@@ -172,7 +172,7 @@ class Scenarios(Operation):
 
     def check(self) -> None:
         rig, log = self.rig, self.rig.opened
-        if log is not None and not log._closed and not log.is_read_only:
+        if log is not None and not log.is_closed and not log.is_read_only:
             assert log.durable_offset <= log.log_end_offset
             check_open_log(rig)
         rig.let_go()

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog import Log, LogConfig, TopicPartition
+from kafkalog.log.log import partition_of
 from tests.properties import of_examples
 from tests.properties.any_logs import (
     PLANS,
@@ -305,7 +306,7 @@ def test_file_of_batches_is_taken_over_with_its_rows(plans: list[Plan], before: 
         with manual_log(parent / "own-0") as log:
             for number in range(before):
                 log.append_lists([b"before"], [b"%d" % number])
-            log.ingest(parent / "batches")
+            partition_of(log).appender.ingest(parent / "batches")
         rows = truth_of(parent / "own-0").rows[before:]
         assert [
             row._replace(offset=row.offset + before, leader_epoch=0) for row in made.rows

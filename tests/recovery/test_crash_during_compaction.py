@@ -140,7 +140,7 @@ def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
     scene.disk.clear_faults()
     # A cleaning may go on where only something of no importance failed.
     scene.verify(Served.of(scene.log))
-    if raised is not None and scene.log._offline is None:
+    if raised is not None and scene.log.offline_error is None:
         assert not unfinished(scene)
         scene.log.append([Record(key=b"another", value=b"record")])
         scene.log.truncate_to(scene.before.end_offset)
@@ -186,7 +186,7 @@ def test_full_disk_stops_a_cleaning_and_nothing_else(place: Place) -> None:
             clean_whole(scene, 400)
         except DiskFullError:
             refused += 1
-            assert scene.log._offline is None
+            assert scene.log.offline_error is None
             assert not unfinished(scene)
         scene.verify(Served.of(scene.log))
         scene.disk.capacity_bytes = None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.replaced_markers import write_replaced_marker
 from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
 from tests.support.model import RecordFact, record_fact
@@ -150,7 +151,7 @@ class Split(Scenario):
 
     def run(self, rig: Rig) -> None:
         leaving = rig.log.segments()[:1]
-        rig.log.replace_segments(leaving, (0, 4, 8), leaves_offsets_out=False)
+        cleaner_access(rig.log).replace_segments(leaving, (0, 4, 8), leaves_offsets_out=False)
 
 
 def test_split_crashed_at_any_call_has_happened_or_not() -> None:
@@ -188,7 +189,7 @@ class Merge(Scenario):
         rig.disk.make_durable()
 
     def run(self, rig: Rig) -> None:
-        rig.log.replace_segments(rig.log.segments()[:3], self.bases)
+        cleaner_access(rig.log).replace_segments(rig.log.segments()[:3], self.bases)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_merge_without_the_sync_of_its_mark_is_found_out() -> None:
         scenario = Merge((), (0,))
         scenario.prepare(rig)
         # Or the first sync would be that of a cleaner offset.
-        rig.log.checkpoint_cleaner_offset(0)
+        cleaner_access(rig.log).checkpoint_cleaner_offset(0)
         rig.disk.forget_sync_at(1)
         rig.disk.crash_at(number)
         with contextlib.suppress(PowerCut):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import KafkaLogError, Log, LogConfig, open_log
+from kafkalog.log.log import partition_of
 from tests.support.crash_rig import small_config, with_zeros_ahead
 from tests.support.logs import numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -130,7 +131,7 @@ def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
     partition = Partition(disk, config)
     log = partition.open()
     outcome = outcome_of(log)
-    assert outcome.first_unstable_offset == log.first_unstable_offset
+    assert outcome.first_unstable_offset == partition_of(log).view.first_unstable_offset
     assert outcome.committed == committed_offsets(log)
     known = {each.producer_id: each.first_offset for each in log.list_transactions()}
     assert outcome.open == known

@@ -96,7 +96,7 @@ def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[byte
         assert not raised
         rig.let_go()
         return False
-    if rig.opened is not None and not rig.opened._closed and not rig.opened.is_read_only:
+    if rig.opened is not None and not rig.opened.is_closed and not rig.opened.is_read_only:
         check_open_log(rig)
     verify_once(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model, seen)
     rig.let_go()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.log.log import partition_of
 
 FIRST, LAST = f"{0:020d}.log", f"{10:020d}.log"
 GIGABYTE = 1 << 30
@@ -50,7 +51,9 @@ def test_hole_at_the_end_of_a_segment_is_passed_over(
         with kafkalog.open_log(directory, read_only=read_only) as log:
             served = [record.offset for record in log.records(on_corrupt="skip")]
             assert served == list(range(20))
-            sizes = [segment.size_bytes for segment in log._local.snapshot.segments.segments]
+            sizes = [
+                segment.size_bytes for segment in partition_of(log).local.snapshot.segments.segments
+            ]
             assert max(sizes) < 4 << 20
         assert _room(directory / name) < 4 << 20
     with kafkalog.open_log(directory) as log:

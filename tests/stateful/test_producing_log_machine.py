@@ -35,6 +35,7 @@ from kafkalog import (
     open_log,
 )
 from kafkalog.files.names import FileKind, try_parse_segment_file
+from kafkalog.log.log import partition_of
 from tests.support.crash_rig import PLACES, Place
 from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
@@ -478,7 +479,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         assert (model.start_offset, model.end_offset) == (log.log_start_offset, log.log_end_offset)
         readable = [e for e in model.present() if e.first_offset < model.readable_offset]
         assert readable == entries_of(log)
-        assert model.first_unstable_offset == log.first_unstable_offset
+        assert model.first_unstable_offset == partition_of(log).view.first_unstable_offset
         assert (model.readable_offset, model.last_stable_offset) == (
             log.high_watermark,
             log.last_stable_offset,

@@ -187,7 +187,7 @@ class Rig:
     @property
     def is_offline(self) -> bool:
         """Whether the log refuses writes after a failure."""
-        return self.log._offline is not None
+        return self.log.offline_error is not None
 
     def flush(self) -> None:
         """Flush; afterwards all is durable."""

@@ -88,7 +88,7 @@ class Logs:
             raise LookupError(f"no {topic}-{partition}")
         with self._lock:
             found = self._logs.get((topic, partition))
-            if found is None or found._closed:
+            if found is None or found.is_closed:
                 found = self._logs[topic, partition] = open_log(
                     self.directory / f"{topic}-{partition}",
                     config=self._configs[topic],

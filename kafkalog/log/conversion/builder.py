@@ -20,9 +20,10 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.header import parse_header
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.atomic_files import read_file, write_synced
-from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext

@@ -45,6 +45,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.names import FileState
 from kafkalog.files.segment_listing import segment_files
 from kafkalog.layout import CODEC_MASK
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
@@ -59,7 +60,7 @@ from kafkalog.log.conversion.partition import modified_ms, refuse_damage, segmen
 from kafkalog.log.conversion.plan import ConversionPlan
 from kafkalog.log.conversion.small_files import split_transaction_index
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_log
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.segment_types import SegmentContext, make_context
@@ -139,7 +140,7 @@ class _Work:
 
     def convert(self) -> None:
         """Convert every segment that is not what is wanted."""
-        found = sources(self.log.snapshot())
+        found = sources(partition_of(self.log).view.snapshot())
         if copied_unchanged(found[-1], self.plan.options) is None:
             # Only sealed segments are exchanged. Everything is on the disk before the first is.
             self.log.roll()
@@ -152,7 +153,7 @@ class _Work:
 
     def outcome(self, *, is_complete: bool) -> LogConversion:
         """Return what was done so far."""
-        directory, snapshot = self.log.directory, self.log.snapshot()
+        directory, snapshot = self.log.directory, partition_of(self.log).view.snapshot()
         return LogConversion(
             source=directory,
             target=directory,
@@ -183,7 +184,7 @@ class _Work:
         return tuple(sorted(found + self._kept, key=lambda left: (left.path, left.position)))
 
     def _source(self, base_offset: int) -> SegmentSource:
-        snapshot = self.log.snapshot()
+        snapshot = partition_of(self.log).view.snapshot()
         slot = snapshot.segments.floor_slot(base_offset)
         segment = snapshot.segments.segments[slot]
         return SegmentSource(segment, snapshot.read_bound(slot), segment.base_offset)
@@ -230,7 +231,7 @@ class _Work:
                 _remove_cleaned(context)
             raise
         if bases:
-            self.log.replace_segments([segment], bases, leaves_offsets_out=False)
+            cleaner_access(self.log).replace_segments([segment], bases, leaves_offsets_out=False)
         else:
             _remove_cleaned(context)
 

@@ -47,7 +47,7 @@ from kafkalog.log.conversion.outcome import (
 from kafkalog.log.conversion.plan import ConversionPlan
 from kafkalog.log.conversion.small_files import copy_partition_files
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, partition_of
 from kafkalog.log.segment_types import make_context
 from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.convert import convert_runs
@@ -116,7 +116,7 @@ class _Work:
         self.log = log
         self.directory = directory
         # One view of the log for all passes, whatever its writer does meanwhile.
-        self.snapshot = log.snapshot()
+        self.snapshot = partition_of(log).view.snapshot()
         self.sources = sources(self.snapshot)
         self.source_bytes = sum(
             self.snapshot.read_bound(slot).end for slot in range(len(self.snapshot.segments))
@@ -161,7 +161,7 @@ class _Work:
             ours.update(self._with_progress(source, "verifying"))
         theirs = RecordDigest(limit_bytes)
         with plan.open_read_only(self.directory) as log:
-            made = log.snapshot()
+            made = partition_of(log).view.snapshot()
             for source in sources(made):
                 theirs.update(segment_runs(source, "raise"))
         ensure_equal(ours, theirs, self.log.directory)

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kafkalog._core.batch import BatchColumns
+from kafkalog._engine.snapshot import LogSnapshot, ReadBound
 from kafkalog.files.errors import storage_errors
-from kafkalog.log.local_log import LogSnapshot
 from kafkalog.log.reading import OnCorrupt, start_position, walk_segment
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import ReadBound
 from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["SegmentSource", "segment_runs", "sources"]

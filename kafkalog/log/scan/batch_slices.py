@@ -41,7 +41,7 @@ from kafkalog.log.walk import WalkResult
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
-    from kafkalog.log.local_log import LogSnapshot
+    from kafkalog._engine.snapshot import LogSnapshot
 
 __all__ = [
     "BatchSlice",

@@ -47,10 +47,8 @@ class LogBatchSlices(NamedTuple):
 
 
 class Scannable(Protocol):
-    """A log, as a scan sees it."""
+    """A log, as a scan reads it: `LogReader`."""
 
-    @property
-    def topic_partition(self) -> TopicPartition: ...
     def batch_slices(
         self, start: int | None, end: int | None, options: ScanOptions
     ) -> LogBatchSlices: ...
@@ -62,7 +60,7 @@ class ScanSource(NamedTuple):
 
     Attributes:
         topic_partition: its name.
-        open: gives the log when it is its turn.
+        open: returns what reads the log; called when it is its turn.
         start, end: the offsets wanted of it, None for the log's own.
     """
 

@@ -35,6 +35,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.files.names import FileKind, live_base_offset, partition_directory_name
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.cleaning_history import CleaningHistory
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
@@ -86,7 +87,7 @@ def cleanable_range(
     name, notes = partition.topic_partition, partition.directory.checkpoints.cleaner_offsets
     min_lag_ms = log.config.min_compaction_lag_ms
     # They cost a look into each segment.
-    facts = log.cleaning_facts(with_times=_depends_on_time(log))
+    facts = cleaner_access(log).cleaning_facts(with_times=_depends_on_time(log))
     span = compute_cleanable_range(
         facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms
     )

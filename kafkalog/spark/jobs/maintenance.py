@@ -19,6 +19,7 @@ from kafkalog.files.atomic_files import replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.unmapped_filesystem import without_mappings
+from kafkalog.log.log import partition_of
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
@@ -301,9 +302,9 @@ def _reindexed(task: Mapping[str, Any]) -> dict[str, Any]:
             open_log(directory, config=config, filesystem=disk) as log,
             storage_errors(directory, doing="indexing"),
         ):
-            segments = log.snapshot().segments.segments
+            segments = partition_of(log).view.snapshot().segments.segments
             for segment in segments:
-                _reindex_segment(log.segment_context(), segment)
+                _reindex_segment(partition_of(log).segment_context, segment)
             outcome["segments"] = len(segments)
     except KafkaLogError as error:
         return {**outcome, **outcome_of(error, "failed")}

@@ -33,6 +33,7 @@ from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import find_resume
+from kafkalog.log.log import partition_of
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.producers import all_batches
@@ -269,7 +270,7 @@ def _end_from_engine(filesystem: FileSystem, directory: Path, base_offset: int) 
     from kafkalog.log.opening import open_log
 
     with open_log(directory, read_only=True, filesystem=without_mappings(filesystem)) as log:
-        snapshot = log.snapshot()
+        snapshot = partition_of(log).view.snapshot()
         if snapshot.segments.active.base_offset != base_offset:
             raise FileNotFoundError(f"{directory}: segment {base_offset} is not the last any more")
         return snapshot.end_offset, snapshot.end_position

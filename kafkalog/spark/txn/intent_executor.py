@@ -38,8 +38,8 @@ from kafkalog._core.header import BatchHeader
 from kafkalog._core.record import Record
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.log.adopting import FileBatch, file_batches
-from kafkalog.log.log import Log
+from kafkalog.log.ingest import FileBatch, file_batches
+from kafkalog.log.log import Log, partition_of
 from kafkalog.manager.manager import LogManager
 from kafkalog.records.batch_view import BatchView
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
@@ -133,7 +133,7 @@ class IntentExecutor:
                 self._state.write_intent(self.intent)
                 entry = left
         if self._is_segment(log, entry, facts.size_bytes):
-            log.ingest(path, check_crc=False)
+            partition_of(log).appender.ingest(path, check_crc=False)
         else:
             self._append(log, entry, facts.size_bytes)
 

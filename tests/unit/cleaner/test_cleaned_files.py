@@ -14,6 +14,8 @@ from kafkalog.cleaner.record_filter import CleaningRules
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import AbortedTransaction, decode_entries
+from kafkalog.log.cleaner_access import cleaner_access
+from kafkalog.log.log import partition_of
 from tests.support.cleaning_cases import DirtyLog, dirty_logs
 from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock
@@ -66,7 +68,7 @@ def reference(
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         end_offset=end,
-        last_batches=log.last_batches(),
+        last_batches=cleaner_access(log).last_batches(),
         max_message_bytes=1 << 20,
     )
     return ReferenceCleaning(
@@ -100,7 +102,7 @@ def test_any_log_cleaned_twice_equals_the_reference(
         end, found = opened.log_end_offset, b""
         for round_number in range(2):
             before = sealed_bytes(opened, disk)
-            aborted = opened.aborted_transactions(0, end)
+            aborted = partition_of(opened).reader.aborted_transactions(0, end)
             expected = reference(opened, before, end, clock.now_ms(), aborted)
             cleaning = cleaner.clean(opened, CleanableRange(0, end))
             found = sealed_bytes(opened, disk)
@@ -111,14 +113,14 @@ def test_any_log_cleaned_twice_equals_the_reference(
             clock.advance(data.draw(st.sampled_from([0, 300, 5000])))
         told = entries_of(disk)
         records = list(opened.records(isolation="read_committed"))
-        lasts = opened.last_batches()
+        lasts = cleaner_access(opened).last_batches()
     with manual_log(DIRECTORY, clock=clock, filesystem=disk, config=config) as opened:
         assert opened.recovery_report.clean
         assert not opened.recovery_report.rebuilt
         assert found == sealed_bytes(opened, disk)
         assert records == list(opened.records(isolation="read_committed"))
         assert end == opened.log_end_offset
-        assert lasts == opened.last_batches()
+        assert lasts == cleaner_access(opened).last_batches()
         assert {each[:3] for each in told} <= {each[:3] for each in log.aborted}
 
 

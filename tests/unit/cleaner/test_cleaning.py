@@ -24,6 +24,7 @@ from kafkalog.errors import (
 )
 from kafkalog.indexes.transaction_index import decode_entries
 from kafkalog.log import segment_writer
+from kafkalog.log.cleaner_access import cleaner_access
 from tests.support import golden
 from tests.support.damage import batch_positions, flip
 from tests.support.logs import manual_log
@@ -65,7 +66,9 @@ def unfinished(names: Sequence[str]) -> list[str]:
 def clean(log: Log, memory_bytes: int = 1 << 16, **settings: Any) -> CleaningResult:
     """Clean everything but the active segment."""
     cleaner = Cleaner(CleanerConfig(**settings), memory_bytes=memory_bytes, clock=ManualClock())
-    return cleaner.clean(log, CleanableRange(log.cleaner_offset or 0, log.log_end_offset))
+    return cleaner.clean(
+        log, CleanableRange(cleaner_access(log).cleaner_offset or 0, log.log_end_offset)
+    )
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "lz4", "zstd"])
@@ -82,7 +85,9 @@ def test_cleaned_log_keeps_the_latest_record_of_each_key(tmp_path: Path, codec: 
         assert len(latest) == len(records)
         assert sorted(record.offset for record in records) == [r.offset for r in records]
         assert [before[record.offset] for record in records] == records
-        assert 400 == log.log_end_offset == cleaning.end_offset == log.cleaner_offset
+        assert (
+            400 == log.log_end_offset == cleaning.end_offset == cleaner_access(log).cleaner_offset
+        )
         assert (1, 30, True) == (cleaning.passes, cleaning.map_entries, cleaning.is_complete)
         assert count == cleaning.segments_before
         assert (400, 30) == (cleaning.statistics.records_read, cleaning.statistics.records_kept)
@@ -101,12 +106,12 @@ def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
         fill(log, 200)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
         count = len(log.segments())
-        log.checkpoint_cleaner_offset(0)
+        cleaner_access(log).checkpoint_cleaner_offset(0)
         assert count > compact_log(log, memory_bytes=1 << 16).segments_after
         inodes = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
         again = compact_log(log, memory_bytes=1 << 16)
         assert (0, 0) == (again.passes, again.segments_before)
-        log.checkpoint_cleaner_offset(0)
+        cleaner_access(log).checkpoint_cleaner_offset(0)
         cleaning = compact_log(log, memory_bytes=1 << 16)
         assert cleaning.segments_before == cleaning.segments_unchanged > 0
         found = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
@@ -141,9 +146,9 @@ def test_map_too_small_for_a_segment_takes_several_passes(
         latest = fill(log, 80, keys=40)
         log.roll()
         ends = []
-        while (log.cleaner_offset or 0) < 80:
+        while (cleaner_access(log).cleaner_offset or 0) < 80:
             cleaning = clean(log, ENTRY * 6, hash_algorithm=algorithm, io_buffer_load_factor=1.0)
-            log.checkpoint_cleaner_offset(cleaning.end_offset)
+            cleaner_access(log).checkpoint_cleaner_offset(cleaning.end_offset)
             ends.append(cleaning.end_offset)
             assert cleaning.map_utilization <= 1
             needs_more = cleaning.memory_bytes < cleaning.bytes_for_one_pass
@@ -168,7 +173,7 @@ def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> N
         ]
         assert cleaning.memory_bytes < cleaning.bytes_for_one_pass
         assert latest == latest_values(log)
-        log.checkpoint_cleaner_offset(cleaning.end_offset)
+        cleaner_access(log).checkpoint_cleaner_offset(cleaning.end_offset)
         assert 200 == clean(log).end_offset
         assert len(latest) == sum(1 for _ in log.records())
 
@@ -263,7 +268,7 @@ def test_damage_ends_a_cleaning_and_is_told(tmp_path: Path, slot: int) -> None:
         after = sorted((each.name, each.stat().st_ino) for each in directory.glob("*.log"))
         assert before == after
         assert not unfinished([each.name for each in directory.iterdir()])
-        assert log.cleaner_offset is None
+        assert cleaner_access(log).cleaner_offset is None
 
 
 def test_disk_full_ends_a_cleaning_without_loss() -> None:
@@ -322,9 +327,9 @@ def test_truncated_log_is_cleaned_anew_from_there(tmp_path: Path) -> None:
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         fill(log, 100)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
-        assert 100 == log.cleaner_offset
+        assert 100 == cleaner_access(log).cleaner_offset
         log.truncate_to(90)
-        assert (log.cleaner_offset or 0) <= 90
+        assert (cleaner_access(log).cleaner_offset or 0) <= 90
         latest = latest_values(log) | fill(log, 100, seed=2)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
         assert latest == latest_values(log)

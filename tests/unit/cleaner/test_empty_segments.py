@@ -9,6 +9,7 @@ import pytest
 
 from kafkalog import Log, Record
 from kafkalog.cleaner.compaction import compact_log
+from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS
 from tests.support.old_logs import chapters_of, write_chapters
@@ -38,7 +39,7 @@ def answer_of_a_broker(log: Log, timestamp_ms: int) -> tuple[int, int] | None:
 
     Of a segment without records that is the time of its file, and no other segment is asked.
     """
-    for segment in log.snapshot().segments.segments:
+    for segment in partition_of(log).view.snapshot().segments.segments:
         largest = segment.max_timestamp
         if largest < 0:
             largest = segment.path.stat().st_mtime_ns // 1_000_000

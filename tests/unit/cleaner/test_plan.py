@@ -14,6 +14,7 @@ from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.cleaner.plan import plan_compaction
 from kafkalog.cleaner.plan_model import BoundKind, CompactionPlan
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from kafkalog.log.log import partition_of
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
 from tests.support.cleaning_logs import NOW_MS, laid_out, reference_of
@@ -115,7 +116,7 @@ def test_plan_takes_the_checkpoint_beside_the_log() -> None:
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
-        filesystem = log._local.context.filesystem
+        filesystem = partition_of(log).local.context.filesystem
         path = log.directory / CLEANER_OFFSET_CHECKPOINT
         OffsetCheckpoint(filesystem, path).write({log.topic_partition: 6})
         assert 6 == planned(log).begins.offset
@@ -295,7 +296,7 @@ def test_plan_of_a_log_that_another_process_writes_is_the_same() -> None:
     with laid_out(dirty) as log:
         log.roll()
         expected = planned(log, timer=int)
-        filesystem = log._local.context.filesystem
+        filesystem = partition_of(log).local.context.filesystem
         clock = ManualClock(NOW_MS)
         with manual_log(
             log.directory, filesystem=filesystem, read_only=True, clock=clock

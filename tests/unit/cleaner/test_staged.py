@@ -13,6 +13,7 @@ from kafkalog import LogCleaningAbortedError, LogConfig, Record, compact_log, op
 from kafkalog.cleaner.live_records import LiveRecordBitmap
 from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
 from kafkalog.cleaner.staged import StagedCleaning, install_cleaning, stage_cleaning, staging_runs
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.log import Log
 from tests.support.compacted_logs import RETENTION_MS, fill
 from tests.support.manual_time import ManualClock
@@ -102,7 +103,7 @@ def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
     staged = stage_in_runs(there, staging)[0] if in_runs else stage(there, staging)
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         adopted = install_cleaning(log, staged)
-        checkpoint = log.cleaner_offset
+        checkpoint = cleaner_access(log).cleaner_offset
     with open_log(here, config=CONFIG, clock=clock_later()) as log:
         cleaning = compact_log(log)
 

@@ -19,6 +19,7 @@ from kafkalog.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
+from kafkalog.log.log import partition_of
 from tests.support import golden
 from tests.support.log_sources import Logs
 from tests.support.logs import numbered
@@ -418,7 +419,7 @@ def test_consumer_after_close_is_refused(logs: Logs) -> None:
             action()
     assert list(consumer) == []
     assert "closed" in repr(consumer)
-    assert logs.log("orders", 0)._watchers == ()
+    assert partition_of(logs.log("orders", 0)).appender.watcher_count == 0
 
 
 def test_consumer_settings_are_checked(logs: Logs) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import LogManager, Record, UnknownTopicOrPartitionError
+from kafkalog.log.log import partition_of
 
 
 @pytest.fixture
@@ -90,9 +91,14 @@ def test_first_unstable_offset_is_not_below_the_log_start(manager: LogManager) -
     for _ in range(3):
         producer.send("orders", b"v", partition=0)
     producer.flush()
-    assert log.first_unstable_offset == 0
+    assert partition_of(log).view.first_unstable_offset == 0
     log.delete_records(2)
-    assert log.log_start_offset == log.first_unstable_offset == log.last_stable_offset == 2
+    assert (
+        log.log_start_offset
+        == partition_of(log).view.first_unstable_offset
+        == log.last_stable_offset
+        == 2
+    )
     producer.abort_transaction()
-    assert log.first_unstable_offset is None
+    assert partition_of(log).view.first_unstable_offset is None
     producer.close()

@@ -22,6 +22,7 @@ from kafkalog import (
     open_log,
 )
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.log import partition_of
 from tests.support.logs import append_sized, manual_log, numbered, sized_record
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.simulated_disk import SimulatedDisk
@@ -233,7 +234,7 @@ def test_apply_is_told_after_the_fact_and_without_the_lock(directory: Path) -> N
     seen: list[tuple[SegmentDeletion, int, int]] = []
 
     def observe(deletion: SegmentDeletion) -> None:
-        assert not log._write_lock._is_owned()  # type: ignore[attr-defined]
+        assert not partition_of(log).gate.lock._is_owned()  # type: ignore[attr-defined]
         seen.append((deletion, log.log_start_offset, log.append([Record(value=b"x")]).first_offset))
 
     clock = ManualClock(START_MS + 100 * HOUR_MS)

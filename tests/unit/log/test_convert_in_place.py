@@ -19,6 +19,7 @@ from kafkalog.errors import (
     LogLockedError,
     NotALogError,
 )
+from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion import in_place
 from kafkalog.log.conversion.data_directory import convert_directory
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
@@ -192,14 +193,14 @@ def test_readers_of_a_replaced_segment_read_on(tmp_path: Path) -> None:
         for kind in ("log", "index", "timeindex"):
             path = directory / f"{0:020}.{kind}"
             path.with_name(path.name + ".cleaned").write_bytes(path.read_bytes())
-        log.replace_segments([leaving], [0])
+        cleaner_access(log).replace_segments([leaving], [0])
         assert leaving is not log.segments()[0]
         assert [0, *range(1, 400)] == [first.offset, *(record.offset for record in records)]
         assert 0 == next(iter(held.batches())).base_offset
         assert list(range(400)) == [record.offset for record in log.records()]
         assert 0 == log.append([Record(value=b"v")]).first_offset - 400
         with pytest.raises(LogCleaningAbortedError, match="has left"):
-            log.replace_segments([leaving], [0])
+            cleaner_access(log).replace_segments([leaving], [0])
     assert not list(directory.glob("*.cleaned"))
 
 

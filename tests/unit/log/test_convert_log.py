@@ -391,7 +391,7 @@ def test_data_directory_is_converted_with_its_checkpoints(tmp_path: Path) -> Non
     name = "deleted-records-v1-0"
     with kafkalog.open_log(tmp_path / "data" / name) as log:
         assert log.recovery_report.clean
-        assert (249, 400, 400) == (log.log_start_offset, log.log_end_offset, log.recovery_point)
+        assert (249, 400, 400) == (log.log_start_offset, log.log_end_offset, log.durable_offset)
 
 
 def test_data_directory_of_a_killed_broker_has_no_marker(tmp_path: Path) -> None:

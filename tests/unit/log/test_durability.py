@@ -13,6 +13,7 @@ from kafkalog import Log, LogOfflineError, LogStorageError, Record
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import RECOVERY_POINT_CHECKPOINT
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
+from kafkalog.log.log import partition_of
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.logs import manual_log, numbered
@@ -147,7 +148,7 @@ def test_flush_returns_the_log_end(disk: SimulatedDisk, log: Log) -> None:
     assert 0 == log.flush()
     log.append(numbered(0, 7))
     assert 7 == log.flush()
-    assert (7, 7) == (log.durable_offset, log.recovery_point)
+    assert (7, 7) == (log.durable_offset, log.durable_offset)
 
 
 def test_close_leaves_everything_durable(disk: SimulatedDisk, log: Log) -> None:
@@ -157,7 +158,7 @@ def test_close_leaves_everything_durable(disk: SimulatedDisk, log: Log) -> None:
     with manual_log(PARTITION, filesystem=disk.crash()) as again:
         assert again.recovery_report.clean
         assert list(range(30)) == [record.offset for record in again.records()]
-        assert 30 == again.recovery_point
+        assert 30 == again.durable_offset
 
 
 def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
@@ -175,7 +176,7 @@ def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
         lambda: log.truncate_to(1),
         lambda: log.delete_records(1),
     ):
-        with pytest.raises(LogOfflineError, match="open it again"):
+        with pytest.raises(LogOfflineError, match="reopen it"):
             change()
     assert list(range(10)) == [record.offset for record in log.records()]
     log.close()
@@ -314,7 +315,7 @@ class _SlowHandle:
         self._files.sizes.append(size)
 
 
-def test_one_sync_covers_all_who_wait(directory: Path) -> None:
+def test_one_sync_covers_all_who_wait(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that come while a sync runs share the next one, whatever their number."""
     files = SlowSyncs()
     written = threading.Semaphore(0)
@@ -323,13 +324,14 @@ def test_one_sync_covers_all_who_wait(directory: Path) -> None:
         def work(number: int) -> None:
             log.append([Record(value=b"%d" % number)], wait="durable")
 
-        original = log._after_append
+        flusher = partition_of(log).flusher
+        original = flusher.wait_until_durable
 
-        def counted(*arguments: Any) -> None:
+        def counted(end_offset: int) -> int:
             written.release()
-            original(*arguments)
+            return original(end_offset)
 
-        log._after_append = counted  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(flusher, "wait_until_durable", counted)
         leader = threading.Thread(target=work, args=(0,))
         leader.start()
         assert files.begun.wait(WAIT_SECONDS)

@@ -16,6 +16,7 @@ from kafkalog.errors import (
     UnsupportedForMessageFormatError,
 )
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION
+from kafkalog.log.log import partition_of
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packing import pack_records
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
@@ -59,7 +60,7 @@ def test_append_file_becomes_the_last_segment(tmp_path: Path, before: int) -> No
             assert before == follower.log_end_offset
             path = staged(tmp_path / "staged")
             size = path.stat().st_size
-            info = log.ingest(path)
+            info = partition_of(log).appender.ingest(path)
             expected += [(before + row, b"v%d" % row) for row in range(100)]
             log.append([Record(value=b"last")])
             expected.append((before + 100, b"last"))
@@ -79,7 +80,7 @@ def test_append_file_answers_look_ups_by_offset_and_time(tmp_path: Path) -> None
     """Its indexes are those of a segment that was appended to."""
     with opened(tmp_path / "orders-0") as log:
         log.append([Record(value=b"first", timestamp_ms=START_MS - 5)])
-        log.ingest(staged(tmp_path / "staged"))
+        partition_of(log).appender.ingest(staged(tmp_path / "staged"))
         for row in (0, 37, 99):
             found = log.offset_for_timestamp(START_MS + row)
             assert found is not None
@@ -94,7 +95,7 @@ def test_append_file_stamps_anew_what_was_stamped_in_part(tmp_path: Path) -> Non
     content[0:8] = (2**40).to_bytes(8, "big")
     path.write_bytes(content)
     with opened(tmp_path / "orders-0") as log:
-        log.ingest(path)
+        partition_of(log).appender.ingest(path)
         assert [(row, b"v%d" % row) for row in range(100)] == values(log)
 
 
@@ -108,7 +109,7 @@ def test_append_file_with_damage_is_refused(tmp_path: Path, damage: str) -> None
     kept = {"flipped": len(content), "cut": len(content) - 1, "empty": 0}[damage]
     path.write_bytes(content[:kept])
     with opened(tmp_path / "orders-0") as log, pytest.raises(CorruptRecordError):
-        log.ingest(path)
+        partition_of(log).appender.ingest(path)
         assert path.exists()
         assert 0 == log.log_end_offset
         log.append([Record(value=b"goes on")])
@@ -130,7 +131,7 @@ def test_append_file_by_headers_alone_refuses_what_they_contradict(
     refused = UnsupportedForMessageFormatError if damage == "magic" else CorruptRecordError
     with opened(tmp_path / "orders-0") as log:
         with pytest.raises(refused):
-            log.ingest(path, check_crc=False)
+            partition_of(log).appender.ingest(path, check_crc=False)
         assert path.exists()
         assert 0 == log.log_end_offset
 
@@ -142,7 +143,7 @@ def test_append_file_by_headers_alone_leaves_the_rest_to_readers(tmp_path: Path)
     content[-1] ^= 1
     path.write_bytes(content)
     with opened(tmp_path / "orders-0") as log:
-        log.ingest(path, check_crc=False)
+        partition_of(log).appender.ingest(path, check_crc=False)
         assert not path.exists()
         assert 100 == log.log_end_offset
         assert b"v0" == next(log.records()).value
@@ -163,7 +164,7 @@ def test_append_file_larger_than_a_segment_or_its_index_is_refused(tmp_path: Pat
             opened(tmp_path / f"orders-{config.segment_bytes}", small) as log,
             pytest.raises(InvalidRecordError, match="segment"),
         ):
-            log.ingest(path)
+            partition_of(log).appender.ingest(path)
 
 
 def test_append_file_of_a_producer_is_refused(tmp_path: Path) -> None:
@@ -171,21 +172,21 @@ def test_append_file_of_a_producer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "staged"
     path.write_bytes(encoded([Produced(7, 0, 0, 3)]))
     with opened(tmp_path / "orders-0") as log, pytest.raises(InvalidRecordError, match="producer"):
-        log.ingest(path)
+        partition_of(log).appender.ingest(path)
 
 
 def test_append_file_of_an_old_format_is_refused(tmp_path: Path) -> None:
     """Neither may the batches be old, nor the log."""
     old = LogConfig(message_format_version="0.10.0")
     with opened(tmp_path / "orders-0") as log, pytest.raises(UnsupportedForMessageFormatError):
-        log.ingest(staged(tmp_path / "staged", config=old))
+        partition_of(log).appender.ingest(staged(tmp_path / "staged", config=old))
     with opened(tmp_path / "orders-1", old) as log, pytest.raises(UnsupportedForMessageFormatError):
-        log.ingest(staged(tmp_path / "staged"))
+        partition_of(log).appender.ingest(staged(tmp_path / "staged"))
 
 
 def test_append_file_that_is_missing_or_read_only_is_refused(tmp_path: Path) -> None:
     """No file, or no right to write."""
     with opened(tmp_path / "orders-0") as log, pytest.raises(LogStorageError):
-        log.ingest(tmp_path / "staged")
+        partition_of(log).appender.ingest(tmp_path / "staged")
     with opened(tmp_path / "orders-0", read_only=True) as log, pytest.raises(ReadOnlyLogError):
-        log.ingest(staged(tmp_path / "staged"))
+        partition_of(log).appender.ingest(staged(tmp_path / "staged"))

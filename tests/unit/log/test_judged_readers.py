@@ -17,6 +17,7 @@ import pytest
 from kafkalog import Log
 from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.log import partition_of
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.options import make_options
@@ -300,7 +301,7 @@ def test_follower_of_a_lying_base_offset_serves_what_a_new_reader_does(
                 with log_file(directory, FIRST).open("ab") as file:
                     file.write(data[starts[first] :])
                 for _look in range(2):
-                    follower.snapshot()
+                    partition_of(follower).view.snapshot()
                 with manual_log(directory, read_only=True) as log:
                     inside = chapters[number].magic < 2 and chapters[number].codec
                     if inside and number == len(chapters) - 1:
@@ -318,11 +319,15 @@ def test_follower_reads_behind_damage_once_it_was_met_twice(directory: Path) -> 
     with manual_log(directory, read_only=True) as follower:
         with log_file(directory, FIRST).open("ab", buffering=0) as file:
             file.write(torn)
-            assert [FIRST + 1] * 3 == [follower.snapshot().end_offset for _look in range(3)]
+            assert [FIRST + 1] * 3 == [
+                partition_of(follower).view.snapshot().end_offset for _look in range(3)
+            ]
             file.write(chapters[2].data)
-            assert [FIRST + 1, FIRST + 3] == [follower.snapshot().end_offset for _look in range(2)]
+            assert [FIRST + 1, FIRST + 3] == [
+                partition_of(follower).view.snapshot().end_offset for _look in range(2)
+            ]
             file.write(chapters[3].data)
-            assert FIRST + 4 == follower.snapshot().end_offset
+            assert FIRST + 4 == partition_of(follower).view.snapshot().end_offset
         assert ([FIRST, FIRST + 2, FIRST + 3], FIRST + 4) == served(follower)
         assert [(FIRST + 1, FIRST + 2)] == [
             (corrupt_range.first_offset, corrupt_range.next_offset)

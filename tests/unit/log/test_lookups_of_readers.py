@@ -17,6 +17,7 @@ from kafkalog import (
     Record,
 )
 from kafkalog.log.isolation import Isolation
+from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS
 from tests.support.producing import Client, committed_offsets
@@ -135,9 +136,9 @@ def test_largest_time_is_found_while_a_later_append_has_a_larger_one(
     """The active segment knows more than the snapshot that the reader took."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append([Record(value=b"x", timestamp_ms=START_MS + 5)])
-        before = log.snapshot()
+        before = partition_of(log).view.snapshot()
         log.append([Record(value=b"x", timestamp_ms=START_MS + 9)])
-        monkeypatch.setattr(log, "_snapshot", lambda: before)
+        monkeypatch.setattr(partition_of(log).view, "snapshot", lambda: before)
         assert 0 == looked_up(log, MAX_TIMESTAMP)
 
 

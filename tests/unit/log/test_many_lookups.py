@@ -61,7 +61,7 @@ def test_get_many_sees_what_get_sees(directory: Path) -> None:
         assert found is not None
         with pytest.raises(TypeError, match="integers"):
             log.get_many([1.5])  # type: ignore[list-item]
-        with pytest.raises(ValueError, match="one row"):
+        with pytest.raises(ValueError, match="one-dimensional"):
             log.get_many(np.zeros((2, 2), np.int64))
     with pytest.raises(LogClosedError):
         log.get_many([])

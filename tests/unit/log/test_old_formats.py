@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog import CorruptRecordError, Log, Record
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER, SegmentFiles
-from kafkalog.log.points import MAX_TIMESTAMP
+from kafkalog.log.lookup import MAX_TIMESTAMP
 from kafkalog.records.codecs import Codec
 from tests.support.damage import log_file
 from tests.support.logs import expected_indexes, manual_log

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
 from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.log import reader, reading
-from kafkalog.log.local_log import LocalLog, LogSnapshot
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.log import partition_of
 from kafkalog.records.message_run import MessageRun
 from kafkalog.records.validation import follower
 from tests.support.logs import manual_log
@@ -165,7 +167,9 @@ def test_read_parts_gives_one_run_of_plain_messages(directory: Path) -> None:
     chapters = chapters_of(plan, first_offset=FIRST)
     write_chapters(directory, chapters)
     with manual_log(directory, read_only=True) as log:
-        parts = list(reading.read_parts(log.snapshot(), FIRST, 2**40, on_corrupt="raise"))
+        parts = list(
+            reading.read_parts(partition_of(log).view.snapshot(), FIRST, 2**40, on_corrupt="raise")
+        )
         ends = [FIRST + count for count in (5, 9, 12, 13)]
         assert ends == [part.next_offset for part in parts]
         first, last = parts[0], parts[-1]

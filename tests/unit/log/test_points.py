@@ -11,9 +11,10 @@ import pytest
 
 from kafkalog import CorruptRecordError, FetchData, Log, LogClosedError, Record, TimestampOffset
 from kafkalog._core.point_read import PointReader
+from kafkalog._engine.snapshot import ReadBound
+from kafkalog.log.log import partition_of
 from kafkalog.log.reading import fetch
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import ReadBound
 from tests.support.damage import batch_positions, flip, log_file
 from tests.support.logs import manual_log
 
@@ -99,7 +100,7 @@ def test_log_closed_while_a_look_up_learns_holds_nothing(
         monkeypatch.setattr(LogSegment, "point_reader", close_meanwhile)
         with pytest.raises(LogClosedError):
             log.get(1)
-        assert log._points.owner is None
+        assert partition_of(log).lookup.table.readers is None
 
 
 def test_sums_are_not_needed_where_nobody_asks_for_them(tmp_path: Path) -> None:
@@ -126,9 +127,9 @@ def test_sums_are_not_needed_where_nobody_asks_for_them(tmp_path: Path) -> None:
 
 def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: bool) -> int:
     """Hold the slices that points give against those of reading; return how many there are."""
-    snapshot, count = log.snapshot(), 0
+    snapshot, count = partition_of(log).view.snapshot(), 0
     for offset in offsets:
-        known = log._points.slice(offset, max_bytes, min_one_batch, snapshot)
+        known = partition_of(log).lookup.table.slice(offset, max_bytes, min_one_batch)
         if known is None:
             continue
         count += 1
@@ -150,7 +151,7 @@ def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: boo
 def know_all(log: Log) -> None:
     """See that points know every segment."""
     for slot in range(len(log.segments())):
-        log._cache_reader(log.snapshot(), slot)
+        partition_of(log).lookup.cache_reader(partition_of(log).view.snapshot(), slot)
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,8 @@ def test_slice_of_damaged_bytes_is_the_one_that_reading_gives_or_none(tmp_path: 
                 position = source.choice(starts[:-1]) + source.randrange(61)
             before = file.read_bytes()
             flip(file, position, 1 << source.randrange(8))
-            log._invalidate_readers()
-            log._cache_reader(log.snapshot(), 0)
+            partition_of(log).lookup.invalidate()
+            partition_of(log).lookup.cache_reader(partition_of(log).view.snapshot(), 0)
             counts.add(_slices_or_damage(log))
             with file.open("r+b") as handle:
                 handle.write(before)
@@ -249,6 +250,6 @@ def test_read_refuses_a_negative_size(tmp_path: Path, max_bytes: int) -> None:
     with manual_log(tmp_path / "orders-0") as log:
         append(log, [1])
         for _again in range(2):
-            with pytest.raises(ValueError, match="negative"):
+            with pytest.raises(ValueError, match="max_bytes must be >= 0"):
                 log.read(0, max_bytes)
             assert log.read(0).size_bytes

@@ -16,6 +16,7 @@ from kafkalog import (
     TransactionCoordinatorFencedError,
 )
 from kafkalog.files.names import SYNC_JOURNAL, FileKind
+from kafkalog.log.log import partition_of
 from tests.golden_directories.producer_files import files_of, snapshots
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -113,7 +114,7 @@ def test_failed_write_leaves_the_state_as_it_was() -> None:
         disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".log")
         with pytest.raises(DiskFullError):
             log.append_batches(data, origin=AppendOrigin.CLIENT)
-        assert log.first_unstable_offset is None
+        assert partition_of(log).view.first_unstable_offset is None
         info = log.append_batches(data, origin=AppendOrigin.CLIENT)
         assert (1, False) == (info.first_offset, info.is_duplicate)
 

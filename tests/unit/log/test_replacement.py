@@ -10,7 +10,7 @@ from kafkalog import FileSystem, Log
 from kafkalog.errors import DiskFullError, LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.cleanable import LastProducerBatch
+from kafkalog.log.cleaner_access import LastProducerBatch, cleaner_access
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.producing import Client
@@ -70,7 +70,7 @@ def test_replaced_segments_leave_and_their_files_go_after_the_delay(kept: tuple[
         reading, held = log.records(), log.read(4)
         assert 0 == next(reading).offset
         put_cleaned(log, disk, kept)
-        log.replace_segments(log.segments()[:3], [0])
+        cleaner_access(log).replace_segments(log.segments()[:3], [0])
         assert [0, 12] == [segment.base_offset for segment in log.segments()]
         assert [*kept, *range(12, 16)] == offsets(log)
         assert list(range(1, 16)) == [record.offset for record in reading]
@@ -103,14 +103,14 @@ def test_replaced_segments_lose_their_producer_snapshots_but_not_the_newest() ->
                 log.roll()
         log.roll()
         log.flush()
-        assert {7: LastProducerBatch(11, 0)} == log.last_batches()
+        assert {7: LastProducerBatch(11, 0)} == cleaner_access(log).last_batches()
         put_cleaned(log, disk)
-        log.replace_segments(log.segments()[:3], [0])
+        cleaner_access(log).replace_segments(log.segments()[:3], [0])
         names = disk.list(DIRECTORY)
         assert [f"{12:020}.snapshot"] == [name for name in names if name.endswith(".snapshot")]
         assert {f"{base:020}.snapshot.deleted" for base in (4, 8)} <= set(names)
         disk.unlink(DIRECTORY / f"{12:020}.snapshot")
-        assert {7: LastProducerBatch(11, 0)} == log.last_batches()
+        assert {7: LastProducerBatch(11, 0)} == cleaner_access(log).last_batches()
 
 
 @pytest.mark.parametrize("how", ["truncated", "deleted", "witness"])
@@ -130,7 +130,7 @@ def test_segments_that_left_meanwhile_are_not_replaced(how: str) -> None:
             (segments[:2], segments[2:3]) if how == "witness" else (segments[:3], ())
         )
         with pytest.raises(LogCleaningAbortedError, match="has left"):
-            log.replace_segments(leaving, [0], required_segments=required_segments)
+            cleaner_access(log).replace_segments(leaving, [0], required_segments=required_segments)
         assert before == offsets(log)
         assert not states(disk)[FileState.CLEANED]
         log.append(numbered(99, 1))
@@ -144,7 +144,7 @@ def test_disk_that_refuses_the_markers_leaves_the_log_as_it_was() -> None:
         put_cleaned(log, disk)
         disk.fail_at(1, 28)
         with pytest.raises(DiskFullError):
-            log.replace_segments(log.segments()[:3], [0])
+            cleaner_access(log).replace_segments(log.segments()[:3], [0])
         left = states(disk)
         assert not left[FileState.CLEANED] | left[FileState.SWAP]
         assert list(range(16)) == offsets(log)
@@ -189,7 +189,7 @@ def test_reader_in_another_process_sees_the_old_records_or_the_new_ones(
         put_cleaned(log, disk, kept)
         with manual_log(log.directory, read_only=True) as reader:
             disk.reader = reader
-            log.replace_segments(log.segments()[:3], [0])
+            cleaner_access(log).replace_segments(log.segments()[:3], [0])
             disk.reader = None
             assert not reader.corrupt_ranges()
         with manual_log(log.directory, read_only=True) as reader:

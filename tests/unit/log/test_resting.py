@@ -12,10 +12,11 @@ from kafkalog import Log, LogConfig, LogOfflineError, Record
 from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.opening import open_at_paths
+from kafkalog.log.idle_files import IdleFiles
+from kafkalog.log.log import partition_of
+from kafkalog.log.opening import open_partition
+from kafkalog.log.partition import LogEnvironment
 from kafkalog.log.partition_paths import find_partition_paths
-from kafkalog.log.resting import RestingLog
-from kafkalog.log.surroundings import LogEnvironment
 from tests.support.logs import expected_indexes, index_files, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
@@ -31,7 +32,7 @@ CONFIG = LogConfig(
 
 def open_sleepy(
     directory: Path,
-    woken: list[RestingLog] | None = None,
+    woken: list[IdleFiles] | None = None,
     filesystem: FileSystem | None = None,
     config: LogConfig = CONFIG,
 ) -> Log:
@@ -45,7 +46,7 @@ def open_sleepy(
         scheduler=ManualScheduler(clock),
         on_reopen=(woken if woken is not None else []).append,
     )
-    return open_at_paths(find_partition_paths(disk, directory), config, environment)
+    return Log(open_partition(find_partition_paths(disk, directory), config, environment))
 
 
 def texts(log: Log) -> list[bytes | None]:
@@ -57,22 +58,22 @@ def texts(log: Log) -> list[bytes | None]:
 def test_log_at_rest_reads_and_goes_on_where_it_was(tmp_path: Path, preallocate: bool) -> None:
     """Its index files are trimmed meanwhile, and grow on after it woke."""
     config = CONFIG.replace(preallocate=preallocate)
-    woken: list[RestingLog] = []
+    woken: list[IdleFiles] = []
     directory = tmp_path / "orders-0"
     with open_sleepy(directory, woken, config=config) as log:
         for number in range(6):
             log.append(numbered(number, 1))
-        assert log.try_release()
-        assert log.is_released
-        assert log.try_release()
+        assert partition_of(log).idle_files.try_release()
+        assert partition_of(log).idle_files.is_released
+        assert partition_of(log).idle_files.try_release()
         assert 6 == log.durable_offset == log.flush()
         assert [b"v%d" % number for number in range(6)] == texts(log)
         assert expected_indexes(directory, 0, 100) == index_files(directory, 0)
         assert [] == woken
         for number in range(6, 9):
             log.append(numbered(number, 1))
-        assert [log] == woken
-        assert not log.is_released
+        assert [partition_of(log).idle_files] == woken
+        assert not partition_of(log).idle_files.is_released
         assert 9 == log.log_end_offset
         assert [b"v%d" % number for number in range(9)] == texts(log)
         record = log.get(7)
@@ -91,21 +92,21 @@ def test_log_closed_in_order_is_opened_at_rest_and_nothing_is_written(tmp_path: 
     directory = Path("/data/orders-0")
     with open_sleepy(directory, filesystem=disk) as log:
         log.append(numbered(0, 3))
-        assert not log.is_released
+        assert not partition_of(log).idle_files.is_released
     with open_sleepy(directory, filesystem=disk) as log:
         log.append([])
         assert 3 == len(texts(log))
         assert log.reconfigure(CONFIG.replace(retention_ms=5))
         log.apply_retention(now_ms=0)
-        assert log.is_released is False
+        assert partition_of(log).idle_files.is_released is False
     with open_sleepy(directory, filesystem=disk) as log:
         disk.calls.clear()
-        assert log.is_released
+        assert partition_of(log).idle_files.is_released
         assert 3 == len(texts(log)) == log.durable_offset
         assert log.reconfigure(CONFIG.replace(retention_ms=5))
         assert () == log.apply_retention(now_ms=0)
         assert 3 == log.flush()
-        assert log.is_released
+        assert partition_of(log).idle_files.is_released
     changes = {"create", "pwrite", "pwritev", "rename", "sync", "truncate"}
     # The marker that the opening took away comes back; nothing else changes.
     assert {"create": 1, "pwrite": 1, "sync": 1, "rename": 1} == {
@@ -118,9 +119,9 @@ def test_retention_wakes_a_log_only_to_delete(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
     with open_sleepy(directory, config=CONFIG.replace(retention_bytes=0)) as log:
         log.append(numbered(0, 3))
-        assert log.try_release()
+        assert partition_of(log).idle_files.try_release()
         assert 1 == len(log.apply_retention(now_ms=0))
-        assert not log.is_released
+        assert not partition_of(log).idle_files.is_released
         assert 3 == log.log_start_offset == log.log_end_offset
 
 
@@ -131,13 +132,13 @@ def test_log_whose_sync_fails_does_not_rest_and_is_latched(tmp_path: Path) -> No
     log = open_sleepy(Path("/alone/orders-0"), filesystem=disk)
     log.append(numbered(0, 1))
     disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
-    assert not log.try_release()
-    assert not log.is_released
+    assert not partition_of(log).idle_files.try_release()
+    assert not partition_of(log).idle_files.is_released
     with pytest.raises(LogOfflineError):
         log.append(numbered(1, 1))
-    assert not log.try_release()
+    assert not partition_of(log).idle_files.try_release()
     log.close()
-    assert not log.try_release()
+    assert not partition_of(log).idle_files.try_release()
 
 
 def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
@@ -146,24 +147,25 @@ def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
     disk.make_durable(Path("/alone"))
     with open_sleepy(Path("/alone/orders-0"), filesystem=disk) as log:
         log.append(numbered(0, 1))
-        assert log.try_release()
+        assert partition_of(log).idle_files.try_release()
         disk.fail_at(1, errno.EMFILE, only=frozenset({"open"}), suffix=".log")
         with pytest.raises(LogStorageError):
             log.append(numbered(1, 1))
-        assert log.is_released
+        assert partition_of(log).idle_files.is_released
         log.append(numbered(1, 1))
         assert [b"v0", b"v1"] == texts(log)
 
 
 def test_log_that_may_not_rest_does_not(tmp_path: Path) -> None:
     """One that was opened by itself."""
-    with open_at_paths(
+    partition = open_partition(
         find_partition_paths(PosixFileSystem(), _made(tmp_path / "orders-0")),
         CONFIG,
         LogEnvironment(clock=ManualClock(), scheduler=ManualScheduler()),
-    ) as log:
+    )
+    with Log(partition) as log:
         log.append([Record(value=b"one")])
-        assert not log.try_release()
+        assert not partition.idle_files.try_release()
 
 
 def _made(directory: Path) -> Path:
@@ -183,9 +185,9 @@ def test_crash_while_falling_asleep_and_waking_loses_nothing_durable() -> None:
         disk.crash_at(moment)
         finished = False
         with contextlib.suppress(PowerCut):
-            assert log.try_release()
+            assert partition_of(log).idle_files.try_release()
             log.append(numbered(6, 2), wait="durable")
-            assert log.try_release()
+            assert partition_of(log).idle_files.try_release()
             finished = True
         durable = log.durable_offset
         for choice in (CrashChoice("nothing"), CrashChoice("all"), CrashChoice("names")):
@@ -219,7 +221,7 @@ def test_end_of_a_log_at_rest_is_found_with_and_without_its_index(
     path = closed_log(tmp_path / "orders-0", config, size)
     path.with_suffix(".timeindex").unlink()
     with open_sleepy(path.parent, config=config) as log:
-        assert log.is_released
+        assert partition_of(log).idle_files.is_released
         assert 10 == log.log_end_offset
         assert 9 == log.append([Record(value=b"more")]).first_offset - 1
         found = log.offset_for_timestamp(7)
@@ -239,7 +241,7 @@ def test_log_whose_end_is_damaged_is_not_left_at_rest(tmp_path: Path, size: int)
     data[-3] ^= 1
     path.write_bytes(data)
     with open_sleepy(path.parent, config=config) as log:
-        assert not log.is_released
+        assert not partition_of(log).idle_files.is_released
         assert log.recovery_report.found_damage
         (corrupt_range,) = log.corrupt_ranges()
         assert (9, 10) == (corrupt_range.first_offset, corrupt_range.next_offset)
@@ -252,7 +254,7 @@ def test_log_that_lost_its_end_is_not_left_at_rest(tmp_path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with open_sleepy(path.parent) as log:
-        assert not log.is_released
+        assert not partition_of(log).idle_files.is_released
         assert log.recovery_report.found_damage
         assert 10 == log.log_end_offset
 
@@ -275,7 +277,7 @@ def test_log_at_rest_whose_first_batch_is_damaged_takes_appends(tmp_path: Path, 
         (directory / ".kafka_cleanshutdown").unlink()
         damage()
     with open_sleepy(directory) as log:
-        assert log.try_release()
+        assert partition_of(log).idle_files.try_release()
         if when == "at rest":
             damage()
         assert log.append(numbered(5, 1)).first_offset == 5

@@ -27,11 +27,11 @@ def test_bytes_in_place_of_cut_ones_are_synced_again() -> None:
     """A sync that ran beside an append, which failed later, covered others than are there now."""
     disk = SimulatedDisk()
     file = empty_file(disk)
-    file.append(b"kept", 4)
-    file.append(b"failed", 6)
+    file.end.append(b"kept", 4)
+    file.end.append(b"failed", 6)
     file.sync()
     file.cut_unpublished(4)
-    file.append(b"others", 6)
+    file.end.append(b"others", 6)
     file.sync()
     assert b"keptothers" == disk.crash().snapshot()[str(PATH)]
     file.close()
@@ -41,7 +41,7 @@ def test_sync_of_what_is_on_the_disk_does_nothing() -> None:
     """Only new bytes cost a sync."""
     disk = SimulatedDisk()
     file = empty_file(disk)
-    file.append(b"kept", 4)
+    file.end.append(b"kept", 4)
     for _ in range(3):
         file.sync()
     assert 1 == disk.calls["sync"]
@@ -56,7 +56,7 @@ def test_zeros_are_written_ahead_in_steps_up_to_the_full_size() -> None:
     written = b""
     for number in range(11):
         piece = bytes([number + 1]) * 100
-        file.append(piece, 100)
+        file.end.append(piece, 100)
         written += piece
         assert written == file.read(0, 2000)[: len(written)]
         assert max(1000, len(written)) == len(disk.snapshot()[str(PATH)] or b"")
@@ -73,7 +73,7 @@ def test_zeros_that_cannot_be_written_are_done_without(caplog: pytest.LogCapture
     file.preallocate(1000, 300)
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwritev"}))
     for _ in range(3):
-        file.append(b"kept", 4)
+        file.end.append(b"kept", 4)
     assert b"kept" * 3 + bytes(988) == disk.snapshot()[str(PATH)]
     assert 1 == disk.calls["pwritev"]
     assert "no zeros are written ahead" in caplog.text
@@ -85,11 +85,11 @@ def test_zeros_ahead_are_gone_with_what_is_cut_and_come_again() -> None:
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.preallocate(1000, 300)
-    file.append(b"kept", 4)
+    file.end.append(b"kept", 4)
     file.cut_unpublished(2)
     assert b"ke" == disk.snapshot()[str(PATH)]
     file.preallocate(1000, 300)
-    file.append(b"pt", 2)
+    file.end.append(b"pt", 2)
     assert b"kept" + bytes(996) == disk.snapshot()[str(PATH)]
     assert 2 == disk.calls["pwritev"]
     assert file.trim()
@@ -103,7 +103,7 @@ def test_sync_of_a_sealed_file_that_leaves_meanwhile_is_no_error(
     """A deletion may take the name between the question for unsynced bytes and the sync."""
     disk = SimulatedDisk()
     file = empty_file(disk)
-    file.append(b"kept", 4)
+    file.end.append(b"kept", 4)
     file.seal(trim=False)
     opening = disk.open
 
@@ -123,7 +123,7 @@ def test_sync_of_a_sealed_file_without_a_name_is_an_error() -> None:
     """A file that did not leave the log, and is not there, was not synced."""
     disk = SimulatedDisk()
     file = empty_file(disk)
-    file.append(b"kept", 4)
+    file.end.append(b"kept", 4)
     file.seal(trim=False)
     disk.unlink(PATH)
     with pytest.raises(FileNotFoundError):

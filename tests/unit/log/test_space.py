@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import Log, LogManager, ManagerConfig, Record
+from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock, ManualScheduler
 
@@ -105,7 +106,7 @@ def test_reader_keeps_what_it_reads_and_no_more(
     directory: Path, log: Log, scheduler: ManualScheduler
 ) -> None:
     """Who holds a slice of a deleted segment reads it to the end; then the space is free; DUR-6."""
-    pool = log.snapshot().segments.active.file._pool
+    pool = partition_of(log).view.snapshot().segments.active.file._pool
     fetched, record = log.read(0, 10_000), log.get(60)
     assert record is not None
     log.delete_records(150)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import Log, Record
+from kafkalog.log.log import partition_of
 from kafkalog.log.scan.batch_slices import BatchSlice, read_batch_slices
 from kafkalog.log.scan.conditions import Integers
 from tests.support.damage import batch_positions, flip, log_file
@@ -29,7 +30,7 @@ def append(log: Log, times: Sequence[int]) -> None:
 
 def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice]:
     """Return what a scan of a range of time looks at."""
-    snapshot = log.snapshot()
+    snapshot = partition_of(log).view.snapshot()
     return read_batch_slices(
         snapshot,
         snapshot.start_offset,
@@ -166,12 +167,12 @@ def test_entry_of_what_was_appended_since_is_not_asked(tmp_path: Path) -> None:
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for first in range(0, 40, 4):
             append(log, range(first, first + 4))
-        snapshot = log.snapshot()
+        snapshot = partition_of(log).view.snapshot()
         bound = snapshot.read_bound(0)
         for first in range(40, 80, 4):
             append(log, range(first, first + 4))
         segment = log.segments()[0]
         start = segment.start_for_time(75, bound)
         assert 0 < start < bound.end
-        assert start < segment.start_for_time(75, log.snapshot().read_bound(0))
+        assert start < segment.start_for_time(75, partition_of(log).view.snapshot().read_bound(0))
         assert not segment.time_index.was_rebuilt

@@ -10,6 +10,7 @@ import pytest
 from kafkalog import AppendOrigin, InvalidTxnStateError, Log
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER, SegmentFiles
 from kafkalog.indexes.transaction_index import ENTRY_SIZE, decode_entries
+from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS, ManualClock
 from tests.support.producer_batches import Produced, encoded
@@ -21,7 +22,7 @@ SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
 def check(log: Log) -> None:
     """Hold what a log says against its batches, told the slow way."""
     outcome = outcome_of(log)
-    assert outcome.first_unstable_offset == log.first_unstable_offset
+    assert outcome.first_unstable_offset == partition_of(log).view.first_unstable_offset
     assert outcome.committed == committed_offsets(log)
 
 
@@ -33,7 +34,7 @@ def test_open_transaction_stops_readers_of_committed_records(tmp_path: Path) -> 
         client.send(log, 2, transactional=True)
         log.append(numbered(2, 1))
         assert (2, 2, 5, 5) == (
-            log.first_unstable_offset,
+            partition_of(log).view.first_unstable_offset,
             log.last_stable_offset,
             log.high_watermark,
             log.log_end_offset,
@@ -41,7 +42,7 @@ def test_open_transaction_stops_readers_of_committed_records(tmp_path: Path) -> 
         assert [0, 1] == committed_offsets(log)
         assert [0, 1, 2, 3, 4] == [record.offset for record in log.records()]
         client.end(log, "commit")
-        assert (None, 6) == (log.first_unstable_offset, log.last_stable_offset)
+        assert (None, 6) == (partition_of(log).view.first_unstable_offset, log.last_stable_offset)
         assert [0, 1, 2, 3, 4] == committed_offsets(log)
 
 
@@ -204,7 +205,7 @@ def test_high_watermark_holds_readers_and_what_is_stable(tmp_path: Path) -> None
         assert 5 == log.set_high_watermark(None)
         log.truncate_to(1)
         assert (1, 1) == (log.high_watermark, log.last_stable_offset)
-        with pytest.raises(ValueError, match="no offset"):
+        with pytest.raises(ValueError, match="offset must be >= 0"):
             log.set_high_watermark(-1)
 
 
@@ -217,12 +218,12 @@ def test_truncation_opens_a_transaction_again_whose_marker_it_cuts(tmp_path: Pat
             client.send(log, transactional=True)
             client.end(log, "abort")
         log.truncate_to(14)
-        assert (13, 13) == (log.first_unstable_offset, log.last_stable_offset)
+        assert (13, 13) == (partition_of(log).view.first_unstable_offset, log.last_stable_offset)
         check(log)
         client.end(log, "commit")
         check(log)
         log.truncate_to(13)
-        assert None is log.first_unstable_offset
+        assert None is partition_of(log).view.first_unstable_offset
         check(log)
 
 
@@ -234,7 +235,10 @@ def test_reader_in_another_process_follows_what_is_stable(tmp_path: Path) -> Non
             log.append(numbered(number, 1))
             client.send(log, transactional=True)
             assert committed_offsets(log) == committed_offsets(reader)
-            assert log.first_unstable_offset == reader.first_unstable_offset
+            assert (
+                partition_of(log).view.first_unstable_offset
+                == partition_of(reader).view.first_unstable_offset
+            )
             client.end(log, "abort" if number % 2 else "commit")
             assert committed_offsets(log) == committed_offsets(reader)
         log.truncate_to(5)

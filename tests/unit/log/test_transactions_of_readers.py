@@ -12,6 +12,7 @@ from kafkalog import AppendOrigin, Log
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log import transactions
+from kafkalog.log.log import partition_of
 from tests.support.keyed_batches import keyed_batch, marker
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
@@ -139,5 +140,7 @@ def test_aborted_transactions_writer_deletes_the_index_returns_those_that_remain
             disk.on_index = delete
             reader = manual_log(directory, read_only=True, filesystem=disk)
         with reader, writer:
-            assert [2] == [each.first_offset for each in reader.aborted_transactions(0, 4)]
+            assert [2] == [
+                each.first_offset for each in partition_of(reader).reader.aborted_transactions(0, 4)
+            ]
             assert disk.on_index is None

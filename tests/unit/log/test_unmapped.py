@@ -23,6 +23,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log import reading, scanner
 from kafkalog.log.conversion.source import sources
+from kafkalog.log.log import partition_of
 from tests.support.compacted_logs import fill
 from tests.support.manual_time import ManualClock
 
@@ -95,7 +96,7 @@ def opened(directory: Path, disk: WatchedDisk | None = None) -> Log:
 
 def runs_of(log: Log, run_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield position and bytes of each run of each segment."""
-    for source in sources(log.snapshot()):
+    for source in sources(partition_of(log).view.snapshot()):
         for run in read_runs(source, run_bytes):
             yield run.position, bytes(run.data)
 
@@ -105,7 +106,10 @@ def test_unmapped_log_is_the_same_log_and_reads_it_in_windows(made: Path) -> Non
     disk = WatchedDisk()
     with opened(made) as log, opened(made, disk) as other:
         target, unmapped_target = log_to_clean(log), log_to_clean(other)
-        segments, others = log.snapshot().segments, other.snapshot().segments
+        segments, others = (
+            partition_of(log).view.snapshot().segments,
+            partition_of(other).view.snapshot().segments,
+        )
 
         assert len(segments) > 3
         assert target.facts == unmapped_target.facts
@@ -138,7 +142,9 @@ def test_damage_is_told_as_in_a_mapped_log(
     told: list[Any] = []
     with opened(directory) as log, opened(directory, WatchedDisk()) as other:
         for each in (log, other):
-            found: list[Any] = [segment.scan() for segment in each.snapshot().segments.segments]
+            found: list[Any] = [
+                segment.scan() for segment in partition_of(each).view.snapshot().segments.segments
+            ]
             runs = runs_of(each, run_bytes)
             try:
                 found += runs
@@ -156,7 +162,7 @@ def test_file_that_was_cut_reads_as_zeros(made: Path, tmp_path: Path) -> None:
     """What somebody cuts while it is read is damage, and kills nobody."""
     directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
     with opened(directory, WatchedDisk()) as log:
-        segment = log.snapshot().segments.segments[0]
+        segment = partition_of(log).view.snapshot().segments.segments[0]
         size = segment.size_bytes
         with segment.path.open("r+b") as file:
             file.truncate(100)
@@ -172,7 +178,7 @@ def test_segment_that_lost_its_name_is_read_on(made: Path, tmp_path: Path) -> No
     """By the descriptor that was kept: an exchange of segments takes no memory for the old ones."""
     directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
     with opened(directory, WatchedDisk()) as log:
-        segment = log.snapshot().segments.segments[0]
+        segment = partition_of(log).view.snapshot().segments.segments[0]
         expected = segment.path.read_bytes()
         segment.file.pin()
         segment.path.unlink()

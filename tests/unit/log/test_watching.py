@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkalog import Record
+from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log
 
 
@@ -12,7 +13,7 @@ def test_watcher_is_told_of_appends_and_the_end(tmp_path: Path) -> None:
     """After each append, the high watermark, and the close; no longer once it has left."""
     told: list[int] = []
     log = manual_log(tmp_path / "orders-0")
-    leave = log.watch(lambda: told.append(log._local.snapshot.end_offset))
+    leave = log.watch(lambda: told.append(partition_of(log).local.snapshot.end_offset))
     again = log.watch(lambda: told.append(-1))
     log.append([Record(value=b"v")])
     log.append_columns(None, [b"v", b"w"])

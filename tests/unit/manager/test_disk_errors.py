@@ -20,6 +20,7 @@ from kafkalog import (
     Record,
     TopicPartition,
 )
+from kafkalog.log.log import partition_of
 from tests.support.managers import SMALL_LOG, ManualManager, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -109,12 +110,12 @@ def compact_in_background(manager: ManualManager) -> None:
 def rest(manager: ManualManager) -> None:
     """Let the log rest."""
     append(manager)
-    assert not manager.log("orders").try_release()
+    assert not partition_of(manager.log("orders")).idle_files.try_release()
 
 
 def wake(manager: ManualManager) -> None:
     """Append to a log that rests."""
-    assert manager.log("orders").try_release()
+    assert partition_of(manager.log("orders")).idle_files.try_release()
     append(manager)
 
 

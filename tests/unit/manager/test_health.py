@@ -9,6 +9,7 @@ import pytest
 
 from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.log_selection import cleanable_bytes
 from tests.support.managers import ONE_PARTITION, SMALL_LOG, ManualManager, manual_manager
 from tests.support.producing import Client
@@ -27,12 +28,12 @@ def test_transaction_that_hangs_is_told_until_it_is_aborted(tmp_path: Path) -> N
         manager.time.advance(360_000)
         assert manager.health().is_healthy
         manager.time.advance(1)
-        assert log.try_release()
+        assert partition_of(log).idle_files.try_release()
         health = manager.health()
         assert not health.is_healthy
         assert [ORDERS] == list(health.late_transactions)
         assert [7, 8] == [each.producer_id for each in health.late_transactions[ORDERS]]
-        assert log.is_released
+        assert partition_of(log).idle_files.is_released
         for producer_id in (7, 8):
             log.abort_transaction(producer_id)
         assert manager.health().is_healthy

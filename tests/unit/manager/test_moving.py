@@ -26,6 +26,8 @@ from kafkalog.files.names import (
     MOVE_NOTE,
     RECOVERY_POINT_CHECKPOINT,
 )
+from kafkalog.log.cleaner_access import cleaner_access
+from kafkalog.log.log import partition_of
 from kafkalog.manager import moving
 from kafkalog.state.partition_metadata import read_partition_metadata
 from tests.support.managers import ManualManager, checkpointed, manual_manager, values
@@ -68,7 +70,7 @@ def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
         times = [segment.path.stat().st_mtime_ns // 10**6 for segment in log.segments()]
         epoch, identity = (
             log.leader_epoch,
-            read_partition_metadata(log._paths.filesystem, first / "t-0"),
+            read_partition_metadata(partition_of(log).paths.filesystem, first / "t-0"),
         )
         manager.move_partition("t", 0, second)
         assert second == manager.directory_of("t", 0)
@@ -83,7 +85,9 @@ def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
         assert TEXTS[7:] == values(manager, "t")[:13]
         assert [7] == [each.producer_id for each in moved.list_transactions()]
         assert moved.recovery_report.clean
-        assert identity == read_partition_metadata(moved._paths.filesystem, second / "t-0")
+        assert identity == read_partition_metadata(
+            partition_of(moved).paths.filesystem, second / "t-0"
+        )
         assert client.send(moved, transactional=True).first_offset == 21
         manager.scheduler.advance(40_000)
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
@@ -101,7 +105,7 @@ def test_high_watermark_and_cleaner_offset_come_along() -> None:
     disk = SimulatedDisk()
     with filled(disk) as manager:
         log = manager.log("t")
-        log.checkpoint_cleaner_offset(5)
+        cleaner_access(log).checkpoint_cleaner_offset(5)
         log.set_high_watermark(15)
         manager.scheduler.advance(40_000)
         manager.move_partition("t", 0, B)

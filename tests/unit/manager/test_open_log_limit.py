@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from kafkalog import ManagerConfig, Record
-from kafkalog.log.resting import RestingLog
+from kafkalog.log.idle_files import IdleFiles
+from kafkalog.log.log import partition_of
 from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
 from tests.support.managers import SMALL_LOG, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
@@ -22,11 +23,11 @@ class Sleeper:
         self.is_closed = False
         self.is_released = True
         self.is_busy = False
-        self.log_end_offset = 0
+        self.end_offset = 0
 
     def wake(self) -> None:
         """Wake, as a log does that is appended to."""
-        self.awake.add(cast(RestingLog, self))
+        self.awake.add(cast(IdleFiles, self))
         self.is_released = False
 
     def try_release(self) -> bool:
@@ -62,7 +63,7 @@ def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
     _open_log_limit, logs = sleepers(3, 3)
     for turn in range(1, 4):
         # The first is written all the time, the others are not.
-        logs[0].log_end_offset = turn
+        logs[0].end_offset = turn
         Sleeper(_open_log_limit).wake()
         assert not logs[0].is_released
 
@@ -85,7 +86,7 @@ def test_log_in_use_is_passed_over() -> None:
 def test_log_that_was_closed_or_rests_is_not_counted() -> None:
     """Whoever closes one says so; one that rests of itself is found."""
     awake, logs = sleepers(3, 3)
-    awake.remove(cast(RestingLog, logs[0]))
+    awake.remove(cast(IdleFiles, logs[0]))
     assert 2 == len(awake)
     logs[1].is_closed = True
     logs[2].is_released = True
@@ -115,10 +116,10 @@ def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
         assert 0 == len(manager._open_log_limit)
         for number in range(5):
             log = manager.log("orders", number)
-            assert log.is_released
+            assert partition_of(log).idle_files.is_released
             assert (1, False) == (log.durable_offset, log.recovery_report.clean)
             manager.append("orders", number, "two")
-            assert not log.is_released
+            assert not partition_of(log).idle_files.is_released
             assert ["one", "two"] == values(manager, "orders", number)
         assert 5 == len(manager._open_log_limit)
 
@@ -143,5 +144,5 @@ def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
         for number in range(count):
             log = manager.log("orders", number)
             assert log.recovery_report.clean
-            assert log.is_released
+            assert partition_of(log).idle_files.is_released
             assert ["0", "1"] == values(manager, "orders", number)

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog import LogManager
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.adopting import file_batches
+from kafkalog.log.ingest import file_batches
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from kafkalog.spark import encoding

@@ -13,7 +13,6 @@ from kafkalog import (
     CleanerConfig,
     CorruptRecordError,
     DiskFullError,
-    Log,
     LogManager,
     ManagerConfig,
     Record,
@@ -21,6 +20,8 @@ from kafkalog import (
 )
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from kafkalog.log.cleaner_access import CleanerAccess
+from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.cleaner_buffers import memory_for, memory_share
 from tests.support.fake_cleaner import FakeCleaners, Stage
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
@@ -103,14 +104,15 @@ def test_look_asks_again_only_what_may_have_changed(
     fill(manager, "table", 5, 1)
     first_round(manager)
     fill(manager, "table", 5, 0)
+    names = {f"table-{number}": TopicPartition("table", number) for number in range(2)}
     asked: list[TopicPartition] = []
-    ask = Log.cleaning_facts
+    ask = CleanerAccess.cleaning_facts
 
-    def cleaning_facts(log: Log, *, with_times: bool = True) -> Any:
-        asked.append(log.topic_partition)
-        return ask(log, with_times=with_times)
+    def cleaning_facts(access: CleanerAccess, *, with_times: bool = True) -> Any:
+        asked.append(names[access.context.directory.name])
+        return ask(access, with_times=with_times)
 
-    monkeypatch.setattr(Log, "cleaning_facts", cleaning_facts)
+    monkeypatch.setattr(CleanerAccess, "cleaning_facts", cleaning_facts)
     name = TopicPartition("table", 0)
     for expected in ([name], [name], [name]):
         manager.scheduler.advance(BACKOFF_MS)
@@ -284,7 +286,9 @@ def test_log_that_fails_meanwhile_ends_its_cleaning(cleaners: FakeCleaners) -> N
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
-    cleaners.play = lambda stage: stage.log.mark_offline(OSError("as asked"))
+    cleaners.play = lambda stage: partition_of(stage.log).gate.mark_offline(
+        OSError("as asked"), notify=False
+    )
     first_round(manager)
     assert (1, {}, ()) == (len(cleaners.spans), noted(disk), manager.health().cleaner.uncleanable)
     cleaners.play = lambda _stage: None

@@ -24,6 +24,7 @@ from kafkalog import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.worker import CleanerWorker
 from tests.support.fake_cleaner import FakeCleaners, Stage
 from tests.support.managers import SMALL_LOG, ManualManager
@@ -334,7 +335,7 @@ def test_log_that_latched_is_opened_anew_when_its_cleaning_has_ended(
     _disk, manager = dirty_manager()
     old = manager.log("table")
     held = Stubborn(manager, cleaners)
-    old.mark_offline(OSError("as asked"))
+    partition_of(old).gate.mark_offline(OSError("as asked"), notify=False)
     found: list[object] = []
     with in_background(lambda: found.append(manager.log("table"))):
         held.wait_until_told()

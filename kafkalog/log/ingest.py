@@ -41,10 +41,11 @@ from kafkalog._core.batch import check_batch
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.local_log import LocalLog, LogSnapshot, UndoFailedError
+from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
