@@ -35,7 +35,7 @@ from kafkalog.log.isolation import Isolation
 from kafkalog.log.partition import Partition
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.record_appender import RecordAppender, Wait
-from kafkalog.log.report import RecoveryReport
+from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import (
@@ -742,6 +742,28 @@ class Log(ClosingContextManager):
         What lies below the log start is not part of the log, though its file may still be there.
         """
         return self._partition.view.corrupt_ranges()
+
+    def look_for_holes(self) -> None:
+        """
+        Search the end of each segment for missing offsets, at the first call.
+
+        Holes in front of the next segment are in `corrupt_ranges()` from then on, although no
+        reader has come there: after a clean stop no opening searches. Segments that are made later
+        are known to follow each other.
+
+        Raises:
+            LogStorageError: the disk refused; the next call searches again.
+        """
+        self._partition.view.search_holes()
+
+    def repaired_indexes(self) -> tuple[RepairedIndex, ...]:
+        """
+        Return the transaction indexes that contradicted their segments.
+
+        A recovery compares them with the batches; after a clean stop the first reader of committed
+        records that needs them does.
+        """
+        return self._partition.view.repaired_indexes()
 
     # ------------------------------------------------- producers, transactions, leader epochs
 

@@ -119,7 +119,7 @@ class BackgroundTasks:
                 # Or the checkpoint has a line for each log that something was deleted from, and is
                 # written for each of them.
                 partition_of(log).truncator.drop_log_start_checkpoint()
-            partition_of(log).view.search_holes()
+            log.look_for_holes()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
             return

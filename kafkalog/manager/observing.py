@@ -50,7 +50,7 @@ def repaired(registry: PartitionRegistry) -> dict[TopicPartition, tuple[Repaired
     found = {}
     for log in _open_logs(registry):
         with contextlib.suppress(KafkaLogError):
-            if indexes := partition_of(log).view.repaired_indexes():
+            if indexes := log.repaired_indexes():
                 found[log.topic_partition] = indexes
     return found
 

@@ -183,7 +183,7 @@ def test_missing_offsets_are_found_when_asked_for(tmp_path: Path, read_only: boo
     with open_log(partition, read_only=read_only) as log:
         assert () == log.corrupt_ranges()
         for _again in range(2):
-            partition_of(log).view.search_holes()
+            log.look_for_holes()
             (corrupt_range,) = log.corrupt_ranges()
             assert (16, 24) == (corrupt_range.first_offset, corrupt_range.next_offset)
 
@@ -224,7 +224,7 @@ def test_index_that_contradicts_its_markers_is_in_the_report(
         assert 1 == repaired.added
         assert report.found_damage
         assert f"repaired {repaired.path.name}: {repaired.reason}" in report.summary()
-        assert report.repaired == partition_of(log).view.repaired_indexes()
+        assert report.repaired == log.repaired_indexes()
         assert 32 not in committed_offsets(log)
     with open_log(partition) as log:
         assert read_only == bool(log.recovery_report.repaired)
@@ -239,15 +239,15 @@ def test_index_that_contradicts_its_markers_is_reported_by_its_reader(
     partition = filled(tmp_path)
     path = garble(partition, base)
     with open_log(partition, read_only=read_only) as log:
-        assert () == partition_of(log).view.repaired_indexes()
+        assert () == log.repaired_indexes()
         expected = [base + n for base in BASES for n in (*range(8), 11)]
         assert expected == committed_offsets(log)
-        (repaired,) = partition_of(log).view.repaired_indexes()
+        (repaired,) = log.repaired_indexes()
         assert (path, not read_only, 1) == (repaired.path, repaired.is_written, repaired.added)
         assert repaired.reason
     with open_log(partition) as log:
         committed_offsets(log)
-        assert read_only == bool(partition_of(log).view.repaired_indexes())
+        assert read_only == bool(log.repaired_indexes())
 
 
 def test_index_that_contradicts_its_markers_is_in_health(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_index_that_a_crash_left_behind_is_no_loss(
     with open_log(partition, read_only=read_only) as log:
         assert not log.recovery_report.found_damage
         assert 32 not in committed_offsets(log)
-        assert () == partition_of(log).view.repaired_indexes()
+        assert () == log.repaired_indexes()
 
 
 @pytest.mark.parametrize("left", [lack_entry, go_too_far, keep_taken])
@@ -346,7 +346,7 @@ def test_index_that_is_behind_after_a_clean_stop_is_reported(
         assert ["indexes.contradicted"] == [each.check for each in worst(tmp_path)]
     with open_log(partition) as log:
         committed_offsets(log)
-        assert 1 == len(partition_of(log).view.repaired_indexes())
+        assert 1 == len(log.repaired_indexes())
 
 
 def test_missing_index_is_no_loss(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_missing_index_is_no_loss(tmp_path: Path) -> None:
     assert not worst(tmp_path)
     with open_log(partition) as log:
         assert 32 not in committed_offsets(log)
-        assert () == partition_of(log).view.repaired_indexes()
+        assert () == log.repaired_indexes()
 
 
 def test_hole_that_a_compaction_may_have_made_is_none_for_the_doctor(tmp_path: Path) -> None:
@@ -440,4 +440,4 @@ def test_repaired_index_says_what_was_wrong(tmp_path: Path) -> None:
                 1,
                 True,
             ),
-        ) == partition_of(log).view.repaired_indexes()
+        ) == log.repaired_indexes()

@@ -1,6 +1,6 @@
 """An intent is carried out: each staged file goes to its log, whatever was done of that already.
 
-A file of a thirty-second of a segment or more becomes a segment (`Log.ingest`: renamed, not
+A file of a thirty-second of a segment or more becomes a segment (`LogAppender.ingest`: renamed, not
 copied), and so does one of any size where the log's last segment has nothing in it yet: it becomes
 that segment, and there is none more for it. Of another one the batches are appended. Only headers
 are read of a file that is renamed: its task has synced what it had encoded, and a reader checks
@@ -19,8 +19,8 @@ every CRC anyway. What a crash, or an error, left is told from the disk:
 The intent notes each partition that has all that it gets. From then on its log is not looked at:
 others may compact, truncate or delete what is in it before the ledger has the transaction.
 
-Crash points: those of `Log.ingest` and of an append, and around each rewriting of the intent,
-for a move and behind each partition; at all of them the above says what remains.
+Crash points: those of `LogAppender.ingest` and of an append, and around each rewriting of the
+intent, for a move and behind each partition; at all of them the above says what remains.
 
 Thread-safety: none; the sink's lock and the manager's are held.
 """
