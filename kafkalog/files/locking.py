@@ -1,6 +1,6 @@
-"""Who may write where: the `.lock` file of a directory, and one writer for each partition.
+"""Locks of directories and partitions: one `.lock` file per directory, one writer per partition.
 
-Two rules, held by one registry for the whole process:
+Three rules, kept by one registry for the whole process:
 
   * A directory is locked against other processes by its `.lock` file, with a lock that a Kafka
     broker honours. All partitions of one data directory that are open in this process share it;
@@ -55,6 +55,16 @@ class _Held:
         self.file_lock = file_lock
         self.count = 1
 
+    def share(self) -> None:
+        """Count one more share."""
+        self.count += 1
+
+    def give_back(self) -> None:
+        """Count one share less; the last one releases the file."""
+        self.count -= 1
+        if not self.count:
+            self.file_lock.release()
+
 
 class _Registry:
     """What this process holds. The guard is never held while anything waits."""
@@ -98,7 +108,7 @@ class _Registry:
                     raise LogLockedError(_refusal(key.filesystem, path), path=path)
                 self.directories[key] = _Held(file_lock)
             else:
-                held.count += 1
+                held.share()
             if writer_key is not None:
                 self.writers[writer_key] = _this_thread()
             if owns:
@@ -123,11 +133,10 @@ class _Registry:
 
     def _release(self, key: _Key, writer_key: _Key | None) -> None:
         held = self.directories[key]
-        held.count -= 1
-        if not held.count:
+        if held.count == 1:
             del self.directories[key]
             self.owners.pop(key, None)
-            held.file_lock.release()
+        held.give_back()
         if writer_key is not None:
             del self.writers[writer_key]
 
@@ -203,7 +212,7 @@ class DirectoryLock:
         self._held = True
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._key.directory}{'' if self.is_held else ' released'}>"
+        return f"<DirectoryLock {self._key.directory}{'' if self.is_held else ' released'}>"
 
     def __del__(self) -> None:
         if self.is_held:
@@ -246,19 +255,53 @@ class DirectoryLock:
             _REGISTRY.release(self._key, self._writer_key)
 
 
-class PartitionLock(DirectoryLock):
+class PartitionLock:
     """The right to write one partition, with a share in the lock of the directory around it."""
 
-    __slots__ = ("_partition_directory",)
+    __slots__ = ("_partition_directory", "_share")
 
     def __init__(self, key: _Key, writer_key: _Key, *, is_owners: bool) -> None:
-        super().__init__(key, writer_key, is_owners=is_owners)
         self._partition_directory = writer_key.directory
+        self._share = DirectoryLock(key, writer_key, is_owners=is_owners)
+
+    def __repr__(self) -> str:
+        state = "" if self.is_held else " released"
+        return f"<PartitionLock {self._partition_directory}{state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    @property
+    def directory(self) -> Path:
+        """The directory that has the lock file, symbolic links resolved."""
+        return self._share.directory
 
     @property
     def partition_directory(self) -> Path:
         """The partition's directory, symbolic links resolved."""
         return self._partition_directory
+
+    @property
+    def tenure(self) -> object:
+        """See `DirectoryLock.tenure`."""
+        return self._share.tenure
+
+    @property
+    def is_held(self) -> bool:
+        """See `DirectoryLock.is_held`."""
+        return self._share.is_held
+
+    def release(self) -> None:
+        """Give the right and the share back. Idempotent; without effect in a forked child."""
+        self._share.release()
 
 
 def acquire_directory_lock(
