@@ -34,7 +34,7 @@ class BackgroundThreads:
         thread_count: how many may work at the same time, 1 and more.
 
     Attributes:
-        thread_count: the same; may be changed, and threads that are too many end once idle.
+        thread_count: the same; changed by `set_thread_count`.
     """
 
     def __init__(self, clock: Clock, thread_count: int) -> None:
@@ -59,6 +59,10 @@ class BackgroundThreads:
         scheduled = ScheduledTask(name, task, period_ms)
         self._time(scheduled, delay_ms)
         return scheduled
+
+    def set_thread_count(self, thread_count: int) -> None:
+        """Permit another number of threads; surplus threads end once they are idle."""
+        self.thread_count = thread_count
 
     def close(self) -> None:
         """Run no more tasks; wait for those that are running. Idempotent."""

@@ -254,7 +254,7 @@ class DirectoryGroup:
                     each for each in partitions if each.topic_partition.topic in deleting
                 )
                 found += partitions
-                directory.was_read = True
+                directory.mark_read()
             except LogStorageError as error:
                 self.mark_offline(directory, error)
         result = sort_partitions(
@@ -329,7 +329,7 @@ class DirectoryGroup:
             )
         except BaseException as error:
             directory.fail(error)
-            directory.error = error
+            directory.keep_offline(error)
             directory.release()
             raise
         if not directory.is_online:
@@ -413,11 +413,11 @@ class DirectoryGroup:
         for partition in self._registry.in_directory(directory):
             with partition.lock:
                 # Whoever is about to open it finds another one in its place.
-                partition.is_gone = True
+                partition.mark_gone()
                 opener.release(partition, directory.error)
             self._faults.remove(partition.topic_partition)
             self._registry.remove(partition)
-        directory.was_read = False
+        directory.mark_unread()
         self._strays.pop(directory, None)
         self._faults.remove(directory.path)
 

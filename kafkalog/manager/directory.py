@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafkalog.errors import KafkaLogError, LogOfflineError, LogStorageError, NotALogError
@@ -43,8 +43,12 @@ from kafkalog.manager.checkpoint_store import DirectoryCheckpointStore
 from kafkalog.manager.checkpoints import DirectoryCheckpoints
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
-from kafkalog.state.kafka_uuid import format_id
-from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.state.kafka_uuid import format_id, new_id
+from kafkalog.state.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 
 __all__ = ["DataDirectory", "Inventory", "is_failure_of_disk", "is_missing"]
 
@@ -86,6 +90,15 @@ def _has_number(error: BaseException, numbers: frozenset[int]) -> bool:
             return True
         seen = seen.__cause__
     return False
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Return an error; an OSError as its storage error."""
+    if not isinstance(error, OSError):
+        return error
+    translated = translate(error)
+    translated.__cause__ = error
+    return translated
 
 
 @dataclass(slots=True)
@@ -273,12 +286,37 @@ class DataDirectory:
         """Go offline; say whether it was online. The lock is kept until the logs are let go."""
         if self.error is not None:
             return False
-        if isinstance(error, OSError):
-            cause, error = error, translate(error)
-            error.__cause__ = cause
-        self.error = error
+        self.error = error = _translated(error)
         logger.error("data directory %s goes offline: %s", self.path, error)
         return True
+
+    def keep_offline(self, error: BaseException) -> None:
+        """Record the error of an attempt to open the directory; it is offline."""
+        self.error = error
+
+    def mark_read(self) -> None:
+        """Record that the manager has read which partitions are in the directory."""
+        self.was_read = True
+
+    def mark_unread(self) -> None:
+        """Record that the manager has not read yet which partitions are in the directory."""
+        self.was_read = False
+
+    def complete_meta(self, cluster_id: str, node_id: int, *, now_ms: int) -> None:
+        """
+        Write what `meta.properties` lacks: cluster, node and directory id.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        meta = self.meta
+        if meta is not None and meta.directory_id is not None:
+            return
+        if meta is None:
+            meta = MetaProperties(cluster_id=cluster_id, node_id=node_id)
+        meta = replace(meta, directory_id=new_id())
+        write_meta_properties(self.filesystem, self.path, meta, now_ms=now_ms)
+        self.meta = meta
 
     def close(self) -> None:
         """

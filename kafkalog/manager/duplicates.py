@@ -28,13 +28,12 @@ def block_duplicate(
 ) -> None:
     """Let a partition not be opened: another data directory has it too."""
     name = partition.topic_partition
-    partition.rivals = (*partition.rivals, rival)
     error = LogOfflineError(
         f"{name} lies in {partition.directory.path} and in {rival.path}: move one of the two out of"
         " its data directory, and ask for it again",
         path=rival.path / partition_directory_name(name),
     )
-    partition.block(error)
+    partition.block(error, rival)
     faults.record_failure(OPEN, name, error)
 
 
@@ -64,7 +63,7 @@ def recheck_duplicate(
         if left[0] is partition.directory:
             partition.free()
             return partition
-        partition.is_gone = True
+        partition.mark_gone()
         moved = ManagedPartition(name, left[0], partition.topic_id)
         registry.replace(partition, moved)
     return moved

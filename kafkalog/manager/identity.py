@@ -13,16 +13,14 @@ Thread-safety: pure functions over the disk; the locks of the directories are he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from kafkalog.errors import ConfigError
-from kafkalog.files.filesystem import FileSystem
 from kafkalog.state.kafka_uuid import format_id, new_id
-from kafkalog.state.meta_properties import MetaProperties, write_meta_properties
+from kafkalog.state.meta_properties import MetaProperties
 
-__all__ = ["DEFAULT_NODE_ID", "agree", "complete"]
+__all__ = ["DEFAULT_NODE_ID", "agree"]
 
 DEFAULT_NODE_ID = 1
 
@@ -59,30 +57,6 @@ def agree(
                 path=path,
             )
     return cluster or format_id(new_id()), DEFAULT_NODE_ID if node is None else node
-
-
-def complete(
-    filesystem: FileSystem,
-    directory: Path,
-    meta: MetaProperties | None,
-    *,
-    cluster_id: str,
-    node_id: int,
-    now_ms: int,
-) -> MetaProperties:
-    """
-    Return what a directory's file says, after writing what it lacks.
-
-    Raises:
-        LogStorageError: the disk refused.
-    """
-    if meta is not None and meta.directory_id is not None:
-        return meta
-    if meta is None:
-        meta = MetaProperties(cluster_id=cluster_id, node_id=node_id)
-    meta = replace(meta, directory_id=new_id())
-    write_meta_properties(filesystem, directory, meta, now_ms=now_ms)
-    return meta
 
 
 def _one_of(key: str, wanted: T | None, said: Mapping[Path, T | None]) -> T | None:

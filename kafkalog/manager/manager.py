@@ -457,7 +457,7 @@ class LogManager(CompactingManager, ClosingContextManager):
         with self._changing():
             change = self._topics.reconfigure_defaults(changes)
             if self._own_scheduler is not None:
-                self._own_scheduler.thread_count = self.config.background_threads
+                self._own_scheduler.set_thread_count(self.config.background_threads)
         self._compaction.on_settings_changed()
         return change
 

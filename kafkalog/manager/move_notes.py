@@ -160,7 +160,7 @@ class MoveNotes:
                     filesystem.unlink(directory.path / name)
                     continue
                 found.append(note)
-        inventory.move_notes = []
+        inventory.move_notes.clear()
         self._notes[directory] = found
         return deleted_paths
 
@@ -188,15 +188,14 @@ class MoveNotes:
             if partition.directory is not directory or (target is not None and target.was_read):
                 continue
             where = "a directory that is not here" if target is None else str(target.path)
-            if target is not None and target not in partition.rivals:
-                partition.rivals = (*partition.rivals, target)
             partition.block(
                 LogOfflineError(
                     f"{note.partition} was being moved from {directory.path} to {where}, which is"
                     " offline: bring it online, or remove"
                     f" {note_path(directory, note.move_id)} if the move is to be forgotten",
                     path=directory.path / partition_directory_name(note.partition),
-                )
+                ),
+                target,
             )
 
     def resolve(self, registry: PartitionRegistry) -> None:

@@ -142,7 +142,7 @@ class PartitionMover:
                 move.complete(partition_of(log).view.last_snapshot.segments.segments)
                 move.copy_checkpoints()
                 move.commit()
-            partition.is_gone = True
+            partition.mark_gone()
         moved = ManagedPartition(partition.topic_partition, target, partition.topic_id)
         self._registry.replace(partition, moved)
         logger.info("%s is in %s now", partition.topic_partition, target.path)
@@ -181,8 +181,7 @@ class PartitionMover:
             logger.warning("the move of %s was not undone: %s", move.partition, failure)
             if move.is_in_doubt:
                 # A copy that may count after a restart must not fall behind the one here.
-                move.partition.rivals = (move.target,)
-                move.partition.block(failure)
+                move.partition.block(failure, move.target)
 
 
 class _Move:

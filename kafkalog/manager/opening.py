@@ -122,7 +122,7 @@ class LogOpener:
             LogStorageError: the disk refused; the log is let go, and not in order.
         """
         with partition.lock:
-            log, partition.log = partition.log, None
+            log = partition.remove_log()
             if log is None:
                 return
             self._open_log_limit.remove(partition_of(log).idle_files)
@@ -142,7 +142,7 @@ class LogOpener:
     def release(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
         """Let the log of a partition go as it is, writing nothing more; `error` says why."""
         with partition.lock:
-            log, partition.log = partition.log, None
+            log = partition.remove_log()
             if log is None:
                 return
             self._open_log_limit.remove(partition_of(log).idle_files)
@@ -170,14 +170,14 @@ class LogOpener:
                 self._environment_of(partition),
             )
         except (OSError, KafkaLogError) as error:
-            partition.error = error
+            partition.record_error(error)
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
             raise
         if not opened.idle_files.is_released:
             self._open_log_limit.add(opened.idle_files)
         log = Log(opened)
-        partition.log, partition.error = log, None
+        partition.set_log(log)
         self._faults.clear_error(OPEN, name)
         return log
 

@@ -73,13 +73,42 @@ class ManagedPartition:
             return None
         return log
 
-    def block(self, error: BaseException) -> None:
-        """Let it not be opened until somebody has changed something by hand."""
+    def set_log(self, log: Log) -> None:
+        """Record the log that was opened."""
+        self.log, self.error = log, None
+
+    def remove_log(self) -> Log | None:
+        """Return the log, which the partition no longer has; None if it was not open."""
+        log, self.log = self.log, None
+        return log
+
+    def record_error(self, error: BaseException) -> None:
+        """Record the error of an attempt to open the log."""
+        self.error = error
+
+    def block(self, error: BaseException, rival: DataDirectory | None = None) -> None:
+        """
+        Refuse to open the partition until an operator has removed the cause.
+
+        Args:
+            error: the error that every attempt to open it raises.
+            rival: another data directory that has the partition, or may have it.
+        """
         self.error, self.is_duplicate = error, True
+        if rival is not None and rival not in self.rivals:
+            self.rivals = (*self.rivals, rival)
 
     def free(self) -> None:
-        """Let it be opened again."""
+        """Permit opening again, after `block`."""
         self.error, self.is_duplicate, self.rivals = None, False, ()
+
+    def mark_gone(self) -> None:
+        """Record that the partition was deleted or moved, or its directory opened again."""
+        self.is_gone = True
+
+    def mark_present(self) -> None:
+        """Undo `mark_gone`, if the disk refused the deletion."""
+        self.is_gone = False
 
 
 class PartitionRegistry:

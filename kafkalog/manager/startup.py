@@ -25,7 +25,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.paths import Paths, as_paths
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.duplicates import block_duplicate
-from kafkalog.manager.identity import agree, complete
+from kafkalog.manager.identity import agree
 from kafkalog.manager.move_notes import MoveNotes
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
@@ -72,7 +72,7 @@ def open_directories(directories: Sequence[DataDirectory]) -> None:
             except LogLockedError:
                 raise
             except (LogStorageError, CorruptStateError) as error:
-                directory.error = error
+                directory.keep_offline(error)
                 logger.warning("data directory %s is offline: %s", directory.path, error)
     except BaseException:
         for directory in directories:
@@ -113,14 +113,7 @@ def register_directory(
     )
     for directory in online:
         try:
-            directory.meta = complete(
-                directory.filesystem,
-                directory.path,
-                directory.meta,
-                cluster_id=cluster,
-                node_id=node,
-                now_ms=clock.now_ms(),
-            )
+            directory.complete_meta(cluster, node, now_ms=clock.now_ms())
         except LogStorageError as error:
             directory.fail(error)
     return cluster, node
@@ -154,7 +147,7 @@ def register_partitions(
             continue
         left.append(loser)
         if loser is other:
-            other.is_gone = True
+            other.mark_gone()
             registry.replace(other, partition)
             registered = [each for each in registered if each is not other]
             registered.append(partition)

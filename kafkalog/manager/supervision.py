@@ -102,6 +102,15 @@ class _TaskRuns:
     last_ms: int | None = None
     ended_ms: int | None = None
 
+    def begin(self, now_ms: int) -> None:
+        """Count a run that begins."""
+        self.count += 1
+        self.last_ms = now_ms
+
+    def end(self, now_ms: int) -> None:
+        """Record the end of a run."""
+        self.ended_ms = now_ms
+
 
 class PeriodicTask(Generic[S]):
     """
@@ -136,8 +145,7 @@ class PeriodicTask(Generic[S]):
     def run(self) -> None:
         """Do the action for every subject, but those that wait for their next try."""
         supervisor = self._supervisor
-        self._runs.count += 1
-        self._runs.last_ms = supervisor.clock.now_ms()
+        self._runs.begin(supervisor.clock.now_ms())
         try:
             subjects = list(self._subjects())
         except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
@@ -150,7 +158,7 @@ class PeriodicTask(Generic[S]):
             # What failed before has a retry of its own, which comes sooner than the next run.
             if supervisor.faults.get(self.name, subject) is None:
                 self._do(subject)
-        self._runs.ended_ms = supervisor.clock.now_ms()
+        self._runs.end(supervisor.clock.now_ms())
 
     def health(self) -> TaskHealth:
         """Return how it goes."""

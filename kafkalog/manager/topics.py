@@ -369,7 +369,7 @@ class TopicAdministration:
     def _unregister(self, partition: ManagedPartition) -> None:
         """Forget a partition whose directory is offline; its files go when that is back."""
         with partition.lock:
-            partition.is_gone = True
+            partition.mark_gone()
             self._opener.release(partition, partition.directory.error)
         self._registry.remove(partition)
         self._faults.remove(partition.topic_partition)
@@ -399,12 +399,12 @@ class TopicAdministration:
         name = partition.topic_partition
         delay_ms = self._settings.config_of(name.topic).file_delete_delay_ms
         with partition.lock:
-            partition.is_gone = True
+            partition.mark_gone()
             self._opener.release(partition, UnknownTopicOrPartitionError(f"{name} was deleted"))
             try:
                 deleted_path = rename_deleted(partition)
             except LogStorageError as error:
-                partition.is_gone = False
+                partition.mark_present()
                 self._on_error(partition.directory, error)
                 raise
         self._registry.remove(partition)

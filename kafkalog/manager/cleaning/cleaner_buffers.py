@@ -102,7 +102,7 @@ class CleanerBuffers:
             self._throttle.pay(byte_count, run.wait, is_over)
 
         def note(progress: CleaningProgress) -> None:
-            run.progress = progress
+            run.record_progress(progress)
             if on_progress is not None:
                 on_progress(progress)
 

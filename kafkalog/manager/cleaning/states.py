@@ -85,6 +85,14 @@ class CleaningRun:
         """Whether the calling thread does it."""
         return self._thread is threading.current_thread()
 
+    def abort(self) -> None:
+        """Request the end; the condition is held, and notified by the caller."""
+        self.is_aborted = True
+
+    def record_progress(self, progress: CleaningProgress) -> None:
+        """Record the progress; called by the cleaning thread."""
+        self.progress = progress
+
     def check(self) -> None:
         """Raise LogCleaningAbortedError if it is to end."""
         if self.is_aborted:
@@ -99,8 +107,26 @@ class CleaningRun:
 
 @dataclass(slots=True)
 class _Entry:
+    """State of one partition that is being cleaned or paused; the condition is held."""
+
     run: CleaningRun | None = None
     pause_count: int = 0
+
+    def pause(self) -> None:
+        """Count one more pause; a running cleaning is aborted."""
+        self.pause_count += 1
+        if self.run is not None:
+            self.run.abort()
+
+    def unpause(self) -> bool:
+        """Count one pause less; return whether neither a pause nor a cleaning is left."""
+        self.pause_count -= 1
+        return not self.pause_count and self.run is None
+
+    def finish(self) -> bool:
+        """End the cleaning; return whether no pause is left."""
+        self.run = None
+        return not self.pause_count
 
 
 class CleaningStates:
@@ -172,8 +198,7 @@ class CleaningStates:
             entry = self._entries.get(run.topic_partition)
             if entry is None or entry.run is not run:
                 raise RuntimeError(f"{run.topic_partition} is not in progress")
-            entry.run = None
-            if not entry.pause_count:
+            if entry.finish():
                 del self._entries[run.topic_partition]
             self._condition.notify_all()
             return not run.is_aborted
@@ -192,10 +217,7 @@ class CleaningStates:
             for name in names:
                 self._ensure_not_own(name)
             for name in names:
-                entry = self._entries.setdefault(name, _Entry())
-                entry.pause_count += 1
-                if entry.run is not None:
-                    entry.run.is_aborted = True
+                self._entries.setdefault(name, _Entry()).pause()
             self._condition.notify_all()
             try:
                 for name in names:
@@ -222,7 +244,7 @@ class CleaningStates:
             for name in names:
                 entry = self._entries.get(name)
                 if entry is not None and entry.run is not None and entry.run.is_own:
-                    entry.run.is_aborted = True
+                    entry.run.abort()
                 else:
                     others.append(name)
         with self.paused(*others):
@@ -242,7 +264,7 @@ class CleaningStates:
         with self._condition:
             self._is_stopped = True
             for run in _runs(self._entries.values()):
-                run.is_aborted = True
+                run.abort()
             self._condition.notify_all()
             while any(not run.is_own for run in _runs(self._entries.values())):
                 self._condition.wait()
@@ -255,9 +277,7 @@ class CleaningStates:
             raise LogCleaningAbortedError(f"{name} is being cleaned by this thread: not from there")
 
     def _unpause(self, name: TopicPartition) -> None:
-        entry = self._entries[name]
-        entry.pause_count -= 1
-        if not entry.pause_count and entry.run is None:
+        if self._entries[name].unpause():
             del self._entries[name]
         self._condition.notify_all()
 

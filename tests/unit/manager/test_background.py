@@ -64,7 +64,7 @@ def test_no_more_threads_than_allowed_and_the_rest_waits_in_order(
     blockers[1].release.set()
     assert blockers[2].started.wait(WAIT_SECONDS)
     assert not blockers[3].started.is_set()
-    threads.thread_count = 4
+    threads.set_thread_count(4)
     last = Blocker()
     threads.schedule("blocks", last.run, delay_ms=0)
     assert blockers[3].started.wait(WAIT_SECONDS)
@@ -81,7 +81,7 @@ def test_threads_that_are_too_many_end(threads: BackgroundThreads) -> None:
         assert all(blocker.started.wait(WAIT_SECONDS) for blocker in blockers)
         workers = [each for each in threading.enumerate() if each.name == "kafkalog-background"]
         seen.append(str(len(workers)))
-        threads.thread_count = 1
+        threads.set_thread_count(1)
         for blocker in blockers:
             blocker.release.set()
         if len(workers) == 2:
