@@ -155,7 +155,7 @@ class DataDirectory:
 
     @property
     def is_online(self) -> bool:
-        """Whether it may be used."""
+        """True if it may be used."""
         return self.error is None
 
     @property

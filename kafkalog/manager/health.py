@@ -158,7 +158,7 @@ class ManagerHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every directory is online, and nothing fails, is damaged, stray or hangs."""
+        """True if every directory is online, and nothing fails, is damaged, stray or hangs."""
         refused = [each for each in self.recoveries.values() if each.refused_swaps]
         unwritten = [
             each for indexes in self.repaired.values() for each in indexes if not each.is_written

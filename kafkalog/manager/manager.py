@@ -15,13 +15,16 @@ writes, and it has to make its own.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
+from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
+from kafkalog.cleaner.explain import CompactionExplanation
+from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.producer import Producer
@@ -48,12 +51,13 @@ from kafkalog.log.scan.scan import Scan, ScanSource
 from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
-from kafkalog.manager.compacting import CompactingManager
+from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.duplicates import recheck_duplicate
 from kafkalog.manager.health import ManagerHealth
+from kafkalog.manager.manager_gate import ManagerGate
 from kafkalog.manager.moving import PartitionMover
 from kafkalog.manager.observing import READ, damage, late_transactions, recoveries, repaired
 from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
@@ -75,32 +79,61 @@ __all__ = ["LogManager"]
 logger = logging.getLogger(__name__)
 
 
-class LogManager(CompactingManager, ClosingContextManager):
+class ManagerOptions(TypedDict, total=False):
+    """Keyword arguments of `LogManager`; its docstring has their meaning."""
+
+    topic_configs: TopicConfigs | None
+    clock: Clock | None
+    scheduler: Scheduler | None
+    filesystem: FileSystem | None
+    retention: Sequence[RetentionPolicy] | None
+    on_progress: Callable[[RecoveryProgress], object] | None
+    on_deletion: Callable[[SegmentDeletion], object] | None
+    cluster_id: str | None
+    node_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dependencies:
+    """The same with their defaults; an unknown name is a TypeError."""
+
+    topic_configs: TopicConfigs | None = None
+    clock: Clock | None = None
+    scheduler: Scheduler | None = None
+    filesystem: FileSystem | None = None
+    retention: Sequence[RetentionPolicy] | None = None
+    on_progress: Callable[[RecoveryProgress], object] | None = None
+    on_deletion: Callable[[SegmentDeletion], object] | None = None
+    cluster_id: str | None = None
+    node_id: int | None = None
+
+
+class LogManager(ClosingContextManager):
     """
-    Many partitions in many directories.
+    Partitions of many topics in many data directories.
 
     >>> with kafkalog.LogManager([tmp / "data"]) as manager:
     ...     manager.create_topic("orders", 3, {"retention.ms": "-1"})
     ...     info = manager.log("orders", 0).append([Record(key=b"k", value=b"v")])
 
     Args:
-        directories: data directories, one path or several, made where they are missing; `log.dirs`
-            of the config where there is none.
+        directories: data directories, one path or several; a missing directory is created. If
+            empty, `log.dirs` of the config.
         config: settings; Kafka's defaults if None.
-        topic_configs: what topics say otherwise, in place of what is kept of these topics from
-            earlier; its defaults count as `config.log` where no config is given.
-        clock: source of time; the machine's if None.
-        scheduler: runs background work; `background.threads` of the manager's own if None.
-        filesystem: the disk; the machine's if None.
-        retention: policies for all logs, in place of the size and the time in their settings.
-        on_progress: called with each partition that is recovered, while the manager is made.
+        topic_configs: settings of topics that differ from the defaults. They replace the stored
+            settings of these topics; without `config`, their defaults become `config.log`.
+        clock: source of time; the clock of the machine if None.
+        scheduler: runs background work; if None, the manager starts `background.threads` threads.
+        filesystem: the disk; the file system of the machine if None.
+        retention: policies for all logs, instead of the sizes and times in their settings.
+        on_progress: called with each partition that is recovered during the start.
         on_deletion: called with each segment that left its log, by the thread that deleted it.
-        cluster_id, node_id: what `meta.properties` has to say; whatever it says, or something
-            made up, if None.
+        cluster_id, node_id: required values of `meta.properties`; if None, the values of the files
+            count, or new ones are created.
 
     Raises:
-        LogLockedError: somebody else has one of the directories.
-        ConfigError: the directories contradict each other, or the settings Kafka's rules.
+        LogLockedError: another process or manager has one of the directories.
+        ConfigError: the directories contradict each other, or the settings break a rule of Kafka.
         LogStorageError, CorruptStateError: no directory could be opened.
 
     Thread-safety: every method from any thread.
@@ -110,69 +143,69 @@ class LogManager(CompactingManager, ClosingContextManager):
         self,
         directories: Paths = (),
         config: ManagerConfig | None = None,
-        *,
-        topic_configs: TopicConfigs | None = None,
-        clock: Clock | None = None,
-        scheduler: Scheduler | None = None,
-        filesystem: FileSystem | None = None,
-        retention: Sequence[RetentionPolicy] | None = None,
-        on_progress: Callable[[RecoveryProgress], object] | None = None,
-        on_deletion: Callable[[SegmentDeletion], object] | None = None,
-        cluster_id: str | None = None,
-        node_id: int | None = None,
+        **options: Unpack[ManagerOptions],
     ) -> None:
-        super().__init__()
-        config = _config_of(config, topic_configs)
-        self._filesystem = PosixFileSystem() if filesystem is None else filesystem
-        self._clock = SystemClock() if clock is None else clock
-        self._retention = None if retention is None else tuple(retention)
-        self._on_deletion = on_deletion
-        self._clients = self._make_clients(config, scheduler)
+        given = _Dependencies(**options)
+        config = _config_of(config, given.topic_configs)
+        self._filesystem = PosixFileSystem() if given.filesystem is None else given.filesystem
+        self._clock = clock = SystemClock() if given.clock is None else given.clock
+        self._retention = None if given.retention is None else tuple(given.retention)
+        self._on_deletion = given.on_deletion
+        self._cleaning_states = states = CleaningStates()
+        self._gate = ManagerGate(states)
+        self._clients = self._make_clients(config, given.scheduler)
         self._own_scheduler: BackgroundThreads | None = None
+        scheduler = given.scheduler
         if scheduler is None:
-            scheduler = BackgroundThreads(self._clock, config.background_threads)
-            self._own_scheduler = scheduler
-        self._supervisor = Supervisor(scheduler, self._clock)
-        faults = self._supervisor.faults
-        registry = self._registry = PartitionRegistry()
-        self._settings = TopicSettings(config, self._clock, self._on_directory_error)
-        self._directories = DirectoryGroup(
+            scheduler = self._own_scheduler = BackgroundThreads(clock, config.background_threads)
+        self._supervisor = supervisor = Supervisor(scheduler, clock)
+        self._registry = registry = PartitionRegistry()
+        self._settings = settings = TopicSettings(config, clock, self._on_directory_error)
+        self._directories = group = DirectoryGroup(
             as_directories(directories or config.log_dirs, self._filesystem),
             registry,
-            self._settings,
-            faults,
-            self._clock,
-            on_progress=on_progress,
+            settings,
+            supervisor.faults,
+            clock,
+            on_progress=given.on_progress,
         )
-        group, log, states = self._directories, config.log, self._cleaning_states
-        self._pool = FilePool(
-            self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
+        files_max, mappings_max = config.log.open_files_max, config.log.mappings_max
+        self._pool = FilePool(self._filesystem, max_open_files=files_max, max_mappings=mappings_max)
+        self._open_log_limit = OpenLogLimit(default_open_log_limit(files_max + 2 * mappings_max))
+        self._opener = opener = LogOpener(
+            settings,
+            self._environment_of,
+            supervisor.faults,
+            self._open_log_limit,
+            group.on_error,
+            states.paused,
         )
-        open_logs = default_open_log_limit(log.open_files_max + 2 * log.mappings_max)
-        self._open_log_limit = limit = OpenLogLimit(open_logs)
-        opener = self._opener = LogOpener(
-            self._settings, self._environment_of, faults, limit, group.on_error, states.paused
-        )
-        deleted_directories = self._deleted_directories = DeletedDirectories(
-            self._filesystem, self._supervisor, group.is_usable, group.on_error_at
+        self._deleted_directories = deleted = DeletedDirectories(
+            self._filesystem, supervisor, group.is_usable, group.on_error_at
         )
         self._topics = TopicAdministration(
-            group, registry, self._settings, opener, deleted_directories, faults
+            group, registry, settings, opener, deleted, supervisor.faults
         )
+        self._mover = PartitionMover(group, registry, settings, opener, deleted, self._gate)
         self._background_tasks = BackgroundTasks(
             registry, group.by_path, opener.open, group.on_error, states.is_busy
         )
         self._compaction = self._compaction_on(scheduler)
-        self._start(topic_configs, cluster_id, node_id)
-        paths = ", ".join(str(path) for path in self._directories.by_path)
+        self._start(given)
+        paths = ", ".join(str(path) for path in group.by_path)
         self._end_warning = warn_unless_closed(self, f"manager of {paths}")
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open"
+        state = "closed" if self.is_closed else "open"
         paths = ", ".join(str(path) for path in self._directories.by_path)
         return f"<LogManager {state}, {len(self._registry)} partitions in {paths}>"
 
-    # ---------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------- properties
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the manager was closed."""
+        return self._gate.is_closed
 
     @property
     def config(self) -> ManagerConfig:
@@ -220,7 +253,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             LogStorageError, NotALogError: it cannot be opened; the next call tries again.
             LogClosedError: the manager is closed.
         """
-        self._ensure_open()
+        self._gate.ensure_open()
         try:
             found = self._registry.get(TopicPartition(topic, partition))
         except UnknownTopicOrPartitionError as error:
@@ -246,7 +279,7 @@ class LogManager(CompactingManager, ClosingContextManager):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
         """
-        self._ensure_open()
+        self._gate.ensure_open()
         known = self._registry.topics()
         if isinstance(topics, str):
             topics = (topics,)
@@ -325,7 +358,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             ConfigError: a setting is unknown, or its value wrong.
             DiskFullError, LogStorageError, LogOfflineError: no directory could take a partition.
         """
-        with self._changing():
+        with self._gate.changing():
             found = None if directory is None else self._directory_at(directory)
             self._topics.create_topic(topic, partition_count, config, found)
         self._compaction.on_topic_created(topic)
@@ -344,7 +377,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             TopicExistsError: the partition exists.
             InvalidTopicError, LogStorageError, LogOfflineError: as `create_topic`.
         """
-        with self._changing():
+        with self._gate.changing():
             found = None if directory is None else self._directory_at(directory)
             made = self._topics.create_partition(TopicPartition(topic, partition), found)
         self._compaction.on_topic_created(topic)
@@ -375,7 +408,7 @@ class LogManager(CompactingManager, ClosingContextManager):
                 UnknownTopicOrPartitionError(f"there is no topic {topic}")
             )
         try:
-            with self._without_cleaning(lambda: self._registry.of_topic(topic)):
+            with self._gate.without_cleaning(lambda: self._registry.of_topic(topic)):
                 self._topics.delete_topic(topic)
         finally:
             self._remove_positions(names)
@@ -383,7 +416,7 @@ class LogManager(CompactingManager, ClosingContextManager):
     def delete_partition(self, topic: str, partition: int) -> None:
         """Delete one partition; otherwise as `delete_topic`."""
         name = TopicPartition(topic, partition)
-        with self._without_cleaning(lambda: [self._registry.get(name)]):
+        with self._gate.without_cleaning(lambda: [self._registry.get(name)]):
             self._topics.delete_partition(name)
         self._clients.remove_partitions([name])
 
@@ -408,9 +441,9 @@ class LogManager(CompactingManager, ClosingContextManager):
             LogClosedError: the manager was closed, or the partition opened again, meanwhile.
             DiskFullError, LogStorageError: the disk refused; the partition is where it was.
         """
-        with self._changing():
-            found, mover = self._directory_at(directory), self._mover
-        mover.move(TopicPartition(topic, partition), found)
+        with self._gate.changing():
+            found = self._directory_at(directory)
+        self._mover.move(TopicPartition(topic, partition), found)
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """
@@ -428,7 +461,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             ConfigError: a key is unknown, or a value wrong; nothing was changed.
             LogStorageError: no directory could keep it; nothing was changed.
         """
-        with self._changing():
+        with self._gate.changing():
             change = self._topics.reconfigure(topic, changes)
         self._compaction.on_settings_changed()
         return change
@@ -454,7 +487,7 @@ class LogManager(CompactingManager, ClosingContextManager):
                 or contradicts a topic; nothing was changed.
             LogStorageError: no directory could keep it; nothing was changed.
         """
-        with self._changing():
+        with self._gate.changing():
             change = self._topics.reconfigure_defaults(changes)
             if self._own_scheduler is not None:
                 self._own_scheduler.set_thread_count(self.config.background_threads)
@@ -475,7 +508,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             ConfigError: a setting is unknown, or its value wrong.
             LogStorageError: with a transactional_id, what was left under it could not be finished.
         """
-        self._ensure_open()
+        self._gate.ensure_open()
         return self._clients.producer(wait=wait, **settings)
 
     def consumer(
@@ -498,7 +531,7 @@ class LogManager(CompactingManager, ClosingContextManager):
         Raises:
             ConfigError: as for `producer`.
         """
-        self._ensure_open()
+        self._gate.ensure_open()
         return self._clients.consumer(group, on_corrupt=on_corrupt, on_lost=on_lost, **settings)
 
     def lower_leader_epochs(self, highest: int = 0) -> LoweredEpochs:
@@ -514,7 +547,7 @@ class LogManager(CompactingManager, ClosingContextManager):
             LogOfflineError, LogStorageError: a partition cannot be changed; doing it again does
                 the rest.
         """
-        self._ensure_open()
+        self._gate.ensure_open()
         positions = self._clients.lower_epochs(highest)
         changed = batches = 0
         for topic, partition in self.partitions():
@@ -524,6 +557,82 @@ class LogManager(CompactingManager, ClosingContextManager):
             batches += count
             changed += count > 0
         return LoweredEpochs(changed, batches, positions)
+
+    # --------------------------------------------------------------------------------- compaction
+
+    def compact(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        include_active: bool = False,
+        on_progress: Callable[[CleaningProgress], object] | None = None,
+    ) -> CleaningResult:
+        """
+        Compact a partition now, in the calling thread.
+
+        The dirty ratio does not matter; `min.compaction.lag.ms` and open transactions do. If a
+        cleaner thread is cleaning the partition, the call waits for its end and cleans the rest.
+        The limit of bytes per second applies, as does the key memory of one thread: if the memory
+        does not suffice for the dirty part, the result is not `is_complete`, and the next call
+        continues there.
+
+        Args:
+            topic, partition: the partition.
+            include_active: roll the active segment first, so that it is compacted, too.
+            on_progress: called with the progress; its exception ends the cleaning and is raised.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition does not exist.
+            ConfigError: `compact` is not in its `cleanup.policy`.
+            LogCleaningAbortedError: during the cleaning, the partition was truncated, deleted or
+                got another policy, or the manager was closed. Nothing is lost; segments that were
+                replaced already stay replaced.
+            DiskFullError, LogStorageError, LogOfflineError: the disk refused.
+        """
+        self._gate.ensure_owner_process()
+        return self._compaction.compact(
+            self._partition(topic, partition),
+            include_active=include_active,
+            on_progress=on_progress,
+        )
+
+    def plan_compaction(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        include_active: bool = False,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> CompactionPlan:
+        """
+        Return what `compact` would do now, for any `cleanup.policy`. Nothing is changed.
+
+        Arguments and errors as for `kafkalog.plan_compaction`.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition does not exist.
+        """
+        return self._compaction.plan_compaction(
+            self._partition(topic, partition),
+            include_active=include_active,
+            on_progress=on_progress,
+        )
+
+    def explain_compaction(
+        self, topic: str, partition: int, offset: int, *, include_active: bool = False
+    ) -> CompactionExplanation:
+        """
+        Return the rule that keeps or removes the record at an offset, if `compact` ran now.
+
+        Arguments and errors as for `kafkalog.explain_compaction`.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition does not exist.
+        """
+        return self._compaction.explain_compaction(
+            self._partition(topic, partition), offset, include_active=include_active
+        )
 
     # -------------------------------------------------------------------------------- directories
 
@@ -539,11 +648,11 @@ class LogManager(CompactingManager, ClosingContextManager):
             LogStorageError, LogLockedError, CorruptStateError: it cannot be opened; it stays
                 offline.
         """
-        with self._changing():
+        with self._gate.changing():
             found = self._directory_at(directory)
             if found.is_online:
                 return
-        with self._without_cleaning(lambda: self._topics.partitions_affected_by(found)):
+        with self._gate.without_cleaning(lambda: self._topics.partitions_affected_by(found)):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
                 deleted = self._directories.add_directory(
@@ -562,22 +671,22 @@ class LogManager(CompactingManager, ClosingContextManager):
             LogStorageError: a directory could not be closed in order; all the others are closed.
         """
         self._end_warning()
-        if os.getpid() != self._process:
-            # The parent's thread may have held any lock when this process was forked off.
-            self._is_closed = True
+        gate = self._gate
+        if not gate.is_owner_process:
+            # Without the lock: a thread of the parent may have held it at the fork.
+            gate.mark_closed()
             self._directories.release()
             return
-        if not self._is_closed:
+        if not gate.is_closed:
             self._clients.close()
-        with self._lock:
-            if self._is_closed:
+        with gate.lock:
+            if not gate.mark_closed():
                 return
-            self._is_closed = True
         self._compaction.close()
         self._supervisor.close()
         if self._own_scheduler is not None:
             self._own_scheduler.close()
-        with self._lock:
+        with gate.lock:
             for directory in self._directories.all:
                 self._background_tasks.record_high_watermarks(directory)
             self._opener.stop()
@@ -589,18 +698,18 @@ class LogManager(CompactingManager, ClosingContextManager):
 
     # ---------------------------------------------------------------------------------- private
 
-    def _start(
-        self, topic_configs: TopicConfigs | None, cluster_id: str | None, node_id: int | None
-    ) -> None:
+    def _start(self, given: _Dependencies) -> None:
         group = self._directories
         try:
-            self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
+            self._identity = group.open(
+                given.topic_configs, cluster_id=given.cluster_id, node_id=given.node_id
+            )
             deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
             self._remove_positions(deleted + self._topics.finish())
             self._background_tasks.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)
         except BaseException:
-            self._is_closed = True
+            self._gate.mark_closed()
             self._compaction.close()
             self._supervisor.close()
             if self._own_scheduler is not None:
@@ -629,12 +738,10 @@ class LogManager(CompactingManager, ClosingContextManager):
             self._registry,
             self._settings,
             self._cleaning_states,
-            self._opener.open,
+            self._opener,
             self._background_tasks.apply_retention,
-            self._supervisor.faults,
-            self._clock,
+            self._supervisor,
             None if has_threads else scheduler,
-            self._directories.on_error,
         )
 
     def _environment_of(self, partition: ManagedPartition) -> LogEnvironment:
@@ -661,26 +768,15 @@ class LogManager(CompactingManager, ClosingContextManager):
     def _on_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.faults.record_failure(READ, where, error)
 
-    @cached_property
-    def _mover(self) -> PartitionMover:
-        """What moves partitions; made under the lock, since there is one."""
-        return PartitionMover(
-            self._directories,
-            self._registry,
-            self._settings,
-            self._opener,
-            self._deleted_directories,
-            self._without_cleaning,
-        )
+    def _partition(self, topic: str, partition: int) -> ManagedPartition:
+        self._gate.ensure_open()
+        return self._registry.get(TopicPartition(topic, partition))
 
     def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
         found = self._directories.by_path.get(Path(path).absolute())
         if found is None:
             raise ConfigError(f"{path} is no data directory of this manager")
         return found
-
-    def _mark_directory_offline(self, directory: DataDirectory, error: BaseException) -> None:
-        self._directories.mark_offline(directory, error)
 
     def _on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.on_error(directory, error)

@@ -31,8 +31,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +55,7 @@ from kafkalog.manager.creating import rename_deleted, unregister_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.manager_gate import ManagerGate
 from kafkalog.manager.move_notes import MoveNote, remove_note, write_note
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -74,8 +74,6 @@ _UNFINISHED: Final = tuple(
     state.value for state in FileState if state not in (FileState.LIVE, FileState.BROKEN)
 )
 
-WithoutCleaning = Callable[[Callable[[], Sequence[ManagedPartition]]], AbstractContextManager[None]]
-
 
 class PartitionMover:
     """
@@ -87,7 +85,7 @@ class PartitionMover:
         settings: what topics say.
         opener: opens and closes logs.
         deleted_directories: removes directories later.
-        without_cleaning: holds the manager's lock, and keeps partitions from being cleaned.
+        gate: has the manager's lock, and pauses cleanings.
     """
 
     def __init__(
@@ -97,19 +95,19 @@ class PartitionMover:
         settings: TopicSettings,
         opener: LogOpener,
         deleted_directories: DeletedDirectories,
-        without_cleaning: WithoutCleaning,
+        gate: ManagerGate,
     ) -> None:
         self._group = group
         self._registry = registry
         self._settings = settings
         self._opener = opener
         self._deleted_directories = deleted_directories
-        self._without_cleaning = without_cleaning
-        self._guard = threading.Lock()
+        self._gate = gate
+        self._move_lock = threading.Lock()
 
     def move(self, name: TopicPartition, target: DataDirectory) -> None:
         """See `LogManager.move_partition`."""
-        with self._guard:
+        with self._move_lock:
             partition = self._registry.get(name)
             if partition.directory is target:
                 return
@@ -124,7 +122,7 @@ class PartitionMover:
                     for _round in range(_ROUNDS_MAX):
                         if move.copy_segments(partition_of(log).view.snapshot()) <= _REST_BYTES:
                             break
-                with self._without_cleaning(lambda: [self._registry.get(name)]):
+                with self._gate.without_cleaning(lambda: [self._registry.get(name)]):
                     self._finish(move)
             except BaseException as error:
                 self._abandon(move, error)

@@ -114,6 +114,10 @@ class LogOpener:
             self._faults.record_failure(DISK, partition.topic_partition, error)
         self._on_error(partition.directory, error)
 
+    def on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
+        """Report an error of a directory's disk to the directories."""
+        self._on_error(directory, error)
+
     def close(self, partition: ManagedPartition) -> None:
         """
         Close the log of a partition in order, where it is open.

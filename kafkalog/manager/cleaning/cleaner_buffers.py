@@ -67,7 +67,7 @@ class CleanerBuffers:
 
     @property
     def holds_memory(self) -> bool:
-        """Whether there is an engine."""
+        """True if there is an engine."""
         return self._engine is not None
 
     def clean(

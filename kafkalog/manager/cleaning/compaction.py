@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
-from kafkalog.clock import Clock
+from kafkalog.cleaner.explain import CompactionExplanation, explain_compaction
+from kafkalog.cleaner.plan import plan_compaction
+from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.cleaner_buffers import CleanerBuffers, memory_share
@@ -44,10 +46,10 @@ from kafkalog.manager.cleaning.log_selection import (
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
 from kafkalog.manager.cleaning.throttle import Throttle
 from kafkalog.manager.cleaning.worker import CleanerWorker
-from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.supervision import FaultRegistry
+from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
@@ -68,12 +70,10 @@ class Compaction:
         registry: the partitions.
         settings: what topics say, and the manager.
         states: which partitions may be cleaned.
-        open_log: returns the log of a partition, opening it where it is not.
+        opener: opens logs, and gets the errors of directories.
         retain: applies retention to a partition.
-        faults: keeps what goes wrong.
-        clock: source of time.
-        scheduler: runs the rounds; threads of our own if None.
-        on_error: called with a directory and an error that its disk answered with.
+        supervisor: has the fault registry and the clock.
+        scheduler: runs the rounds; cleaner threads if None.
     """
 
     def __init__(
@@ -81,25 +81,25 @@ class Compaction:
         registry: PartitionRegistry,
         settings: TopicSettings,
         states: CleaningStates,
-        open_log: Callable[[ManagedPartition], Log],
+        opener: LogOpener,
         retain: Callable[[TopicPartition], object],
-        faults: FaultRegistry,
-        clock: Clock,
+        supervisor: Supervisor,
         scheduler: Scheduler | None,
-        on_error: Callable[[DataDirectory, BaseException], object],
     ) -> None:
         self._registry = registry
         self._settings = settings
         self._states = states
-        self._open_log = open_log
+        self._open_log = opener.open
+        self._on_error = opener.on_directory_error
         self._retain = retain
-        self._faults = faults
-        self._clock = clock
+        self._faults = supervisor.faults
+        self._clock = supervisor.clock
         self._scheduler = scheduler
-        self._on_error = on_error
-        self._history = CleaningHistory(faults, clock, self._backoff_ms, on_error)
-        self._selection = LogSelection(registry, settings, states, self._history, open_log, clock)
-        self._throttle = Throttle(self._config().io_max_bytes_per_second, clock)
+        self._history = CleaningHistory(self._faults, self._clock, self._backoff_ms, self._on_error)
+        self._selection = LogSelection(
+            registry, settings, states, self._history, self._open_log, self._clock
+        )
+        self._throttle = Throttle(self._config().io_max_bytes_per_second, self._clock)
         self._guard = threading.Lock()
         self._workers: list[CleanerWorker] = []
         self._retention_lock = threading.Lock()
@@ -254,6 +254,29 @@ class Compaction:
             self._states.finish(run)
         self._history.record_success(ON_DEMAND, cleaning)
         return cleaning
+
+    def plan_compaction(
+        self,
+        partition: ManagedPartition,
+        *,
+        include_active: bool,
+        on_progress: Callable[[int, int], object] | None,
+    ) -> CompactionPlan:
+        """See `LogManager.plan_compaction`."""
+        return plan_compaction(
+            self._open_log(partition),
+            include_active=include_active,
+            config=self._config(),
+            on_progress=on_progress,
+        )
+
+    def explain_compaction(
+        self, partition: ManagedPartition, offset: int, *, include_active: bool
+    ) -> CompactionExplanation:
+        """See `LogManager.explain_compaction`."""
+        return explain_compaction(
+            self._open_log(partition), offset, include_active=include_active, config=self._config()
+        )
 
     def _begin(self, partition: ManagedPartition) -> tuple[Log, CleaningRun]:
         while True:

@@ -82,7 +82,7 @@ class CleaningRun:
 
     @property
     def is_own(self) -> bool:
-        """Whether the calling thread does it."""
+        """True if the calling thread does it."""
         return self._thread is threading.current_thread()
 
     def abort(self) -> None:
@@ -139,7 +139,7 @@ class CleaningStates:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is begun any more."""
+        """True if nothing is begun any more."""
         return self._is_stopped
 
     def state_of(self, name: TopicPartition) -> CleaningState:

@@ -47,7 +47,7 @@ class Throttle:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit."""
+        """True if there is a limit."""
         return self._limit < sys.float_info.max
 
     def set_limit(self, bytes_per_second: float) -> None:

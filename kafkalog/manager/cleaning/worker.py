@@ -59,7 +59,7 @@ class CleanerWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a thread that does, or will do, the rounds."""
+        """True if there is a thread that does, or will do, the rounds."""
         return not self._is_closed and (self._own is None or self._own.is_alive)
 
     @property

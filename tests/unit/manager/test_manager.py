@@ -412,7 +412,7 @@ def test_new_partitions_go_where_the_caller_says(tmp_path: Path) -> None:
         assert {b} == {manager.directory_of("orders", number) for number in range(4)}
         with pytest.raises(ConfigError, match="no data directory"):
             manager.create_topic("bills", directory=tmp_path / "c")
-        manager._mark_directory_offline(manager._directories.by_path[b], OSError(5, "gone"))
+        manager._directories.mark_offline(manager._directories.by_path[b], OSError(5, "gone"))
         with pytest.raises(LogOfflineError):
             manager.create_topic("bills", 2, directory=b)
         assert ["orders"] == list(manager.topics())

@@ -93,7 +93,7 @@ def test_delete_topic_directory_went_offline_is_deleted_when_it_is_back() -> Non
     disk = two()
     manager = manual_manager(A, B, filesystem=disk)
     directory = manager._directories.by_path[B]
-    manager._mark_directory_offline(directory, OSError(errno.EIO, "gone"))
+    manager._directories.mark_offline(directory, OSError(errno.EIO, "gone"))
     manager.delete_topic("t")
     assert {} == manager.topics()
     assert {"t"} == notes(disk)

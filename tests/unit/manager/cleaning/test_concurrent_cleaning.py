@@ -317,7 +317,7 @@ def test_offline_directory_ends_a_cleaning_without_being_waited_for(
     disk, manager = dirty_manager()
     held = Stubborn(manager, cleaners)
     directory = manager._directories.by_path[DATA]
-    manager._mark_directory_offline(directory, OSError("as asked"))
+    manager._directories.mark_offline(directory, OSError("as asked"))
     assert not manager.health().directories[0].is_online
     with in_background(lambda: manager.bring_online(DATA)):
         held.wait_until_told()
@@ -487,7 +487,7 @@ def test_child_of_fork_neither_cleans_nor_waits(cleaners: FakeCleaners, tmp_path
 def test_compact_of_an_offline_directory_is_refused(cleaners: FakeCleaners) -> None:
     """As every write."""
     _disk, manager = dirty_manager()
-    manager._mark_directory_offline(manager._directories.by_path[DATA], OSError("as asked"))
+    manager._directories.mark_offline(manager._directories.by_path[DATA], OSError("as asked"))
     with pytest.raises(LogOfflineError):
         manager.compact("table")
     assert [] == cleaners.spans
