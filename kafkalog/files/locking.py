@@ -46,24 +46,31 @@ class _Key(NamedTuple):
     directory: Path
 
 
-class _Held:
-    """One `.lock` file that is held, and how many share it."""
+class _HeldLock:
+    """
+    One locked `.lock` file, and the number of its shares.
 
-    __slots__ = ("count", "file_lock")
+    Thread-safety: every call is made under the registry's guard.
+    """
+
+    __slots__ = ("_file_lock", "_share_count")
 
     def __init__(self, file_lock: FileLock) -> None:
-        self.file_lock = file_lock
-        self.count = 1
+        self._file_lock = file_lock
+        self._share_count = 1
 
-    def share(self) -> None:
+    def add_share(self) -> None:
         """Count one more share."""
-        self.count += 1
+        self._share_count += 1
 
-    def give_back(self) -> None:
-        """Count one share less; the last one releases the file."""
-        self.count -= 1
-        if not self.count:
-            self.file_lock.release()
+    def remove_share(self) -> bool:
+        """Count one share less; return whether it was the last one."""
+        self._share_count -= 1
+        return not self._share_count
+
+    def release(self) -> None:
+        """Release the `.lock` file for other processes."""
+        self._file_lock.release()
 
 
 class _Registry:
@@ -71,7 +78,7 @@ class _Registry:
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
-        self.directories: dict[_Key, _Held] = {}
+        self.directories: dict[_Key, _HeldLock] = {}
         self.writers: dict[_Key, str] = {}
         # Directories that one owner has for itself -> who it is.
         self.owners: dict[_Key, str] = {}
@@ -106,9 +113,9 @@ class _Registry:
                     file_lock = key.filesystem.lock(path)
                 if file_lock is None:
                     raise LogLockedError(_refusal(key.filesystem, path), path=path)
-                self.directories[key] = _Held(file_lock)
+                self.directories[key] = _HeldLock(file_lock)
             else:
-                held.share()
+                held.add_share()
             if writer_key is not None:
                 self.writers[writer_key] = _this_thread()
             if owns:
@@ -133,10 +140,10 @@ class _Registry:
 
     def _release(self, key: _Key, writer_key: _Key | None) -> None:
         held = self.directories[key]
-        if held.count == 1:
+        if held.remove_share():
             del self.directories[key]
             self.owners.pop(key, None)
-        held.give_back()
+            held.release()
         if writer_key is not None:
             del self.writers[writer_key]
 

@@ -1,8 +1,8 @@
-"""What a mapped file is called, and what is raised where the disk does not give its bytes.
+"""The origin of a mapping: the name of its file, and the error if the disk does not return its bytes.
 
-`kafkalog._core.mapping` finds out that bytes were lost, and has no names; here they are.
+`kafkalog._core.mapping` detects that bytes were lost, but has no names of files; they are here.
 
-Thread-safety: everything from any thread.
+Thread-safety: every function may be called from any thread.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ class MappedOrigin:
     The file that a mapping shows.
 
     Args:
-        path: its name when it was mapped.
+        path: the file's name when it was mapped.
         identity: its device and inode.
 
-    Attributes:
-        keeper: refers weakly to what gives the mapping to readers, and knows the file's present
-            name; None where nobody does.
+    Thread-safety: `set_keeper` is called once, before the mapping is given to readers.
     """
 
-    __slots__ = ("_identity", "_path", "keeper")
+    __slots__ = ("_identity", "_keeper", "_path")
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         self._path = path
         self._identity = identity
-        self.keeper: weakref.ref[_Keeper] | None = None
+        self._keeper: weakref.ref[_Keeper] | None = None
+
+    def set_keeper(self, keeper: weakref.ref[_Keeper]) -> None:
+        """Set the object that gives the mapping to readers and has the file's current name."""
+        self._keeper = keeper
 
     def drop(self, mapping: FileMapping) -> None:
-        """See that no later reader is given the mapping."""
+        """Make sure that no later reader is given the mapping."""
         keeper = self._known_keeper()
         if keeper is not None:
             keeper.drop_mapping(mapping)
 
     def to_error(self, mapping: FileMapping, start: int) -> LogStorageError:
         """
-        Return what is raised for bytes from `start` on, of which some were lost.
+        Return the error to raise if some of the bytes from `start` on were lost.
 
-        A file that has become shorter is no failure of the disk, and gives no `errno`; nor is it
-        one, for all that can be told, where the name is another file's by now.
+        A file that has become shorter is not a failure of the disk, and the error has no `errno`.
+        The same applies if the name belongs to another file by now: no failure can be proved.
         """
         keeper = self._known_keeper()
         path = self._path if keeper is None else keeper.path
@@ -66,7 +68,7 @@ class MappedOrigin:
         where = f"{path}: reading position {position} failed"
         why = None
         if size is None:
-            why = "the file has lost its name, and can be read no more"
+            why = "the file has lost its name and cannot be read any more"
         elif size < end:
             why = f"the file was cut to {size} bytes, and {mapping.size} of it are in use"
         if why is not None:
@@ -79,10 +81,10 @@ class MappedOrigin:
         return error
 
     def _known_keeper(self) -> _Keeper | None:
-        return None if self.keeper is None else self.keeper()
+        return None if self._keeper is None else self._keeper()
 
     def _present_size(self, path: Path) -> int | None:
-        """Return the size of the file now, None where the name is gone or is another file's."""
+        """Return the file's current size, None if the name is gone or belongs to another file."""
         try:
             facts = path.stat()
         except OSError:
@@ -95,10 +97,10 @@ def map_file(descriptor: int, size: int, path: Path, identity: tuple[int, int]) 
     Map the first bytes of a file.
 
     Args:
-        descriptor: of the file; it may be closed afterwards.
-        size: how many; not more than the file has.
-        path: its name.
-        identity: its device and inode.
+        descriptor: descriptor of the file; it may be closed afterwards.
+        size: number of bytes to map; not more than the file has.
+        path: name of the file.
+        identity: device and inode of the file.
 
     Raises:
         OSError: the system refuses.

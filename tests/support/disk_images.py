@@ -98,7 +98,7 @@ class MappedPages:
 
     def __init__(self, file: SimulatedFile, path: Path, size: int) -> None:
         self.size = size
-        self.keeper: weakref.ref[Any] | None = None
+        self._keeper: weakref.ref[Any] | None = None
         self._file = file
         self._path = path
         self._descriptor = os.memfd_create("simulated")
@@ -119,9 +119,13 @@ class MappedPages:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, file.data[:end], 0)
 
+    def set_keeper(self, keeper: weakref.ref[Any]) -> None:
+        """Set the object that gives the mapping to readers."""
+        self._keeper = keeper
+
     def drop(self, mapping: FileMapping) -> None:
         """See that no later reader is given the mapping."""
-        keeper = None if self.keeper is None else self.keeper()
+        keeper = None if self._keeper is None else self._keeper()
         if keeper is not None:
             keeper.drop_mapping(mapping)
 

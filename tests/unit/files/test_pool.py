@@ -180,7 +180,7 @@ def test_closed_file_and_closed_pool_refuse(disk: Disk) -> None:
 @pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
 def test_pool_without_room_is_refused(disk: Disk, bounds: tuple[int, int]) -> None:
     """A pool has to keep the one file that is being read."""
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match=r"must be >= 1, got"):
         FilePool(disk.filesystem, max_open_files=bounds[0], max_mappings=bounds[1])
 
 
@@ -259,12 +259,12 @@ def test_threads_read_right_bytes_while_files_come_and_go(disk: Disk) -> None:
 
 
 def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
-    """A guard that another thread of the parent held at the fork must not stop the child."""
+    """A lock that another thread of the parent held at the fork must not stop the child."""
     disk = Disk(PosixFileSystem(), tmp_path)
     pool = FilePool(disk.filesystem)
     first, second = open_all(pool, make_files(disk, 2))
     first.read(1, 0)
-    with pool._guard:
+    with pool._lock:
         child = os.fork()
         if child == 0:
             status = 1
