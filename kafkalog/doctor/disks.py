@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Advice, Finding, Severity
 from kafkalog.files.machine import DiskSpace
-from kafkalog.files.mounts import MOUNTS, Mount, find_mount
+from kafkalog.files.mounts import MOUNTS, Mount, find_mount, mount_keeps_errors
 from kafkalog.files.names import FileKind
-from kafkalog.files.write_back import mount_keeps_errors
 
 __all__ = ["check_file_system", "check_free_space", "check_inodes", "check_mount_options"]
 

@@ -16,9 +16,9 @@ from kafkalog.doctor.findings import Diagnosis, Finding
 from kafkalog.doctor.handover import HandOver, examine_handover
 from kafkalog.doctor.losses import examine_losses
 from kafkalog.doctor.survey import survey_directory
+from kafkalog.files.directories import Paths, as_paths
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.machine import LocalMachine, Machine
-from kafkalog.files.paths import Paths, as_paths
 from kafkalog.files.posix import PosixFileSystem
 
 __all__ = ["CHECKS", "examine_directories"]

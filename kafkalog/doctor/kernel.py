@@ -16,7 +16,7 @@ from typing import Final
 
 from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Finding, Severity
-from kafkalog.files.write_back import FIRST_KERNEL, kernel_version
+from kafkalog.files.mounts import FIRST_KERNEL, kernel_version
 
 __all__ = [
     "check_background_threshold",

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import temporary_path
-from kafkalog.files.zeros import PIECE_BYTES, is_zero
+from kafkalog.files.zeros import PIECE_BYTES, Holes, is_zero, pieces_between
 
 __all__ = [
     "DirectorySyncError",

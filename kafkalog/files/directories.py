@@ -1,4 +1,6 @@
-"""Directories: made so that a crash does not lose them, removed with what is in them.
+"""Directories: paths given by callers, creation, removal, and lists of segment files.
+
+Creation makes the names durable, so that a crash does not lose a directory.
 
 Thread-safety: no state. Errors pass as OSError.
 """
@@ -7,11 +9,48 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 
+from kafkalog.errors import ConfigError
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileKind, SegmentFileName, try_parse_segment_file
 
-__all__ = ["ensure_no_link", "make_directories", "remove_tree"]
+__all__ = [
+    "Paths",
+    "as_paths",
+    "ensure_no_link",
+    "live_offsets",
+    "make_directories",
+    "remove_tree",
+    "segment_files",
+]
+
+# One path, or several of them.
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+
+
+def as_paths(paths: Paths) -> tuple[Path, ...]:
+    """
+    Return absolute paths; a single path stands for itself, not for its letters.
+
+    Raises:
+        ConfigError: a path is empty.
+        TypeError: something is not a path of text.
+    """
+    if isinstance(paths, str | bytes | PathLike):
+        paths = (os.fspath(paths),)
+    found = []
+    for each in paths:
+        text = os.fspath(each)
+        if not isinstance(text, str):
+            raise TypeError(f"paths must be text, got {type(text).__name__}: {text!r}")
+        if not text:
+            raise ConfigError("a path must not be empty")
+        found.append(Path(text).absolute())
+    return tuple(found)
 
 
 def make_directories(filesystem: FileSystem, directory: Path) -> None:
@@ -64,3 +103,18 @@ def remove_tree(filesystem: FileSystem, directory: Path) -> None:
             continue
     with contextlib.suppress(FileNotFoundError):
         filesystem.remove_directory(directory)
+
+
+def segment_files(filesystem: FileSystem, directory: Path) -> list[SegmentFileName]:
+    """Return the names of all files of segments, whatever their state, in the disk's order."""
+    parsed = map(try_parse_segment_file, filesystem.list(directory))
+    return [name for name in parsed if name is not None]
+
+
+def live_offsets(filesystem: FileSystem, directory: Path, kind: FileKind) -> list[int]:
+    """Return the offsets in the names of all live files of one kind, ascending."""
+    # A live file's name ends with its kind; of a log of many segments most do not end with this.
+    names = (name for name in filesystem.list(directory) if name.endswith(kind))
+    return sorted(
+        parsed.base_offset for parsed in map(try_parse_segment_file, names) if parsed is not None
+    )

@@ -1,4 +1,4 @@
-"""The origin of a mapping: the name of its file, and the error if the disk does not return its bytes.
+"""The origin of a mapping: the name of its file, and the error if bytes of it were lost.
 
 `kafkalog._core.mapping` detects that bytes were lost, but has no names of files; they are here.
 

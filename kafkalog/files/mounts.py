@@ -1,19 +1,67 @@
-"""What is mounted where, from the table that Linux keeps of it for each process.
+"""Mounted file systems: type and options of a mount, failed write-backs, identity of the cache.
 
-Thread-safety: pure functions over text. Nothing here touches a disk.
+**Mounts** are read from the table that Linux keeps for each process.
+
+**Failed write-backs.** When the write-back of a page fails, Linux marks the page as clean and keeps
+the error with the file's inode until a sync reports it. Since 4.17 the first sync reports it even
+if the file was opened only after the failure. The error and the pages that the disk lacks are
+in the same inode in memory: if the system drops the inode, reads come from the disk again. So a
+first sync that succeeds proves that reads return what the disk has. This is known of the file
+systems named here only: a network or FUSE file system has a second cache below the first, and
+another kernel has other rules. With `data=journal` ext4 reports an error one sync too late.
+
+**Identity of the cache.** Written bytes stay in the memory of the kernel until the disk has them. A
+process that is killed loses none of them; a power cut, or a file system that is shut down and
+mounted again, may. So if the ids at two openings of a file are equal, both see the same bytes,
+synced or not. The id is made of the boot (`boot_id` of the kernel), the device, and the kernel's
+object of the mounted file system in `/sys/fs`, which is a new one after each mount. A file system
+without such an object (of a network, or of a container's layers) has the boot and the device only.
+
+Thread-safety: pure functions over text and over files of the system. They never raise: an unknown
+fact is None, False or empty.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import sys
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["MOUNTS", "Mount", "find_mount"]
+if TYPE_CHECKING:
+    from kafkalog.files.filesystem import FileFacts
+
+__all__ = [
+    "FIRST_KERNEL",
+    "ID_BYTES",
+    "MOUNTS",
+    "Mount",
+    "cache_id",
+    "file_in_cache",
+    "find_mount",
+    "keeps_errors",
+    "kernel_version",
+    "mount_keeps_errors",
+]
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+
+# errseq_sample() gives an opener the errors that nobody has seen.
+FIRST_KERNEL: Final = (4, 17)
+FILE_SYSTEMS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs"})
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+ID_BYTES: Final = 8
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+SYSTEM: Final = Path("/sys")
+# Kinds of file systems that have one object for each device that is mounted.
+KINDS: Final = ("ext4", "xfs", "f2fs", "erofs")
 
 
 class Mount(NamedTuple):
@@ -83,3 +131,77 @@ def _plain(text: str) -> str:
 
 def _is_below(path: str, point: str) -> bool:
     return point == "/" or path == point or path.startswith(point + "/")
+
+
+def keeps_errors(directory: Path, *, mounts: Path = MOUNTS, release: str | None = None) -> bool:
+    """Say whether a failed write-back in `directory` is told by the next sync of that file."""
+    version = kernel_version(os.uname().release if release is None else release)
+    if sys.platform != "linux" or version is None or version < FIRST_KERNEL:
+        return False
+    try:
+        table = mounts.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    mount = find_mount(os.path.realpath(directory), table)
+    return mount is not None and mount_keeps_errors(mount)
+
+
+def kernel_version(release: str) -> tuple[int, int] | None:
+    """Return the first two numbers of a kernel's release, or None where it has none."""
+    match = _RELEASE.match(release)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def mount_keeps_errors(mount: Mount) -> bool:
+    """Say whether the file system is one whose errors a new enough kernel keeps."""
+    return mount.kind in FILE_SYSTEMS and "data=journal" not in mount.options
+
+
+def cache_id(directory: Path, *, boot_id: Path = BOOT_ID, system: Path = SYSTEM) -> bytes:
+    """Return ID_BYTES bytes that name the cache behind a directory; none where not known."""
+    boot = _boot(boot_id)
+    try:
+        device = directory.stat().st_dev
+    except OSError:
+        return b""
+    if not boot or sys.platform != "linux":
+        return b""
+    parts = (boot, device, _mounted(device, system))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=ID_BYTES).digest()
+
+
+def file_in_cache(cache: bytes, facts: FileFacts | None) -> bytes:
+    """
+    Return ID_BYTES bytes that name a file in a cache: a copy of it has another name.
+
+    Args:
+        cache: what `cache_id` says; zeros are returned where it is empty.
+        facts: of the file; zeros are returned where it is absent.
+    """
+    if facts is None or not cache:
+        return bytes(ID_BYTES)
+    named = cache + facts.file_id.to_bytes(16, "big")
+    return hashlib.blake2b(named, digest_size=ID_BYTES).digest()
+
+
+@cache
+def _boot(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _mounted(device: int, system: Path) -> tuple[str, int] | None:
+    """Return what names the mounted file system of a device, None where nothing does."""
+    block = system / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
+    try:
+        name = block.readlink().name
+    except OSError:
+        return None
+    for kind in KINDS:
+        try:
+            return kind, (system / "fs" / kind / name).stat().st_ino
+        except OSError:
+            continue
+    return None

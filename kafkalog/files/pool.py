@@ -356,7 +356,7 @@ class FilePool:
             return larger
 
     def _with_descriptors(self, action: Callable[[], _T]) -> _T:
-        """Call an action that needs a descriptor; if the process has none left, reclaim half of the pool."""
+        """Call what needs a descriptor; if the process has none left, reclaim half of the pool."""
         try:
             return action()
         except OSError as error:

@@ -39,10 +39,9 @@ from kafkalog._core.mapping import check_bytes, lost_mapping_count
 from kafkalog._engine.file_writer import Descriptor, FileWriter
 from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
-from kafkalog.files.cache_id import cache_id
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileExtent, FileFacts, FileHandle, FileLock
-from kafkalog.files.write_back import keeps_errors
+from kafkalog.files.mounts import cache_id, keeps_errors
 
 __all__ = ["PosixFileHandle", "PosixFileSystem"]
 

@@ -19,7 +19,7 @@ from kafkalog._core.batch import check_batch, find_batch, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, KafkaLogError
-from kafkalog.files.holes import HOLE_BYTES, Holes, data_between, is_zero_between
+from kafkalog.files.zeros import HOLE_BYTES, Holes, data_between, is_zero_between
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MESSAGE_OVERHEAD_V0
 from kafkalog.records.batch_view import BatchView
 

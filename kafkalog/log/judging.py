@@ -47,8 +47,7 @@ from kafkalog._core.batch import BatchColumns, check_batch, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import KafkaLogError
-from kafkalog.files.holes import Holes, data_between, is_zero_between
-from kafkalog.files.zeros import PIECE_BYTES
+from kafkalog.files.zeros import PIECE_BYTES, Holes, data_between, is_zero_between
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import (
     SIZE_POSITION,

@@ -37,7 +37,6 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.atomic_files import read_file, replace_file, sync_directory_names
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import (
     MAX_BASE_OFFSET,
     OFFSET_DIGITS,
@@ -46,7 +45,7 @@ from kafkalog.files.names import (
     SegmentFiles,
     segment_file_name,
 )
-from kafkalog.files.zeros import is_zero
+from kafkalog.files.zeros import Holes, is_zero, pieces_between
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.corrupt_ranges import CorruptRange, with_tail
 from kafkalog.log.exchanges import present_segments

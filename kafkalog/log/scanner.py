@@ -16,7 +16,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_totals import BatchTotals
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.files.holes import Holes
+from kafkalog.files.zeros import Holes
 from kafkalog.log.corrupt_ranges import CorruptRange, find_resume
 from kafkalog.log.judging import (
     OVERFLOW_MAX,

@@ -24,10 +24,16 @@ from typing import Final
 
 from kafkalog._engine.append_file import AppendFile
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.holes import HOLE_BYTES, Holes, find_holes, is_zero_between
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.unmapped_filesystem import maps_files
-from kafkalog.files.zeros import end_of_data, is_zero
+from kafkalog.files.zeros import (
+    HOLE_BYTES,
+    Holes,
+    end_of_data,
+    find_holes,
+    is_zero,
+    is_zero_between,
+)
 from kafkalog.log.lazy_attribute import LazyAttribute
 
 __all__ = ["SegmentFile"]

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kafkalog.files.directories import segment_files
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     MAX_OFFSET,
@@ -49,7 +50,6 @@ from kafkalog.files.names import (
     segment_file_name,
     try_parse_segment_file,
 )
-from kafkalog.files.segment_listing import segment_files
 from kafkalog.log.exchanges import Exchange, judge_exchanges, present_segments
 from kafkalog.log.report import RefusedSwap
 

@@ -35,9 +35,9 @@ from kafkalog.errors import (
     LogClosedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.directories import Paths
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.paths import Paths
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion

@@ -21,8 +21,8 @@ from kafkalog.errors import (
     LogLockedError,
     LogStorageError,
 )
+from kafkalog.files.directories import Paths, as_paths
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.paths import Paths, as_paths
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.duplicates import block_duplicate
 from kafkalog.manager.identity import agree

@@ -29,8 +29,8 @@ from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.files.atomic_files import read_file
-from kafkalog.files.cache_id import file_in_cache
 from kafkalog.files.filesystem import FileFacts, FileSystem
+from kafkalog.files.mounts import file_in_cache
 from kafkalog.files.names import SESSION_NOTE
 
 __all__ = ["is_same_session", "withdraw_session_note", "write_session_note"]

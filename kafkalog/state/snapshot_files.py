@@ -22,10 +22,10 @@ from pathlib import Path
 
 from kafkalog.errors import CorruptStateError
 from kafkalog.files.atomic_files import sync_directory_names
+from kafkalog.files.directories import live_offsets
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, segment_file_name
-from kafkalog.files.segment_listing import live_offsets
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 
 __all__ = ["SnapshotFiles"]

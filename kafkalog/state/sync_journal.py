@@ -58,8 +58,8 @@ from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.files.atomic_files import read_file
-from kafkalog.files.cache_id import ID_BYTES, file_in_cache
 from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.mounts import ID_BYTES, file_in_cache
 
 __all__ = ["SyncJournal"]
 

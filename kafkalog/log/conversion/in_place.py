@@ -41,9 +41,9 @@ from kafkalog.errors import (
     NotALogError,
 )
 from kafkalog.files.atomic_files import write_synced
+from kafkalog.files.directories import segment_files
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.names import FileState
-from kafkalog.files.segment_listing import segment_files
 from kafkalog.layout import CODEC_MASK
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built

@@ -32,8 +32,8 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, NotALogError
+from kafkalog.files.directories import segment_files
 from kafkalog.files.names import FileState
-from kafkalog.files.segment_listing import segment_files
 from kafkalog.log.conversion.builder import SegmentsBuilder
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (

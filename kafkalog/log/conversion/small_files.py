@@ -17,6 +17,7 @@ from typing import Final
 
 from kafkalog.errors import CorruptIndexError
 from kafkalog.files.atomic_files import read_file, replace_file
+from kafkalog.files.directories import live_offsets
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -24,7 +25,6 @@ from kafkalog.files.names import (
     FileKind,
     SegmentFiles,
 )
-from kafkalog.files.segment_listing import live_offsets
 from kafkalog.indexes.transaction_index import (
     AbortedTransaction,
     decode_entries,

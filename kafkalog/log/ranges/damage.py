@@ -21,8 +21,7 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError, NotALogError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.holes import data_between, find_holes
-from kafkalog.files.zeros import end_of_data, is_zero
+from kafkalog.files.zeros import data_between, end_of_data, find_holes, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range, find_resume
 from kafkalog.log.judging import (

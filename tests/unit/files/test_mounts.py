@@ -1,10 +1,14 @@
-"""The table of mounts, and which line of it counts."""
+"""Mounts, errors of write-backs that a kernel keeps, and ids of caches."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from kafkalog.files.mounts import Mount, find_mount
+from kafkalog.files.mounts import ID_BYTES, Mount, cache_id, find_mount, keeps_errors
+from kafkalog.files.posix import PosixFileSystem
 
 TABLE = """\
 27 1 254:0 / / rw,relatime - overlay overlay rw,lowerdir=/a
@@ -65,3 +69,141 @@ def test_option_with_a_value_is_found_by_its_name() -> None:
     assert "30" == mount.option("commit")
     assert mount.option("com") is None
     assert mount.option("rw") is None
+
+
+MOUNTS = """\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b
+30 27 254:1 / /data rw,relatime shared:3 - ext4 /dev/vdb rw,errors=remount-ro
+31 30 254:2 / /data/journalled rw - ext4 /dev/vdc rw,data=journal
+32 30 0:40 / /data/remote rw - nfs4 server:/x rw,vers=4.2
+33 30 254:3 / /data/with\\040space rw - xfs /dev/vdd rw,attr2
+34 27 254:4 / /twice rw - ext4 /dev/vde rw
+35 34 0:41 / /twice rw - fuse.sshfs host: rw
+36 27 0:42 /@ /subvolume rw - btrfs /dev/vdf rw,subvol=/@
+a line that says nothing
+"""
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Path:
+    """Return a table of mounts."""
+    path = tmp_path / "mountinfo"
+    path.write_text(MOUNTS, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [
+        ("/data", True),
+        ("/data/orders-0", True),
+        ("/database/orders-0", False),
+        ("/data/journalled/orders-0", False),
+        ("/data/remote/orders-0", False),
+        ("/data/with space/orders-0", True),
+        ("/twice/orders-0", False),
+        ("/subvolume/orders-0", True),
+        ("/orders-0", False),
+    ],
+)
+def test_file_system_decides_by_the_last_mount_above_the_directory(
+    mounts: Path, directory: str, expected: bool
+) -> None:
+    """Only local ones whose rules are known; the names end at slashes."""
+    assert expected is keeps_errors(Path(directory), mounts=mounts, release="6.1.0-13-amd64")
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("4.17.0", True),
+        ("4.18.0-553.el8_10.x86_64", True),
+        ("10.0", True),
+        ("4.16.18", False),
+        ("4.4.0", False),
+        ("3.99", False),
+        ("unknown", False),
+    ],
+)
+def test_kernel_decides_by_its_release(mounts: Path, release: str, expected: bool) -> None:
+    """Before 4.17 an error is told only to those who had the file open."""
+    assert expected is keeps_errors(Path("/data"), mounts=mounts, release=release)
+
+
+def test_other_systems_and_missing_tables_are_not_believed(
+    mounts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not known is False."""
+    assert not keeps_errors(Path("/data"), mounts=mounts / "missing", release="6.1")
+    monkeypatch.setattr("kafkalog.files.mounts.sys.platform", "darwin")
+    assert not keeps_errors(Path("/data"), mounts=mounts, release="24.1.0")
+
+
+def test_this_machine_answers(tmp_path: Path) -> None:
+    """Whatever it says, it says it for the file system as for the function."""
+    assert keeps_errors(tmp_path) is PosixFileSystem().keeps_errors(tmp_path)
+
+
+@pytest.fixture(name="boot")
+def fixture_boot(tmp_path: Path) -> Path:
+    """Return a file with the id of a boot."""
+    path = tmp_path / "boot_id"
+    path.write_text("0c2a4a06-ae2b-4f3f-9e31-2d7a3a4d9d2e\n")
+    return path
+
+
+def mounted(system: Path, directory: Path, kind: str = "ext4") -> Path:
+    """Make what a kernel shows of the file system of a directory; return its object."""
+    device = directory.stat().st_dev
+    block = system / "dev" / "block"
+    block.mkdir(parents=True, exist_ok=True)
+    link = block / f"{os.major(device)}:{os.minor(device)}"
+    if not link.is_symlink():
+        link.symlink_to("../../devices/virtual/block/disk7")
+    object_ = system / "fs" / kind / "disk7"
+    object_.mkdir(parents=True)
+    return object_
+
+
+def test_id_is_the_same_within_a_boot_and_for_all_files_of_a_disk(tmp_path: Path) -> None:
+    """INT-3: a process that is killed takes nothing with it."""
+    (tmp_path / "orders-0").mkdir()
+    found = PosixFileSystem().cache_id(tmp_path)
+    assert ID_BYTES == len(found)
+    assert found == PosixFileSystem().cache_id(tmp_path / "orders-0") == cache_id(tmp_path)
+
+
+def test_id_is_another_after_a_boot(tmp_path: Path, boot: Path) -> None:
+    """INT-3: what was not synced may be gone."""
+    later = tmp_path / "later"
+    later.write_text("5f1c7c52-54a5-4c09-9d3e-1be0e4a5fe1a\n")
+    assert cache_id(tmp_path, boot_id=boot) != cache_id(tmp_path, boot_id=later)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_id_is_another_after_a_mount(tmp_path: Path, boot: Path, kind: str) -> None:
+    """INT-3: a file system that shut itself down has lost its cache within the boot."""
+    system = tmp_path / "sys"
+    object_ = mounted(system, tmp_path, kind)
+    first = cache_id(tmp_path, boot_id=boot, system=system)
+    assert first == cache_id(tmp_path, boot_id=boot, system=system)
+    object_.rename(object_.with_name("before"))
+    mounted_again = mounted(system, tmp_path, kind)
+    assert mounted_again.stat().st_ino != object_.with_name("before").stat().st_ino
+    assert first != cache_id(tmp_path, boot_id=boot, system=system)
+
+
+def test_id_without_an_object_of_the_file_system_is_that_of_the_boot(
+    tmp_path: Path, boot: Path
+) -> None:
+    """A network's file system, or one of layers."""
+    found = cache_id(tmp_path, boot_id=boot, system=tmp_path / "nothing")
+    assert ID_BYTES == len(found)
+    assert found == cache_id(tmp_path, boot_id=boot, system=tmp_path / "nothing")
+
+
+def test_id_is_empty_where_nothing_is_known(tmp_path: Path, boot: Path) -> None:
+    """No boot id, or no such directory: nothing vouches."""
+    assert b"" == cache_id(tmp_path, boot_id=tmp_path / "missing")
+    assert b"" == cache_id(tmp_path / "missing", boot_id=boot)
