@@ -21,6 +21,7 @@ import errno
 import logging
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -33,7 +34,7 @@ from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
 
-__all__ = ["SegmentIndex"]
+__all__ = ["IndexStorage", "SegmentIndex"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,33 +54,46 @@ class _Sized(Protocol):
 View = TypeVar("View", bound=_Sized)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexStorage:
+    """
+    The storage that all indexes of one log share.
+
+    Attributes:
+        filesystem: the disk.
+        pool: maps the files of sealed segments, and reclaims the mappings.
+        read_only: True if rebuilt entries stay in memory.
+        on_error: called with each error of the disk that an index does not raise.
+    """
+
+    filesystem: FileSystem
+    pool: FilePool
+    read_only: bool = False
+    on_error: Callable[[OSError], object] | None = None
+
+
 class SegmentIndex(Generic[View]):
     """
     An index of a segment.
 
     Args:
         kind: offset index or time index.
-        filesystem: the disk.
+        storage: the disk, the pool, and permission to write.
         path: the index file.
-        base_offset: of the segment.
-        rebuild: returns the entries, as bytes, made from the segment's batches.
-        segment_size: returns the segment's bytes, for the range check.
-        pool: maps the files of sealed segments, and takes mappings back.
-        read_only: whether rebuilt entries stay in memory.
+        base_offset: base offset of the segment.
+        rebuild: returns the entries, as bytes, built from the segment's batches.
+        segment_size: returns the segment's size in bytes, for the range check.
     """
 
     def __init__(
         self,
         kind: IndexKind[View],
-        filesystem: FileSystem,
+        storage: IndexStorage,
         path: Path,
         base_offset: int,
         *,
         rebuild: Callable[[], bytes],
         segment_size: Callable[[], int],
-        pool: FilePool,
-        read_only: bool,
-        on_error: Callable[[OSError], object] | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
@@ -87,14 +101,14 @@ class SegmentIndex(Generic[View]):
         self.is_unsynced = False
         # What stands under the name is not the index, if anything stands there.
         self._is_lost = False
-        self._filesystem = filesystem
+        self._filesystem = storage.filesystem
         self._base_offset = base_offset
         self._rebuild = rebuild
         self._segment_size = segment_size
-        self._pool = pool
+        self._pool = storage.pool
         self._pooled = self._refresh_pooled()
-        self._read_only = read_only
-        self._on_error = on_error
+        self._read_only = storage.read_only
+        self._on_error = storage.on_error
         self._growing: EntryFile[View] | None = None
         self._view: View | None = None
         self._entries: Buffer = b""

@@ -14,7 +14,7 @@ from typing import Any
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog.files.names import FileKind
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, IndexKind
-from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.indexes.segment_index import IndexStorage, SegmentIndex
 from kafkalog.log.index_lookup import IndexLookup
 from kafkalog.log.lazy_attribute import LazyAttribute
 from kafkalog.log.segment_file import SegmentFile
@@ -59,16 +59,16 @@ class SegmentIndexes:
         self, kind: IndexKind[Any], file_kind: FileKind, rebuild: Callable[[], bytes]
     ) -> SegmentIndex[Any]:
         context = self._context
+        storage = IndexStorage(
+            context.filesystem, context.pool, context.read_only, on_error=context.report
+        )
         return SegmentIndex(
             kind,
-            context.filesystem,
+            storage,
             context.files(self.base_offset).path(file_kind),
             self.base_offset,
             rebuild=rebuild,
             segment_size=self._source.size_bytes,
-            pool=context.pool,
-            read_only=context.read_only,
-            on_error=context.report,
         )
 
     def _make_index_lookup(self) -> IndexLookup:

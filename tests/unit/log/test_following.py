@@ -16,7 +16,7 @@ from kafkalog.files.filesystem import FileExtent, FileFacts
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.indexes.kinds import OFFSET_INDEX
-from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.indexes.segment_index import IndexStorage, SegmentIndex
 from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log, numbered
 
@@ -244,13 +244,11 @@ def test_live_index_ahead_of_its_reader_is_no_damage(
     path.write_bytes(entries + bytes(8000))
     index: SegmentIndex[OffsetIndexView] = SegmentIndex(
         OFFSET_INDEX,
-        PosixFileSystem(),
+        IndexStorage(PosixFileSystem(), FilePool(PosixFileSystem()), read_only=True),
         path,
         0,
         rebuild=lambda: pytest.fail("nothing is to be rebuilt"),
         segment_size=lambda: 20_001,
-        pool=FilePool(PosixFileSystem()),
-        read_only=True,
     )
     with caplog.at_level(logging.INFO):
         assert len(index.view) == 5
@@ -267,13 +265,11 @@ def test_damaged_index_of_a_reader_is_still_told(
     path.write_bytes(b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries))
     index: SegmentIndex[OffsetIndexView] = SegmentIndex(
         OFFSET_INDEX,
-        PosixFileSystem(),
+        IndexStorage(PosixFileSystem(), FilePool(PosixFileSystem()), read_only=True),
         path,
         0,
         rebuild=lambda: b"",
         segment_size=lambda: 20_000,
-        pool=FilePool(PosixFileSystem()),
-        read_only=True,
     )
     assert len(index.view) == 0
     assert "is damaged" in caplog.text
@@ -292,13 +288,11 @@ def test_index_that_is_retired_during_a_look_up_is_read(tmp_path: Path) -> None:
 
     index: SegmentIndex[OffsetIndexView] = SegmentIndex(
         OFFSET_INDEX,
-        Retiring(),
+        IndexStorage(Retiring(), FilePool(PosixFileSystem()), read_only=False),
         path,
         0,
         rebuild=lambda: pytest.fail("nothing is to be rebuilt"),
         segment_size=lambda: 20_000,
-        pool=FilePool(PosixFileSystem()),
-        read_only=False,
     )
     assert index.view.lookup(15) == (10, 4000)
 
