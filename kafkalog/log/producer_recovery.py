@@ -24,9 +24,13 @@ from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
-from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
 from kafkalog.state.producer_entry import NO_SEQUENCE, WINDOW_BATCHES
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import (
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerChecks,
+    ProducerStates,
+)
 
 __all__ = ["aborted_of", "add_batch", "replay_batches"]
 

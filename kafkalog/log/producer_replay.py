@@ -15,8 +15,7 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog.log.producer_recovery import replay_batches
 from kafkalog.log.reading import start_position, walk_windows
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.state.producer_append import CompletedTransaction
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import CompletedTransaction, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 if TYPE_CHECKING:

@@ -38,10 +38,14 @@ from kafkalog.log.transactions import add_aborted
 from kafkalog.model import ActiveProducer, AppendInfo, AppendOrigin, OngoingTransaction
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import encode_marker
-from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
 from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
 from kafkalog.state.producer_state_manager import ProducerStateManager
-from kafkalog.state.producers import OpenTransaction
+from kafkalog.state.producers import (
+    CompletedTransaction,
+    OpenTransaction,
+    ProducerAppend,
+    ProducerChecks,
+)
 from kafkalog.state.verification import NO_GUARD
 
 __all__ = ["LogProducers", "PendingAppend", "duplicate_info", "ongoing"]

@@ -22,8 +22,7 @@ from kafkalog.errors import (
 )
 from kafkalog.indexes.transaction_index import TransactionIndex
 from kafkalog.log.producer_recovery import aborted_of
-from kafkalog.state.producer_append import CompletedTransaction, ProducerChecks
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import CompletedTransaction, ProducerChecks, ProducerStates
 from tests.support.simulated_disk import SimulatedDisk
 
 PRODUCERS = st.integers(1, 2) | st.integers(1, 4)

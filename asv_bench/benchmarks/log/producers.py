@@ -16,7 +16,7 @@ class ProducerAppends:
     def setup(self, producers):
         """Let every producer be known."""
         (states,) = load("kafkalog.state.producers", "ProducerStates")
-        (checks,) = load("kafkalog.state.producer_append", "ProducerChecks")
+        (checks,) = load("kafkalog.state.producers", "ProducerChecks")
         self.checks = checks.SEQUENCES
         self.states = states()
         self.sequence = 0

@@ -23,8 +23,7 @@ from kafkalog.log.ranges.on_disk import floor_slot, segments_of
 from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.state.producer_append import CompletedTransaction
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import CompletedTransaction, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = ["aborted_by_batches", "all_batches", "last_stable_offset"]

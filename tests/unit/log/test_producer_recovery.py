@@ -14,8 +14,7 @@ from kafkalog.errors import OutOfOrderSequenceError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.producer_recovery import aborted_of, add_batch, replay_batches
 from kafkalog.records.batch_view import BatchView
-from kafkalog.state.producer_append import CompletedTransaction, ProducerChecks
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import CompletedTransaction, ProducerChecks, ProducerStates
 from tests.support.producer_batches import Produced, encoded
 
 P, Q = 7, 8

@@ -13,14 +13,19 @@ from kafkalog.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
 from kafkalog.state.producer_entry import (
     ProducedBatch,
     ProducerEntry,
     sequence_after,
     sequence_before,
 )
-from kafkalog.state.producers import OpenTransaction, ProducerStates
+from kafkalog.state.producers import (
+    CompletedTransaction,
+    OpenTransaction,
+    ProducerAppend,
+    ProducerChecks,
+    ProducerStates,
+)
 from kafkalog.state.verification import NO_GUARD
 
 NONE, EPOCHS, SEQUENCES = ProducerChecks

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import DiskFullError, LogStorageError
-from kafkalog.state.producer_append import ProducerChecks
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kafkalog.state.producer_state_manager import ProducerStateManager
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import ProducerChecks, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
