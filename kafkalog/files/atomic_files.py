@@ -1,13 +1,14 @@
-"""Small files read and replaced as a whole: checkpoints, metadata, snapshots, rebuilt indexes.
+"""Atomic files: checkpoints, metadata, snapshots and rebuilt indexes, replaced as a whole.
 
 Replacing writes `NAME.tmp`, syncs it, renames it over `NAME` and syncs the directory. After a crash
 
-  1. before the rename reached the disk, `NAME` is what it was; a `NAME.tmp` with anything in it may
-     be left, which the next replacement removes;
-  2. after it, `NAME` is the new content, whole: its bytes were on the disk before the name was.
+  1. before the rename reached the disk, `NAME` has its old content; a `NAME.tmp` with any content
+     may be left, which the next replacement removes;
+  2. after it, `NAME` has the new content, complete: its bytes were on the disk before the name was.
 
-Without `durable` nothing is synced: other processes and a restart after a kill see old or new, but
-a power cut may leave the name with zeros or a part of the content, which a checksum has to find.
+Without `durable` nothing is synced: other processes and a restart after a kill see the old or the
+new content, but a power cut may leave the name with zeros or a part of the content, which a
+checksum must detect.
 
 Thread-safety: no state; two replacements of one file must not run at the same time, since they
 share the temporary name. Errors pass as OSError. It never writes into `NAME` itself.
@@ -34,16 +35,16 @@ __all__ = [
 
 
 class DirectorySyncError(OSError):
-    """The directory could not be synced: whether a later sync of it tells the truth is unknown."""
+    """The directory could not be synced; a later sync that succeeds may hide the loss of names."""
 
 
 def read_file(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | None:
     """
-    Return a file's content, or None where there is no such file.
+    Return a file's content, or None if the file does not exist.
 
     Raises:
         ValueError: the file is larger than `max_bytes`; nothing was read.
-        OSError: the disk refused.
+        OSError: the disk reported an error.
     """
     try:
         handle = filesystem.open(path)
@@ -52,7 +53,7 @@ def read_file(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | 
     try:
         size = handle.size()
         if size > max_bytes:
-            raise ValueError(f"{path}: {size} bytes, where at most {max_bytes} are believable")
+            raise ValueError(f"{path}: the size must be <= {max_bytes} bytes, got {size}")
         return handle.pread(size, 0)
     finally:
         handle.close()
@@ -68,10 +69,19 @@ def replace_file(
     before: FileHandle | None = None,
 ) -> None:
     """
-    Put `data` in place of a file's content; if `durable`, on the disk when this returns.
+    Replace a file's content by `data`; if `durable`, it is on the disk when this returns.
 
-    What is known to be zeros by `holes` is not looked at, and becomes holes. The content of
-    `before` comes in front, with its holes.
+    Args:
+        filesystem: the disk.
+        path: the file.
+        data: the new content.
+        durable: True to sync the file and its directory.
+        holes: ranges of `data` that are zeros; they are not read, and become holes.
+        before: a file whose content precedes `data`, with its holes.
+
+    Raises:
+        DirectorySyncError: the directory could not be synced; the file was replaced.
+        OSError: the disk reported an error; the file is as before.
     """
     temporary = temporary_path(path)
     handle = _create_temporary(filesystem, temporary)
@@ -85,7 +95,7 @@ def replace_file(
             handle.close()
         filesystem.rename(temporary, path)
     except OSError:
-        # Give the room back: the cause may be a full disk. The first error is the one to tell.
+        # Free the space: the cause may be a full disk. The first error is raised.
         with contextlib.suppress(OSError):
             filesystem.unlink(temporary)
         raise
@@ -95,11 +105,11 @@ def replace_file(
 
 
 def _create_temporary(filesystem: FileSystem, path: Path) -> FileHandle:
-    """Create a file in the place of one that a crash has left, or of whatever has its name."""
+    """Create a temporary file; a file of its name, such as a crash leaves, is removed."""
     try:
         return filesystem.create_new(path)
     except IsADirectoryError:
-        # It is not ours to remove.
+        # A directory was not made by kafkalog, which must not remove it.
         filesystem.rename(path, path.with_name(f"{path.name}.broken"))
         return filesystem.create_new(path)
 
@@ -118,7 +128,7 @@ def _copy(handle: FileHandle, source: FileHandle) -> int:
 
 
 def _write(handle: FileHandle, at: int, data: memoryview, holes: Holes) -> None:
-    """Write the last content of a new file; pieces of zeros of a large one become holes."""
+    """Write the last content of a new file; zero pieces of large content become holes."""
     if len(data) <= PIECE_BYTES:
         handle.pwrite(data, at)
         return
@@ -130,10 +140,10 @@ def _write(handle: FileHandle, at: int, data: memoryview, holes: Holes) -> None:
 
 def sync_directory_names(filesystem: FileSystem, directory: Path) -> None:
     """
-    Put the names of a directory on the disk.
+    Sync the names in a directory.
 
     Raises:
-        DirectorySyncError: the disk refused.
+        DirectorySyncError: the disk reported an error.
     """
     try:
         filesystem.sync_directory(directory)
@@ -142,7 +152,7 @@ def sync_directory_names(filesystem: FileSystem, directory: Path) -> None:
 
 
 def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
-    """Write a file that nobody reads yet, onto the disk; its name is the caller's to sync."""
+    """Write and sync a new file that has no reader yet; the caller syncs its name."""
     handle = filesystem.create_new(path)
     try:
         handle.pwrite(data, 0)

@@ -28,17 +28,17 @@ __all__ = [
     "segment_files",
 ]
 
-# One path, or several of them.
+# One path, or several paths.
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 def as_paths(paths: Paths) -> tuple[Path, ...]:
     """
-    Return absolute paths; a single path stands for itself, not for its letters.
+    Return absolute paths; a single path is not split into its characters.
 
     Raises:
         ConfigError: a path is empty.
-        TypeError: something is not a path of text.
+        TypeError: a path is not text.
     """
     if isinstance(paths, str | bytes | PathLike):
         paths = (os.fspath(paths),)
@@ -55,24 +55,26 @@ def as_paths(paths: Paths) -> tuple[Path, ...]:
 
 def make_directories(filesystem: FileSystem, directory: Path) -> None:
     """
-    Create a directory and the missing ones above it; all their names are on the disk afterwards.
+    Create a directory and its missing parents; all their names are on the disk afterwards.
 
-    So is the name of the first one that is there: whoever made it may not have come so far.
+    The name of the first parent that exists is synced, too: the process that created it may have
+    crashed before its own sync.
     """
     if filesystem.stat(directory) is None:
         make_directories(filesystem, directory.parent)
         with contextlib.suppress(FileExistsError):
             filesystem.make_directory(directory)
-    # Not allowed where this process may not read the directory above: then it made no name there.
+    # Not allowed if this process may not read the parent: then it created no name there.
     with contextlib.suppress(PermissionError):
         filesystem.sync_directory(directory.parent)
 
 
 def ensure_no_link(filesystem: FileSystem, directory: Path) -> None:
     """
-    Raise OSError (ELOOP) where a directory that is to be written in is a symbolic link.
+    Raise OSError (ELOOP) if a directory to write in is a symbolic link.
 
-    A user who may write in the directory around it could lead a writer, with its rights, elsewhere.
+    A user with permission to write in its parent could otherwise redirect a writer, with the
+    writer's rights, to another directory.
     """
     if filesystem.is_link(directory):
         reason = "a symbolic link, which is not followed for writing"
@@ -81,10 +83,10 @@ def ensure_no_link(filesystem: FileSystem, directory: Path) -> None:
 
 def remove_tree(filesystem: FileSystem, directory: Path) -> None:
     """
-    Remove a directory with everything in it; nothing to do where it is gone.
+    Remove a directory with its content; do nothing if it does not exist.
 
-    Links are removed, not followed, nor is `directory` if it is one. Crash points: after any name;
-    what is left is removed by doing it again. Nothing is synced.
+    Links are removed, not followed; the same applies to `directory` itself. Crash points: after any
+    name; a second call removes the rest. Nothing is synced.
     """
     if filesystem.is_link(directory):
         filesystem.unlink(directory)
@@ -106,14 +108,14 @@ def remove_tree(filesystem: FileSystem, directory: Path) -> None:
 
 
 def segment_files(filesystem: FileSystem, directory: Path) -> list[SegmentFileName]:
-    """Return the names of all files of segments, whatever their state, in the disk's order."""
+    """Return the names of all segment files in a partition directory, in any state, sorted."""
     parsed = map(try_parse_segment_file, filesystem.list(directory))
     return [name for name in parsed if name is not None]
 
 
 def live_offsets(filesystem: FileSystem, directory: Path, kind: FileKind) -> list[int]:
     """Return the offsets in the names of all live files of one kind, ascending."""
-    # A live file's name ends with its kind; of a log of many segments most do not end with this.
+    # A live file's name ends with its kind; in a log of many segments most names have another kind.
     names = (name for name in filesystem.list(directory) if name.endswith(kind))
     return sorted(
         parsed.base_offset for parsed in map(try_parse_segment_file, names) if parsed is not None

@@ -1,10 +1,10 @@
 """Translation of OSError into the typed storage errors of `kafkalog.errors`.
 
-Below this line of the house everything raises OSError; at the rim (`log`, `state`, `manager`)
-`storage_errors` turns it into a `LogStorageError` that says which file, what was being done, and
-what the system answered. The OSError stays as `__cause__`.
+This package raises OSError. The packages above it (`log`, `state`, `manager`) use `storage_errors`,
+which raises a `LogStorageError` with the file, the operation and the system's answer. The OSError
+is its `__cause__`.
 
-Thread-safety: no state. It never swallows an error and never retries.
+Thread-safety: no state. This module never suppresses an error and never retries.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 class ShortFileError(OSError):
     """
-    A file has fewer bytes than were seen there before: somebody else has cut it since.
+    A file has fewer bytes than before: another process has truncated it.
 
     Args:
         path: the file.
-        size: what it has.
-        wanted: what is to be read of it.
+        size: the file's size in bytes.
+        wanted: number of bytes to read.
     """
 
     def __init__(self, path: _PathLike, size: int, wanted: int) -> None:
-        super().__init__(f"the file has {size} bytes, and {wanted} are wanted")
-        # Not `filename`: the system's own words would take the place of these.
+        super().__init__(f"the file must have {wanted} bytes, got {size}")
+        # Not `filename`: the system's message would replace this one.
         self.path = os.fsdecode(path)
 
 
@@ -43,12 +43,12 @@ def translate(
     error: OSError, path: _PathLike | None = None, *, doing: str = "using"
 ) -> LogStorageError:
     """
-    Return the typed error that stands for `error`; the caller raises it `from error`.
+    Return the typed error for an OSError; the caller raises it `from error`.
 
     Args:
-        error: what the file system raised.
-        path: the file or directory concerned; the OSError's own file name where None.
-        doing: what was being done, as a word ending in -ing ("writing", "syncing").
+        error: the error of the file system.
+        path: the file or directory concerned; the OSError's own file name if None.
+        doing: the operation, as a word ending in -ing ("writing", "syncing").
     """
     where = path if path is not None else error.filename
     if isinstance(error, ShortFileError):
@@ -68,18 +68,18 @@ def translate(
 
 def has_missed_file(error: BaseException) -> bool:
     """
-    Say whether an error may come of a file that another process took away, or cut, while it was
-    looked for: it is looked for once more then.
+    Return whether an error may be caused by a file that another process removed or truncated
+    between listing and reading. The caller then lists again.
     """
     if isinstance(error, LogStorageError):
-        # What is mapped and was cut has no number of the system, and no other cause.
+        # The error of a mapped file that was truncated has neither an errno nor a cause.
         cause = error.__cause__
         return has_missed_file(cause) if isinstance(cause, OSError) else error.errno is None
     return isinstance(error, (FileNotFoundError, ShortFileError))
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Say whether there was no room, or no more of it for this user."""
+    """Return whether the disk, or the quota of this user, is full."""
     return error.errno in _DISK_FULL
 
 

@@ -4,22 +4,22 @@ Three rules, kept by one registry for the whole process:
 
   * A directory is locked against other processes by its `.lock` file, with a lock that a Kafka
     broker honours. All partitions of one data directory that are open in this process share it;
-    the last release lets it go. The file stays behind: an unheld `.lock` means nothing, while
-    deleting it would let two others lock two different files of that name.
+    the last release unlocks it. The file stays: an unlocked `.lock` has no meaning, while deleting
+    it would let two other processes lock two different files of that name.
   * A partition has one writer, in this process too: the second one gets `LogLockedError`, which
     names the first.
-  * A manager takes a data directory for itself: while it has it, partitions there are opened for
-    writing through the manager only, those too that it has not opened yet.
+  * A manager owns a data directory exclusively: for that time, partitions in it are opened for
+    writing through the manager only, including partitions that the manager has not opened yet.
 
-Fork: a child holds nothing that its parent locked. Its registry starts empty, `is_held` of what it
-inherited is False and `release` does nothing, so a child can neither write on the parent's lock
-nor take it away.
+Fork: a child has no lock of its parent. Its registry starts empty, `is_held` of an inherited lock
+is False and `release` does nothing, so a child can neither write under the parent's lock nor
+release it.
 
-A lock that is forgotten without a release is given back when the collector finds it, so that a log
-which nobody closed does not keep its partition until the process ends.
+A lock that loses its last reference is released when the garbage collector finds it, so that a log
+without a `close` does not keep its partition until the process ends.
 
 Thread-safety: every function and method may be called from any thread. Releasing is idempotent.
-It never waits for a lock: what is held elsewhere is refused at once.
+This module never waits for a lock: a lock that is held elsewhere is refused at once.
 """
 
 from __future__ import annotations
@@ -74,24 +74,25 @@ class _HeldLock:
 
 
 class _Registry:
-    """What this process holds. The guard is never held while anything waits."""
+    """Locks of this process. No call waits while it has the guard."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.directories: dict[_Key, _HeldLock] = {}
         self.writers: dict[_Key, str] = {}
-        # Directories that one owner has for itself -> who it is.
+        # Directories with an exclusive owner -> description of the owner.
         self.owners: dict[_Key, str] = {}
-        # Shares that nobody released: (directory, partition or None).
+        # Shares that were collected without a release: (directory, partition or None).
         self.abandoned: deque[tuple[_Key, _Key | None]] = deque()
 
     def acquire(
         self, key: _Key, writer_key: _Key | None, *, owns: bool = False, is_owners: bool = False
     ) -> None:
         """
-        Take a share in a directory and, where a partition is given, the right to write it.
+        Acquire a share in a directory and, if a partition is given, the right to write it.
 
-        With `owns` nobody may have a share yet, and only the owner (`is_owners`) takes more.
+        With `owns` the directory must not have a share yet, and only the owner (`is_owners`)
+        acquires more of them.
         """
         with self.guard:
             self._collect()
@@ -126,7 +127,7 @@ class _Registry:
             self._release(key, writer_key)
 
     def abandon(self, key: _Key, writer_key: _Key | None) -> None:
-        """Give back without waiting: the collector may run in a thread that has the guard."""
+        """Release without waiting: the collector may run in a thread that has the guard."""
         self.abandoned.append((key, writer_key))
         if self.guard.acquire(blocking=False):
             try:
@@ -160,7 +161,7 @@ class _Registry:
         owner = self.owners.get(key)
         if owner is not None:
             raise LogLockedError(
-                f"{key.directory}: a manager opened by {owner} has it; open the partition through "
+                f"{key.directory}: owned by a manager that {owner} opened; open the partition by "
                 "that manager, or with read_only=True",
                 path=key.directory,
             )
@@ -244,16 +245,16 @@ class DirectoryLock:
 
     @property
     def tenure(self) -> object:
-        """What stays the same from the first share in the lock to the release of the last one."""
+        """An object that stays the same until the last share in the lock is released."""
         return _REGISTRY.directories[self._key]
 
     @property
     def is_held(self) -> bool:
-        """Whether this process took the lock and has not released it: False after a fork."""
+        """True if this process acquired the lock and has not released it: False after a fork."""
         return self._held and os.getpid() == self._process
 
     def release(self) -> None:
-        """Give the share back. Idempotent; without effect in a forked child."""
+        """Release the share. Idempotent; without effect in a forked child."""
         if os.getpid() != self._process:
             return
         with self._guard:
@@ -263,7 +264,7 @@ class DirectoryLock:
 
 
 class PartitionLock:
-    """The right to write one partition, with a share in the lock of the directory around it."""
+    """The right to write one partition, with a share in the lock of its parent directory."""
 
     __slots__ = ("_partition_directory", "_share")
 
@@ -307,7 +308,7 @@ class PartitionLock:
         return self._share.is_held
 
     def release(self) -> None:
-        """Give the right and the share back. Idempotent; without effect in a forked child."""
+        """Release the right and the share. Idempotent; without effect in a forked child."""
         self._share.release()
 
 
@@ -315,18 +316,18 @@ def acquire_directory_lock(
     filesystem: FileSystem, directory: Path, *, exclusive: bool = False
 ) -> DirectoryLock:
     """
-    Lock a directory against other processes; more locks of it in this process share one file.
+    Lock a directory against other processes; all its locks in this process share one file.
 
     Args:
         filesystem: the disk; its identity is part of the lock's.
-        directory: an existing directory; its `.lock` is created where absent.
-        exclusive: against the rest of this process too: only who has this lock may have
-            partitions of the directory for writing.
+        directory: an existing directory; its `.lock` is created if absent.
+        exclusive: True to exclude the rest of this process, too: only with this lock may
+            partitions of the directory be opened for writing.
 
     Raises:
-        LogLockedError: another process holds it, or somebody in this one where it is to be
-            exclusive, or has it for himself.
-        LogStorageError: the lock file cannot be made (LogPermissionError: no permission).
+        LogLockedError: another process has the lock; or this process has a share in it and
+            `exclusive` is True; or a manager of this process owns the directory.
+        LogStorageError: the lock file cannot be created (LogPermissionError: no permission).
     """
     return DirectoryLock(_key(filesystem, directory), owns=exclusive)
 
@@ -339,27 +340,27 @@ def acquire_partition_lock(
     owner: DirectoryLock | None = None,
 ) -> PartitionLock:
     """
-    Become the one writer of a partition.
+    Acquire the right to write a partition.
 
     Args:
         filesystem: the disk.
         partition_directory: existing directory of the partition.
         lock_directory: directory whose `.lock` keeps other processes out: the data directory, or
-            the partition's own directory where it stands alone.
-        owner: the exclusive lock of `lock_directory`, from who has that.
+            the partition's own directory if it is standalone.
+        owner: the exclusive lock of `lock_directory`, if the caller has it.
 
     Raises:
         LogLockedError: this process has the partition open for writing already (the message
             names the thread), or another process holds `lock_directory`.
-        LogStorageError: the lock file cannot be made.
+        LogStorageError: the lock file cannot be created.
     """
     if owner is not None:
-        # What lies in a directory that was resolved already is not resolved link by link again.
+        # The directory was resolved before: its entries are not resolved link by link again.
         partition_key = _Key(filesystem, owner.directory / partition_directory.name)
         return PartitionLock(owner._key, partition_key, is_owners=owner.is_held)
     key = _key(filesystem, lock_directory)
-    is_alone = partition_directory == lock_directory
-    partition_key = key if is_alone else _key(filesystem, partition_directory)
+    is_standalone = partition_directory == lock_directory
+    partition_key = key if is_standalone else _key(filesystem, partition_directory)
     return PartitionLock(key, partition_key, is_owners=False)
 
 

@@ -1,6 +1,6 @@
-"""The machine around the disk: limits, settings of the kernel, room on a disk, who owns a file.
+"""Interface of the machine: limits, settings of the kernel, disk space, ownership of files.
 
-A seam like the one of the disk, so that tests can make up machines. Everything here only looks.
+An interface as for the disk, so that tests can simulate machines. All methods only read.
 
 Thread-safety: `LocalMachine` has no state; its answers are of the moment.
 """
@@ -20,11 +20,11 @@ __all__ = ["DiskSpace", "LocalMachine", "Machine", "Ownership"]
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
     """
-    What is left on a file system, for a user who is not root.
+    Space on a file system, for users other than root.
 
     Attributes:
-        total_bytes, available_bytes: room for data.
-        total_inodes, available_inodes: room for files; 0 and 0 where it has no limit.
+        total_bytes, available_bytes: space for data.
+        total_inodes, available_inodes: number of files; 0 and 0 for a file system without a limit.
     """
 
     total_bytes: int
@@ -36,12 +36,12 @@ class DiskSpace:
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """
-    Whose a file or directory is.
+    Ownership of a file or directory.
 
     Attributes:
-        user_id: its owner.
-        mode: its permission bits.
-        is_usable: whether this process may read and write it (and enter it, a directory).
+        user_id: owner of the file.
+        mode: permission bits of the file.
+        is_usable: True if this process may read and write the file (and enter a directory).
     """
 
     user_id: int
@@ -50,7 +50,7 @@ class Ownership:
 
 
 class Machine(Protocol):
-    """What can be asked of a machine; errors pass as OSError where nothing else is said."""
+    """Facts of a machine. Errors pass as OSError, unless a method states another result."""
 
     def system(self) -> str:
         """Return the name of the operating system, as "Linux"."""
@@ -61,11 +61,11 @@ class Machine(Protocol):
         ...
 
     def read(self, path: Path) -> str | None:
-        """Return the text of a file of the system; None where it is not there or is refused."""
+        """Return the text of a file of the system; None if it is missing or not readable."""
         ...
 
     def descriptor_limits(self) -> tuple[int | None, int | None]:
-        """Return how many descriptors this process may have, and may ask for; None: any number."""
+        """Return the soft and the hard limit of descriptors of this process; None if unlimited."""
         ...
 
     def disk_space(self, directory: Path) -> DiskSpace: ...

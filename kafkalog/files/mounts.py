@@ -51,7 +51,7 @@ MOUNTS: Final = Path("/proc/self/mountinfo")
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
-# errseq_sample() gives an opener the errors that nobody has seen.
+# errseq_sample() gives a process that opens a file the errors that no process has seen.
 FIRST_KERNEL: Final = (4, 17)
 FILE_SYSTEMS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs"})
 
@@ -69,9 +69,9 @@ class Mount(NamedTuple):
     One mounted file system.
 
     Attributes:
-        point: where it is mounted.
-        kind: its type, as "ext4" or "fuse.sshfs".
-        source: the device, server or name behind it.
+        point: the mount point.
+        kind: type of the file system, as "ext4" or "fuse.sshfs".
+        source: the device, server or name that is mounted.
         flags: options of this mount ("ro", "relatime").
         options: options of the file system itself ("data=journal").
     """
@@ -83,7 +83,7 @@ class Mount(NamedTuple):
     options: frozenset[str]
 
     def option(self, name: str) -> str | None:
-        """Return the value of the option `name=value`, or None where it is not set."""
+        """Return the value of the option `name=value`, or None if it is not set."""
         for option in self.options:
             key, separator, value = option.partition("=")
             if separator and key == name:
@@ -93,7 +93,7 @@ class Mount(NamedTuple):
 
 def find_mount(path: str, table: str) -> Mount | None:
     """
-    Return what is mounted where `path` is: the last line of those with the longest point.
+    Return the mount that has `path`: the last one of those with the longest mount point.
 
     Args:
         path: an absolute path, symbolic links resolved.
@@ -101,7 +101,7 @@ def find_mount(path: str, table: str) -> Mount | None:
     """
     best, where = "", ""
     for line in table.splitlines():
-        # id, parent, device, root, point, options, ...: most lines are not wanted any further.
+        # id, parent, device, root, point, options, ...: the rest is parsed only if needed.
         fields = line.split(" ", 5)
         if len(fields) < 6:
             continue
@@ -112,7 +112,7 @@ def find_mount(path: str, table: str) -> Mount | None:
 
 
 def _parse(line: str) -> Mount | None:
-    # id, parent, device, root, point, options, optional fields, "-", type, source, options of it
+    # id, parent, device, root, point, options, optional fields, "-", type, source, fs options
     front, separator, back = line.partition(" - ")
     fields, described = front.split(" "), back.split(" ")
     if not separator or len(fields) < 6 or len(described) < 3:
@@ -123,7 +123,7 @@ def _parse(line: str) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """Return a field with its escapes (of blanks, tabs, ...) undone."""
+    """Return a field with its escapes (of blanks, tabs, ...) decoded."""
     if "\\" not in text:
         return text
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
@@ -134,7 +134,7 @@ def _is_below(path: str, point: str) -> bool:
 
 
 def keeps_errors(directory: Path, *, mounts: Path = MOUNTS, release: str | None = None) -> bool:
-    """Say whether a failed write-back in `directory` is told by the next sync of that file."""
+    """Return whether the next sync of a file in `directory` reports a failed write-back."""
     version = kernel_version(os.uname().release if release is None else release)
     if sys.platform != "linux" or version is None or version < FIRST_KERNEL:
         return False
@@ -147,18 +147,18 @@ def keeps_errors(directory: Path, *, mounts: Path = MOUNTS, release: str | None 
 
 
 def kernel_version(release: str) -> tuple[int, int] | None:
-    """Return the first two numbers of a kernel's release, or None where it has none."""
+    """Return the first two numbers of a kernel's release, or None if it has none."""
     match = _RELEASE.match(release)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def mount_keeps_errors(mount: Mount) -> bool:
-    """Say whether the file system is one whose errors a new enough kernel keeps."""
+    """Return whether a new enough kernel keeps the write-back errors of this file system."""
     return mount.kind in FILE_SYSTEMS and "data=journal" not in mount.options
 
 
 def cache_id(directory: Path, *, boot_id: Path = BOOT_ID, system: Path = SYSTEM) -> bytes:
-    """Return ID_BYTES bytes that name the cache behind a directory; none where not known."""
+    """Return the id of the cache of a directory, ID_BYTES bytes; empty if unknown."""
     boot = _boot(boot_id)
     try:
         device = directory.stat().st_dev
@@ -172,11 +172,11 @@ def cache_id(directory: Path, *, boot_id: Path = BOOT_ID, system: Path = SYSTEM)
 
 def file_in_cache(cache: bytes, facts: FileFacts | None) -> bytes:
     """
-    Return ID_BYTES bytes that name a file in a cache: a copy of it has another name.
+    Return the id of a file in a cache, ID_BYTES bytes: a copy of the file has another id.
 
     Args:
-        cache: what `cache_id` says; zeros are returned where it is empty.
-        facts: of the file; zeros are returned where it is absent.
+        cache: the result of `cache_id`; if it is empty, the id is zeros.
+        facts: facts of the file; if it is absent, the id is zeros.
     """
     if facts is None or not cache:
         return bytes(ID_BYTES)
@@ -193,7 +193,7 @@ def _boot(path: Path) -> str:
 
 
 def _mounted(device: int, system: Path) -> tuple[str, int] | None:
-    """Return what names the mounted file system of a device, None where nothing does."""
+    """Return kind and kernel object of the mounted file system of a device, None if unknown."""
     block = system / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     try:
         name = block.readlink().name

@@ -1,20 +1,20 @@
-"""The grammar of file and directory names: the only place that knows what a name means.
+"""Grammar of file and directory names: the only module that builds and parses them.
 
     00000000000000005000.log            segment that begins at offset 5000 (20 ASCII digits)
     00000000000000005000.index          its offset index; .timeindex .txnindex likewise
     00000000000000005000.snapshot       producer state as of (exclusive) offset 5000
     00000000000000005000.log.deleted    any of them in a state: .deleted .cleaned .swap .tmp
-    00000000000000005000.log.covered    marks a segment that others take the place of
+    00000000000000005000.log.covered    marks a segment that other segments replaced
     00000000000000005000.log.broken     bytes that recovery cut from that file; with the position
     00000000000000005000.log.817.broken   at which they were cut
     orders-eu-0                         directory of partition 0 of topic orders-eu
-    orders-eu-0.<32 hex>-delete         the same, doomed; -stray and -future likewise
+    orders-eu-0.<32 hex>-delete         the same, to be deleted; also -stray and -future
 
-Invariants: parsing and building are inverse to each other on every name that is accepted; what is
-not built here is not parsed here. In particular only exactly 20 digits are an offset, only lower
-case hex an id, only the shortest decimal form a partition number.
+Invariants: parsing and building are inverse to each other on every name that is accepted; a name
+that this module does not build is not parsed. In particular only exactly 20 digits are an offset,
+only lower-case hex digits an id, only the shortest decimal form a partition number.
 
-Thread-safety: pure functions and frozen values. Nothing here touches a disk.
+Thread-safety: pure functions and frozen values. This module never touches a disk.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ __all__ = [
 
 OFFSET_DIGITS: Final = 20
 MAX_OFFSET: Final = 2**63 - 1
-# Of a segment; all offsets that 32 bits allow beside it are offsets still.
+# Of a segment; base offset plus any 32-bit relative offset is a valid offset.
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (2**31 - 1)
 MAX_PARTITION: Final = 2**31 - 1
 MAX_NAME_SIZE: Final = 255
@@ -90,14 +90,14 @@ LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
-SESSION_NOTE: Final = ".kafkalog_session"  # ours alone; a broker passes over it
-TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # ours alone; a broker passes over it
+SESSION_NOTE: Final = ".kafkalog_session"  # of kafkalog only; a broker ignores it
+TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # of kafkalog only; a broker ignores it
 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
-SYNC_JOURNAL: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
-MOVE_NOTE: Final = ".kafkalog_move."  # ours alone, with an id behind it; a broker passes over it
+SYNC_JOURNAL: Final = ".kafkalog_syncs"  # of kafkalog only; a broker ignores it
+MOVE_NOTE: Final = ".kafkalog_move."  # of kafkalog only, followed by an id; a broker ignores it
 
 OFFSET_CHECKPOINTS: Final = (
     RECOVERY_POINT_CHECKPOINT,
@@ -105,14 +105,14 @@ OFFSET_CHECKPOINTS: Final = (
     HIGH_WATERMARK_CHECKPOINT,
     CLEANER_OFFSET_CHECKPOINT,
 )
-# Any of them tells a data directory from a partition directory that stands alone.
+# Any of these files identifies a data directory, as opposed to a standalone partition directory.
 DATA_DIRECTORY_FILES: Final = (META_PROPERTIES, *OFFSET_CHECKPOINTS, CLEAN_SHUTDOWN_MARKER)
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class FileKind(StrEnum):
-    """What a file of a segment holds; the value is the suffix."""
+    """Kind of a segment file; the value is the suffix."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"
@@ -122,19 +122,19 @@ class FileKind(StrEnum):
 
 
 class FileState(StrEnum):
-    """How far a file is from being live; the value is the suffix behind that of its kind."""
+    """State of a segment file; the value is the suffix that follows the suffix of the kind."""
 
     LIVE = ""
-    DELETED = ".deleted"  # doomed, readers may still hold it; removed at load
+    DELETED = ".deleted"  # to be deleted, readers may still use it; removed at load
     CLEANED = ".cleaned"  # output of compaction or of a split, incomplete; removed at load
-    SWAP = ".swap"  # the same, complete, on its way to the final name
-    COVERED = ".covered"  # marks an old segment that a lower new one replaces; ours alone
-    TEMPORARY = ".tmp"  # written beside the final name, before the rename
-    BROKEN = ".broken"  # bytes that recovery cut off and kept
+    SWAP = ".swap"  # the same, complete, before the rename to the final name
+    COVERED = ".covered"  # marks an old segment that a lower new one replaces; of kafkalog only
+    TEMPORARY = ".tmp"  # written next to the final name, before the rename
+    BROKEN = ".broken"  # bytes that recovery truncated and kept
 
 
 class DirectoryState(StrEnum):
-    """What a partition directory's suffix says of it."""
+    """State of a partition directory; the value is the suffix."""
 
     LIVE = ""
     DELETE = "-delete"
@@ -150,8 +150,8 @@ _SEGMENT_FILE = re.compile(
     rf"(?P<offset>[0-9]{{{OFFSET_DIGITS}}})(?P<kind>{_alternatives(FileKind)})"
     rf"(?:\.(?P<cut>0|[1-9][0-9]{{0,18}})(?=\.broken))?(?P<state>{_alternatives(FileState)})?"
 )
-# A look-up costs a tenth of what making the member from its value does, and there are three of
-# these for each file of a log that is opened.
+# A look-up costs a tenth of making the member from its value, and opening a log needs three of
+# them for each file.
 _KINDS: Final = {kind.value: kind for kind in FileKind}
 _STATES: Final = {state.value: state for state in FileState}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -195,9 +195,9 @@ def segment_file_name(
 
 def try_parse_segment_file(name: str) -> SegmentFileName | None:
     """
-    Return the parts of a segment file's name, or None where it is none.
+    Return the parts of a segment file's name, or None if it is not such a name.
 
-    No segment begins above MAX_BASE_OFFSET, whatever the name of a file says.
+    A name with a base offset above MAX_BASE_OFFSET is not the name of a segment.
     """
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None:
@@ -205,7 +205,7 @@ def try_parse_segment_file(name: str) -> SegmentFileName | None:
     offset, kind, cut, state = match.groups(default="")
     base_offset = int(offset)
     cut_position = int(cut) if cut else None
-    # A snapshot of producers is named by where it was taken, which may be the end of all offsets.
+    # A snapshot of producers is named by its end offset, which may be the largest offset.
     limit = MAX_OFFSET if kind == FileKind.SNAPSHOT else MAX_BASE_OFFSET
     if base_offset > limit or (cut_position or 0) > MAX_OFFSET:
         return None
@@ -214,9 +214,9 @@ def try_parse_segment_file(name: str) -> SegmentFileName | None:
 
 def live_base_offset(name: str, suffix: str) -> int | None:
     """
-    Return the base offset in the name of a live file whose kind is `suffix`, None where it is none.
+    Return the base offset in the name of a live file whose kind is `suffix`, None for other names.
 
-    A fifth of what telling all parts costs: a log that is opened asks it for each segment.
+    Costs a fifth of parsing all parts: opening a log calls it for each segment.
     """
     if len(name) != OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
         return None
@@ -231,14 +231,15 @@ _ENDS_OF_SEGMENTS: Final = (FileKind.LOG.value, FileKind.LOG.value + FileState.S
 
 
 def is_misnamed_segment(name: str) -> bool:
-    """Say whether a name is a number with the end of a segment's, live or `.swap`, but of none."""
+    """Return whether a name is a number with the suffix of a segment, live or `.swap`, but is not
+    the name of a segment."""
     if not name.endswith(_ENDS_OF_SEGMENTS) or live_base_offset(name, FileKind.LOG) is not None:
         return False
     return name.partition(".")[0].isdecimal() and try_parse_segment_file(name) is None
 
 
 def parse_segment_file(name: str) -> SegmentFileName:
-    """Return the parts of a segment file's name; ValueError where it is none."""
+    """Return the parts of a segment file's name; ValueError for other names."""
     parsed = try_parse_segment_file(name)
     if parsed is None:
         raise ValueError(f"{name!r} is not the name of a segment file")
@@ -280,11 +281,11 @@ class SegmentFiles:
 
     @property
     def snapshot(self) -> Path:
-        """Path of the producer state as of this base offset (it describes what lies before)."""
+        """Path of the producer state at this base offset (of the batches before it)."""
         return self.path(FileKind.SNAPSHOT)
 
     def broken(self, kind: FileKind, cut_position: int | None = None) -> Path:
-        """Return the path for bytes cut from the file of one kind at `cut_position`."""
+        """Return the path for bytes truncated from the file of one kind at `cut_position`."""
         return self.directory / segment_file_name(
             self.base_offset, kind, FileState.BROKEN, cut_position
         )
@@ -306,7 +307,7 @@ class SegmentFiles:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the name beside `path` under which its successor is written before the rename."""
+    """Return the name next to `path` for its successor, which is written before the rename."""
     return path.with_name(path.name + FileState.TEMPORARY.value)
 
 
@@ -316,25 +317,26 @@ def is_topic_name(topic: str) -> bool:
 
 
 def ensure_topic_name(topic: str) -> str:
-    """Return `topic`; ValueError that says which rule it breaks."""
+    """Return `topic`; ValueError with the rule that it breaks."""
     if is_topic_name(topic):
         return topic
     if topic in ("", ".", ".."):
-        raise ValueError(f"{topic!r} is not a topic name")
+        raise ValueError(f"topic name must not be empty, '.' or '..', got {topic!r}")
     if len(topic) > MAX_TOPIC_SIZE:
         raise ValueError(
-            f"topic name of {len(topic)} characters; {MAX_TOPIC_SIZE} are allowed: {topic[:40]}..."
+            f"topic name must have at most {MAX_TOPIC_SIZE} characters, got {len(topic)}:"
+            f" {topic[:40]}..."
         )
-    raise ValueError(f"topic name {topic!r} has a character outside [A-Za-z0-9._-]")
+    raise ValueError(f"topic name must have only characters of [A-Za-z0-9._-], got {topic!r}")
 
 
 def topics_collide(topic: str, other: str) -> bool:
-    """Return whether two topics differ at most in '.' against '_' (metric names would clash)."""
+    """Return whether two topics are equal but for '.' and '_' (their metric names would clash)."""
     return topic.replace(".", "_") == other.replace(".", "_")
 
 
 class PartitionDirectory(NamedTuple):
-    """What a partition directory's name says."""
+    """Parts of a partition directory's name."""
 
     topic_partition: TopicPartition
     state: DirectoryState = DirectoryState.LIVE
@@ -342,7 +344,7 @@ class PartitionDirectory(NamedTuple):
 
     @property
     def topic_may_be_cut(self) -> bool:
-        """Whether the name is so long that the topic may be only the beginning of the real one."""
+        """True if the name is so long that the topic may be truncated."""
         if self.state not in (DirectoryState.DELETE, DirectoryState.STRAY):
             return False
         size = len(str(self.topic_partition)) + 1 + len(self.unique_id or "") + len(self.state)
@@ -358,37 +360,38 @@ def partition_directory_name(
     Return the name of a partition's directory.
 
     Args:
-        topic_partition: whose directory; the topic must be legal.
-        state: what the name is to say; all but LIVE carry an id.
-        unique_id: 32 lower-case hex digits; a random one where None.
+        topic_partition: the partition; the topic must be legal.
+        state: state of the directory; the names of all states but LIVE have an id.
+        unique_id: 32 lower-case hex digits; a random id if None.
 
-    Names of 255 characters and more: as in Kafka the topic is cut for DELETE and STRAY, where the
-    name only has to be unique; for FUTURE, where it must not be cut, ValueError.
+    Names of 255 characters and more: as in Kafka the topic is truncated for DELETE and STRAY, whose
+    names only have to be unique; for FUTURE it must not be truncated: ValueError.
     """
     topic = ensure_topic_name(topic_partition.topic)
     partition = topic_partition.partition
     if not 0 <= partition <= MAX_PARTITION:
-        raise ValueError(f"{partition} is no partition number: 0 to {MAX_PARTITION} are")
+        raise ValueError(f"partition must be 0 to {MAX_PARTITION}, got {partition}")
     if state is DirectoryState.LIVE:
         if unique_id is not None:
-            raise ValueError("a live partition directory carries no id")
+            raise ValueError(f"unique_id must be None for a live directory, got {unique_id!r}")
         return f"{topic}-{partition}"
     if unique_id is None:
         unique_id = uuid.uuid4().hex
     elif re.fullmatch(r"[0-9a-f]{32}", unique_id) is None:
-        raise ValueError(f"{unique_id!r} is not 32 lower-case hex digits")
+        raise ValueError(f"unique_id must be 32 lower-case hex digits, got {unique_id!r}")
     tail = f"-{partition}.{unique_id}{state.value}"
     if len(topic) + len(tail) > MAX_NAME_SIZE:
         if state is DirectoryState.FUTURE:
             raise ValueError(
-                f"{topic}{tail}: {len(topic) + len(tail)} characters, a file system takes 255"
+                f"{topic}{tail}: a name must have at most {MAX_NAME_SIZE} characters,"
+                f" got {len(topic) + len(tail)}"
             )
         topic = topic[: MAX_NAME_SIZE - len(tail)]
     return topic + tail
 
 
 def try_parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """Return what a partition directory's name says, or None where it is none."""
+    """Return the parts of a partition directory's name, or None for other names."""
     match = _DIRECTORY.fullmatch(name)
     if match is None or len(name) > MAX_NAME_SIZE or not is_topic_name(match["topic"]):
         return None
@@ -400,7 +403,7 @@ def try_parse_partition_directory(name: str) -> PartitionDirectory | None:
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory:
-    """Return what a partition directory's name says; NotALogError where it is none."""
+    """Return the parts of a partition directory's name; NotALogError for other names."""
     parsed = try_parse_partition_directory(name)
     if parsed is None:
         raise NotALogError(

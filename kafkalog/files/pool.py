@@ -335,8 +335,7 @@ class FilePool:
         with self._lock:
             self._ensure_open(file)
             kept = file.handle
-            # A mapped file is seldom read in another way: a handle for the mapping alone is not
-            # kept.
+            # A mapped file is seldom read by a handle: a handle for the mapping alone is not kept.
             handle = kept or self._with_descriptors(partial(self._filesystem.open, file.path))
             try:
                 size = handle.size() if size is None else size

@@ -1,18 +1,19 @@
-"""The disk seam on a POSIX system: descriptors, positional reads and writes, syncs, maps, locks.
+"""The disk of a POSIX system: descriptors, positional reads and writes, syncs, mappings, locks.
 
 Invariants:
   * A call uses the descriptor that was open when the call began, or raises; never a number that
     the system has since given to another file. The number is owned by a small object that closes
-    it when the last reference goes; every call holds one, so `close` in one thread cannot pull
-    the descriptor from under a read in another. No lock is needed for it, with or without the GIL.
+    it when its last reference is dropped; every call has a reference, so `close` in one thread
+    cannot close the descriptor during a read in another. This needs no lock, with or without the
+    GIL.
   * Short reads and writes are continued; `EINTR` is retried by Python itself.
-  * A mapping lives as long as a view of it does. Nothing here closes one: a `munmap` under a
-    reader kills the process. What it shows and cannot be read is zeros, and an error to all that
-    make something of it (`kafkalog._core.mapping`).
+  * A mapping exists as long as a view of it. This module never closes a mapping: a `munmap` under
+    a reader kills the process. Bytes that cannot be read are zeros in the mapping, and an error
+    for all code that interprets them (`kafkalog._core.mapping`).
   * One `.lock` file is opened at most once in a process: POSIX locks vanish when the process
     closes *any* descriptor of that file.
 
-Thread-safety: everything may be called from any thread. It never truncates a file on open, never
+Thread-safety: every method may be called from any thread. It never truncates a file on open, never
 follows a glob, never follows a symbolic link in the last part of a path that it writes to, never
 waits for a FIFO, never writes through a mapping and never retries a failed sync.
 """
@@ -46,13 +47,13 @@ from kafkalog.files.mounts import cache_id, keeps_errors
 __all__ = ["PosixFileHandle", "PosixFileSystem"]
 
 # Darwin has no fdatasync. (Its fsync leaves the bytes in the drive's cache as well; only Linux is
-# a supported home for data that has to survive a power cut.)
+# supported for data that must survive a power cut.)
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
-# Where the name is unknown no system call knows its number either: EINVAL.
+# A system without the name does not support its number either: EINVAL.
 _SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", 3)
 
-# Longer than the clock of any file system stands still: changes within one tick look the same.
+# Longer than a tick of the clock of any file system: changes within one tick look the same.
 _TICK_NS: Final = 2_500_000_000
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
@@ -239,18 +240,18 @@ def _open_regular(path: Path, flags: int) -> int:
     Return a descriptor of a regular file.
 
     Raises:
-        OSError: it cannot be opened; ELOOP, with words of its own, where `flags` forbid to follow a
-            link; EISDIR or EINVAL for what is no regular file.
+        OSError: the file cannot be opened; ELOOP, with a separate message, if it is a link and
+            `flags` forbid to follow it; EISDIR or EINVAL if it is not a regular file.
     """
-    # O_NONBLOCK means nothing to a regular file; without it, a FIFO that somebody named like a
-    # segment would hang the open for ever.
+    # O_NONBLOCK has no effect on a regular file; without it, a FIFO with the name of a segment
+    # would block the open for ever.
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             reason = "a symbolic link, which is not followed for writing"
             raise OSError(errno.ELOOP, reason, str(path)) from error
-        # Of a socket the system says what it says of a disk that is gone.
+        # For a socket the system returns the same error as for a disk that was removed.
         if error.errno == errno.ENXIO and stat_bits.S_ISSOCK(os.lstat(path).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
         raise
@@ -266,7 +267,7 @@ def _open_regular(path: Path, flags: int) -> int:
 def _extent_of(facts: os.stat_result) -> FileExtent:
     size, mode = facts.st_size, facts.st_mode
     if stat_bits.S_ISREG(mode):
-        # Not every system has the second one; without it nothing is known of holes.
+        # Not every system has st_blocks; without it holes are unknown.
         stored = getattr(facts, "st_blocks", size) * _STAT_BLOCK_BYTES
         return FileExtent(size, has_hole=stored < size)
     if stat_bits.S_ISLNK(mode):
@@ -333,7 +334,7 @@ class PosixFileSystem:
             facts = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        # A change of the future says that clocks differ.
+        # A time in the future shows that clocks differ.
         if time.time_ns() - max(facts.st_mtime_ns, facts.st_ctime_ns) < _TICK_NS:
             return None
         return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
@@ -367,8 +368,8 @@ class PosixFileSystem:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            # Some network file systems have no such operation on directories: their names are as
-            # safe as they make them. Every other error is a failed sync.
+            # Some network file systems have no such operation on directories: they decide when a
+            # name is durable. Every other error is a failed sync.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -381,7 +382,7 @@ class PosixFileSystem:
         return cache_id(directory)
 
     def is_stored(self, path: Path, position: int) -> bool:
-        # Loaded when it is first asked for: only a recovery asks.
+        # Imported on first use: only a recovery calls it.
         from kafkalog.files.stored import is_stored
 
         return is_stored(path, position)
@@ -408,7 +409,7 @@ class _PosixFileLock:
         self._process = os.getpid()
 
     def release(self) -> None:
-        """Let other processes in. Idempotent; does nothing in a forked child, which has no lock."""
+        """Release the lock. Idempotent; does nothing in a forked child, which has no lock."""
         if os.getpid() == self._process:
             _HELD_LOCKS.release(self)
 
@@ -417,17 +418,18 @@ class _HeldLocks:
     """
     The lock files that this process holds, by device and inode.
 
-    Locks are `fcntl` record locks, the ones that Java's `FileChannel.tryLock` takes: a broker is
-    refused by us and refuses us. Such a lock belongs to the process, so a second request from the
+    Locks are `fcntl` record locks, as Java's `FileChannel.tryLock` takes them: a broker and
+    kafkalog exclude each other. Such a lock belongs to the process, so a second request from the
     same process would succeed, and closing its descriptor would then free the first lock as well.
     This table refuses the second request before anything is opened.
 
     The file is never deleted on release. A broker does delete it, so a lock may be won on a name
-    that is already gone while a third process locks its successor; `take` therefore compares the
-    name with what it locked, and starts over when they differ. An unheld `.lock` means nothing.
+    that no longer exists while a third process locks its successor; `acquire` therefore compares
+    the name with the file that it locked, and starts over if they differ. An unlocked `.lock` has
+    no meaning.
 
     Fork: the child has none of the locks. Its copies of the descriptors are closed at once, since
-    closing one later would free a lock that the child may by then have taken itself.
+    closing one later would free a lock that the child may have acquired in the meantime.
     """
 
     # struct flock of the C library: type, whence, start, length, process id.

@@ -1,14 +1,14 @@
-"""Bytes of files and of memory to a socket: by `sendfile`, or piece by piece where that is refused.
+"""Sending bytes of files and of memory to a socket: by `sendfile`, or by `send` in pieces.
 
-The socket is the caller's, and so are its errors: they pass as they are. What stops a send is the
-socket's own kind of waiting. A blocking one gets everything; one with a timeout gets everything, or
-TimeoutError once it has taken nothing for so long; a non-blocking one gets what it takes now, and
-the number says how much that was.
+The socket belongs to the caller, and its errors pass unchanged. The mode of the socket decides when
+a send ends. A blocking socket gets everything. A socket with a timeout gets everything, or
+TimeoutError is raised once it has accepted nothing for that time. A non-blocking socket gets the
+bytes that it accepts now; the result is their number.
 
-Only a plain socket may be bypassed: what TLS is to encrypt, or an object that merely looks like a
-socket, gets its bytes through `send`.
+`sendfile` is used for plain sockets only: a TLS socket, which encrypts the bytes, and an object
+that merely resembles a socket get the bytes through `send`.
 
-Thread-safety: no state; two threads must not send to one socket at a time.
+Thread-safety: no state; two threads must not send to one socket at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkalog.files.filesystem import FileHandle
 
 __all__ = ["SendfileRefusedError", "SocketLike", "can_sendfile", "send_file", "send_memory"]
 
-# What `sendfile` says of a file, a socket or a system that it does not work on.
+# Errors of `sendfile` for a file, a socket or a system that it does not support.
 _REFUSED: Final = frozenset(
     getattr(errno, name)
     for name in ("EINVAL", "ENOSYS", "EOPNOTSUPP", "ENOTSUP", "ENOTSOCK", "ESPIPE")
@@ -36,12 +36,12 @@ _REFUSED: Final = frozenset(
 # One call moves at most 2 GiB on Linux; a smaller one lets signals in between.
 _CALL_BYTES: Final = 1 << 30
 _MORE: Final = getattr(sockets, "MSG_MORE", 0)
-# TLS makes records of 16 KiB; more at once only makes it hold the lock for longer.
+# TLS makes records of 16 KiB; larger pieces only make it keep its lock for longer.
 _PIECE_BYTES: Final = 256 * 1024
 
 
 class SocketLike(Protocol):
-    """What has the sending half of a socket."""
+    """The sending half of a socket."""
 
     def send(self, data: Buffer, flags: int = ..., /) -> int: ...
     def fileno(self) -> int: ...
@@ -49,11 +49,11 @@ class SocketLike(Protocol):
 
 
 class SendfileRefusedError(OSError):
-    """This file or this socket takes no `sendfile`; nothing was sent by the call that raises it."""
+    """This file or socket does not support `sendfile`; the call that raises it sent nothing."""
 
 
 def can_sendfile(target: SocketLike) -> bool:
-    """Say whether bytes may go to the socket's descriptor past the object."""
+    """Return whether `sendfile` may write to the socket's descriptor directly."""
     return isinstance(target, sockets.socket) and not _is_tls(target) and hasattr(os, "sendfile")
 
 
@@ -61,15 +61,15 @@ def send_file(target: SocketLike, handle: FileHandle, position: int, size: int) 
     """
     Send `size` bytes of a file from `position` on; they never enter this process.
 
-    The handle must be one that nobody closes meanwhile.
+    The handle must stay open until this returns.
 
     Returns:
-        How many went; fewer than `size` only where a non-blocking socket takes no more.
+        Number of bytes sent; fewer than `size` only if a non-blocking socket accepts no more.
 
     Raises:
         SendfileRefusedError: before the first byte; send from memory instead.
-        EOFError: the file ends before.
-        TimeoutError, OSError: as the socket has it.
+        EOFError: the file is shorter.
+        TimeoutError, OSError: raised by the socket.
     """
     timeout = target.gettimeout()
     try:
@@ -104,23 +104,23 @@ def send_memory(target: SocketLike, data: memoryview, *, more: bool = False) -> 
     Args:
         target: the socket.
         data: the bytes.
-        more: whether others follow at once; the system may wait to send both together.
+        more: True if more bytes follow at once; the system may wait to send both together.
 
     Returns:
-        How many went; fewer than all only where a non-blocking socket takes no more.
+        Number of bytes sent; fewer than all only if a non-blocking socket accepts no more.
 
     Raises:
-        LogStorageError: the bytes are mapped, and the disk does not give them.
-        TimeoutError, OSError: as the socket has it.
+        LogStorageError: the bytes are mapped, and the disk does not return them.
+        TimeoutError, OSError: raised by the socket.
     """
     flags = _MORE if more and can_sendfile(target) else 0
     sent = 0
     while sent < len(data):
         piece = data[sent : sent + _PIECE_BYTES]
-        # What TLS reads of a mapping that has lost it would go out as zeros.
+        # TLS would send zeros for bytes that a mapping has lost.
         check_bytes(piece, touch=True)
         try:
-            # TLS takes no flags, not even none.
+            # TLS accepts no flags, not even 0.
             sent += target.send(piece, flags) if flags else target.send(piece)
         except BlockingIOError:
             return sent
@@ -132,7 +132,7 @@ def send_memory(target: SocketLike, data: memoryview, *, more: bool = False) -> 
 
 
 def _wait_until_writable(target: SocketLike, timeout: float) -> None:
-    # Not select: it knows no descriptors above 1023.
+    # Not select: it does not support descriptors above 1023.
     poll = select.poll()
     poll.register(target.fileno(), select.POLLOUT)
     if not poll.poll(timeout * 1000):
@@ -140,7 +140,7 @@ def _wait_until_writable(target: SocketLike, timeout: float) -> None:
 
 
 def _is_tls(target: object) -> bool:
-    # Whoever has such a socket has loaded the module; who has not is spared it.
+    # A caller with a TLS socket has imported the module; other callers save the import.
     ssl = sys.modules.get("ssl")
     return ssl is not None and isinstance(target, ssl.SSLSocket)
 

@@ -1,12 +1,12 @@
-"""Comparison of what reads of a file show with what the disk itself has.
+"""Comparison of the bytes that reads of a file return with the bytes on the disk itself.
 
-After a failed write-back the page cache goes on to show bytes that the disk lacks. Writing them
+After a failed write-back the page cache continues to return bytes that the disk lacks. Writing them
 again where they are does not always help: on ext4 a block whose first write failed stays marked as
 unwritten while its page is in memory, so the second write and its sync succeed, and the block reads
 as zeros once the page has left memory. A direct read (`O_DIRECT`) does not use the page cache and
 shows it.
 
-A direct read proves something only where the kernel really makes one. File systems may serve it
+A direct read is a proof only if the kernel really makes one. File systems may serve it
 from the page cache instead (ext4 with journaled data, inline data or encryption; Btrfs with
 compression; network and FUSE file systems). So it counts only on the file systems named here, and
 on files for which `statx` states an alignment of direct reads (Linux 6.1 and later). Everywhere
@@ -46,16 +46,16 @@ _O_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 
 def is_stored(path: Path, position: int, *, mounts: Path = MOUNTS) -> bool:
     """
-    Return whether the disk has what reads of a file show, from `position` to its end.
+    Return whether the disk has the bytes that reads of a file return, from `position` to its end.
 
     Args:
         path: a regular file without dirty bytes: it was synced after the last write.
-        position: in bytes; what lies before it is not looked at.
+        position: position of the first byte to compare.
         mounts: the system's table of mounted file systems.
 
     Returns:
-        False where the bytes differ, where the disk fails to read them, and where the system
-        cannot read past its cache.
+        False if the bytes differ, if the disk fails to read them, and if the system cannot read
+        past its cache.
 
     Raises:
         OSError: the file cannot be opened, or reads through the cache fail.
@@ -84,12 +84,12 @@ def is_stored(path: Path, position: int, *, mounts: Path = MOUNTS) -> bool:
 
 def _is_same(cached: int, direct: int, alignment: int, position: int, size: int) -> bool:
     """
-    Compare two descriptors of one file piece by piece; False where the direct one fails.
+    Compare two descriptors of one file piece by piece; False if the direct one fails.
 
-    Holes are passed over: the disk has nothing there, and a page in memory that it lacks is none.
+    Holes are skipped: the disk has no bytes there, and a dirty page in memory is not a hole.
     """
     shown = bytearray(PIECE_BYTES)
-    # A mapping of its own begins at a page, as direct reads want it.
+    # A separate mapping begins at a page, as direct reads require.
     with mmap.mmap(-1, PIECE_BYTES) as stored:
         while (start := _next_data(cached, position, size)) < size:
             start -= start % alignment
@@ -108,7 +108,7 @@ def _is_same(cached: int, direct: int, alignment: int, position: int, size: int)
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:
-    """Return where the next data begins from a position on, `size` where there is none."""
+    """Return the position of the next data from a position on, `size` if there is none."""
     try:
         return min(os.lseek(descriptor, position, os.SEEK_DATA), size)
     except OSError as error:
@@ -136,7 +136,7 @@ def _has_direct_reads(path: Path, mounts: Path) -> bool:
 
 
 def _direct_alignment(descriptor: int) -> int:
-    """Return what positions of direct reads must be a multiple of; 0 where there are none."""
+    """Return the alignment of positions of direct reads; 0 if the file has no direct reads."""
     if _statx is None:
         return 0
     facts = ctypes.create_string_buffer(_STATX_BYTES)

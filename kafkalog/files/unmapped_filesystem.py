@@ -1,11 +1,11 @@
-"""A disk on which nothing is mapped: what asks for a mapping gets a copy, read by `pread`.
+"""A disk without mappings: a caller that maps a file gets a copy, read by `pread`.
 
-For files of which another process owns the length. Where it cuts one that is mapped, readers get an
-error; a copy has zeros for what was cut before it was read. It costs the memory of what is mapped,
-so segments of a log are read piece by piece (`kafkalog.log.segment_file`): a copy of all of one is
-for what happens rarely, as damage does.
+Used for files whose length another process controls. If that process truncates a mapped file,
+readers get an error; a copy has zeros for bytes that were truncated before they were read. A copy
+costs the memory of its bytes, so segments of a log are read in pieces, see
+`kafkalog.log.segment_file`: a copy of a whole segment is for rare cases, such as damage.
 
-Thread-safety: that of the disk behind it.
+Thread-safety: that of the underlying disk.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def without_mappings(filesystem: FileSystem) -> FileSystem:
 
 
 def maps_files(filesystem: FileSystem) -> bool:
-    """Say whether a mapping on a disk is one, and not a copy."""
+    """Return whether a disk really maps files instead of copying them."""
     return not isinstance(filesystem, _UnmappedFileSystem)
 
 
 class _UnmappedFileSystem:
-    """A disk whose files are not mapped; all else is that of the disk behind it."""
+    """A disk whose files are not mapped; all other calls go to the underlying disk."""
 
     def __init__(self, filesystem: FileSystem) -> None:
         self._filesystem = filesystem
@@ -39,13 +39,13 @@ class _UnmappedFileSystem:
         return getattr(self._filesystem, name)
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
-        """Open a file, as the disk behind does."""
+        """Open a file on the underlying disk."""
         handle = self._filesystem.open(path, create=create, write=write)
         return cast("FileHandle", _UnmappedHandle(handle))
 
 
 class _UnmappedHandle:
-    """An open file that gives copies for mappings."""
+    """An open file that returns copies instead of mappings."""
 
     def __init__(self, handle: FileHandle) -> None:
         self._handle = handle
@@ -54,7 +54,7 @@ class _UnmappedHandle:
         return getattr(self._handle, name)
 
     def map(self, size: int) -> memoryview:
-        """Return a copy of the first bytes; zeros where the file has become shorter."""
+        """Return a copy of the first bytes; zeros where it has become shorter."""
         if size <= 0:
             raise ValueError(f"{self._handle.path}: cannot copy {size} bytes")
         if size > self._handle.size():

@@ -1,13 +1,13 @@
-"""Bytes go to the disk while their file is still being written, and out of memory behind it.
+"""Early write-back of a file that is still being written, and removal from the page cache.
 
-A file of gigabytes that is written at once fills the page cache with what nobody asks for soon, at
-the cost of what others do; and at its end a sync has all of it to write. Linux can be told to begin
-with a range, and to wait for one (`sync_file_range`), and that it may let go of what it has written
-(`posix_fadvise`). Elsewhere nothing happens here, and the sync at the end does everything.
+A file of gigabytes that is written at once fills the page cache with bytes that are not read soon,
+at the cost of other programs; and the sync at its end must write all of it. Linux can start the
+write-back of a range, wait for one (`sync_file_range`), and drop written pages (`posix_fadvise`).
+On other systems the functions do nothing, and the sync at the end does everything.
 
-None of it makes a byte durable: neither the disk's own cache is emptied nor the length of the file
-kept. A failed write-back that is waited for is told here, and not again by the sync that follows:
-so it is raised.
+Neither function makes a byte durable: the disk's own cache is not flushed, and the length of the
+file is not synced. A failed write-back is reported to the call that waits for it, and not again by
+the sync that follows: so the call raises it.
 
 Thread-safety: pure functions over a descriptor, which the caller keeps open.
 """
@@ -24,33 +24,33 @@ from typing import Any, Final
 __all__ = ["begin", "drop_cache"]
 
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
-# A file system, or a kernel in a sandbox, that does not know the call.
+# Errors of a file system, or of a kernel in a sandbox, without this call.
 _UNKNOWN: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 
 
 def begin(descriptor: int, position: int, size: int) -> None:
     """
-    Have the system begin to write a range of a file to the disk.
+    Start the write-back of a range of a file.
 
     Raises:
-        OSError: it could not.
+        OSError: the system could not start it.
     """
     _call(descriptor, position, size, _WRITE)
 
 
 def drop_cache(descriptor: int, position: int, size: int) -> None:
     """
-    Wait until the system has written a range, and let it forget the whole pages in it.
+    Wait until the system has written a range, and drop its whole pages from the page cache.
 
     Raises:
-        OSError: it could not write; the next sync need not say so again.
+        OSError: the write-back failed; the next sync need not report it again.
     """
     if _call(descriptor, position, size, _WAIT_BEFORE | _WRITE | _WAIT_AFTER):
         os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_DONTNEED)
 
 
 def _call(descriptor: int, position: int, size: int, flags: int) -> bool:
-    """Say whether the system knows the call."""
+    """Return whether the system supports the call."""
     if _sync_file_range is None:
         return False
     while _sync_file_range(descriptor, position, size, flags):

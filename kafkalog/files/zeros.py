@@ -34,19 +34,19 @@ __all__ = [
 
 PIECE_BYTES: Final = 256 * 1024
 HOLE_BLOCK_BYTES: Final = 4096
-# Smaller holes are read: that takes milliseconds.
+# Smaller holes are read: this takes milliseconds.
 HOLE_BYTES: Final = 16 << 20
 
-# (start, end) of each, in order.
+# (start, end) of each hole, in order.
 Holes = Sequence[tuple[int, int]]
 
 
 def is_zero(data: Buffer) -> bool:
     """
-    Say whether no byte of `data` is other than zero; no byte at all counts as zero.
+    Return whether all bytes of `data` are zero; True for no bytes.
 
     Raises:
-        LogStorageError: the data is mapped, and the disk does not give it.
+        LogStorageError: the data is mapped, and the disk does not return it.
     """
     found = np.frombuffer(memoryview(data), dtype=np.uint8)
     has_more = _is_any(found[:PIECE_BYTES]) or any(
@@ -58,16 +58,16 @@ def is_zero(data: Buffer) -> bool:
 
 
 def _is_any(data: npt.NDArray[np.uint8]) -> bool:
-    """Say whether a byte is other than zero, eight of them at a time."""
+    """Return whether a byte is not zero, by comparing eight at a time."""
     count = len(data) // 8 * 8
     return bool(data[:count].view(np.uint64).any() or data[count:].any())
 
 
 def is_zero_after(handle: FileHandle, position: int) -> bool:
     """
-    Say whether no byte of a file from `position` on is other than zero.
+    Return whether all bytes of a file from `position` on are zero.
 
-    Holes are passed over: reading one would fill memory with its zeros, page by page.
+    Holes are skipped: reading one would fill memory with its zeros, page by page.
 
     Raises:
         OSError: the file cannot be read.
@@ -83,18 +83,18 @@ def is_zero_after(handle: FileHandle, position: int) -> bool:
 
 def end_of_data(handle: FileHandle, size: int) -> int:
     """
-    Return where the hole at the end of a file begins, to a block; `size` where there is none.
+    Return the start of the hole at the end of a file, to a block; `size` if there is none.
 
-    A written piece of zeros at the end belongs to the hole in front of it: a recovery has written
-    the last byte again, perhaps. The system is asked, and little is read: that takes a few calls,
+    A written piece of zeros at the end belongs to the hole before it: a recovery may have written
+    the last byte again. The function queries the system and reads little: it makes a few calls,
     however large the hole is.
 
     Args:
         handle: the file.
-        size: where it ends, or what lies behind does not count.
+        size: end of the file, or of the part of it that counts.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the system reported an error.
     """
     if size == 0:
         return 0
@@ -113,7 +113,7 @@ def _has_data(handle: FileHandle, position: int, end: int) -> bool:
 def _end_of_blocks(handle: FileHandle, size: int) -> int:
     if not size or _has_data(handle, size - 1, size):
         return size
-    # Data lies before `lower`, at most; from `upper` on none does.
+    # There may be data before `lower`; there is none from `upper` on.
     lower, upper = 0, size
     while upper - lower > HOLE_BLOCK_BYTES:
         middle = (lower + upper) // 2
@@ -129,11 +129,11 @@ def find_holes(handle: FileHandle, size: int) -> Holes:
     """
     Return large holes in the first `size` bytes of a file.
 
-    The system is asked once for each `HOLE_BYTES` of data, and once for each hole. Of a hole the
-    beginning may be left out, and one smaller than twice that may be missed.
+    The function makes one system call for each `HOLE_BYTES` of data, and one for each hole. The
+    start of a hole may be missing from it, and a hole smaller than `2 * HOLE_BYTES` may be missed.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the system reported an error.
     """
     holes, position = [], 0
     while position < size:
@@ -146,32 +146,32 @@ def find_holes(handle: FileHandle, size: int) -> Holes:
 
 
 def data_between(holes: Holes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of what lies between the holes of a range, and around them."""
-    for first, behind in holes:
-        if behind <= start:
+    """Yield (start, end) of the parts of a range that are not holes."""
+    for first, stop in holes:
+        if stop <= start:
             continue
         if first >= end:
             break
         if first > start:
             yield start, first
-        start = behind
+        start = stop
     if start < end:
         yield start, end
 
 
 def pieces_between(holes: Holes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """As `data_between`, in pieces of at most `PIECE_BYTES`."""
-    for first, behind in data_between(holes, start, end):
-        for begin in range(first, behind, PIECE_BYTES):
-            yield begin, min(begin + PIECE_BYTES, behind)
+    """Yield the parts of `data_between` in pieces of at most `PIECE_BYTES`."""
+    for first, stop in data_between(holes, start, end):
+        for begin in range(first, stop, PIECE_BYTES):
+            yield begin, min(begin + PIECE_BYTES, stop)
 
 
 def is_zero_between(data: memoryview, holes: Holes, start: int, end: int) -> bool:
     """
-    Say whether no byte of a range is other than zero, without a look into the holes.
+    Return whether all bytes of a range are zero, without reading its holes.
 
     Raises:
-        LogStorageError: the data is mapped, and the disk does not give it.
+        LogStorageError: the data is mapped, and the disk does not return it.
     """
     pieces: Iterator[Buffer] = (data[first:stop] for first, stop in data_between(holes, start, end))
     return all(map(is_zero, pieces))

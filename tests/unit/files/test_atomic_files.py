@@ -34,7 +34,7 @@ def test_replace_and_read_back(disk: Disk) -> None:
         replace_file(disk.filesystem, path, content)
         assert content == read_file(disk.filesystem, path, max_bytes=10)
         assert ["file"] == disk.filesystem.list(disk.directory)
-    with pytest.raises(ValueError, match="3 bytes, where at most 2"):
+    with pytest.raises(ValueError, match="must be <= 2 bytes, got 3"):
         read_file(disk.filesystem, path, max_bytes=2)
 
 

@@ -172,7 +172,7 @@ def test_map_of_an_impossible_size_raises(handle: FileHandle, size: int) -> None
 def test_map_of_more_than_the_file_has_says_so(handle: FileHandle) -> None:
     """A file that has become shorter is an error of the file system, with its name; HOST-10."""
     handle.pwrite(b"abc", 0)
-    with pytest.raises(ShortFileError, match="3 bytes, and 4 are wanted") as caught:
+    with pytest.raises(ShortFileError, match="must have 4 bytes, got 3") as caught:
         handle.map(4)
     assert str(handle.path) == caught.value.path
 

@@ -78,7 +78,7 @@ def test_view_is_mapped_once_and_again_only_when_larger(disk: Disk) -> None:
     assert 1 == pool.mapping_count
     assert small == large[:10]
     assert 0 == len(file.view(0))
-    with pytest.raises(ShortFileError, match="100 bytes, and 101"):
+    with pytest.raises(ShortFileError, match="must have 101 bytes, got 100"):
         file.view(101)
     assert large.readonly
 
