@@ -49,8 +49,24 @@ class _Contexts(threading.local):
     """The contexts of one thread."""
 
     def __init__(self) -> None:
-        self.compressors: dict[int, Any] = {}
-        self.decompressor: Any = None
+        self._compressors: dict[int, Any] = {}
+        self._decompressor: Any = None
+
+    def compressor(self, level: int) -> Any:
+        """Return the context that compresses with a level."""
+        compressor = self._compressors.get(level)
+        if compressor is None:
+            if len(self._compressors) >= _COMPRESSORS_MAX:
+                self._compressors.clear()
+            compressor = _package().ZstdCompressor(level=level, write_content_size=False)
+            self._compressors[level] = compressor
+        return compressor
+
+    def decompressor(self) -> Any:
+        """Return the context that decompresses."""
+        if self._decompressor is None:
+            self._decompressor = _package().ZstdDecompressor(max_window_size=WINDOW_SIZE_MAX)
+        return self._decompressor
 
 
 _contexts = _Contexts()
@@ -66,13 +82,7 @@ def _package() -> Any:
 
 def compress(data: memoryview, level: int) -> bytes:
     """Return one frame that holds `data`."""
-    compressor = _contexts.compressors.get(level)
-    if compressor is None:
-        if len(_contexts.compressors) >= _COMPRESSORS_MAX:
-            _contexts.compressors.clear()
-        compressor = _package().ZstdCompressor(level=level, write_content_size=False)
-        _contexts.compressors[level] = compressor
-    frame: bytes = compressor.compress(data)
+    frame: bytes = _contexts.compressor(level).compress(data)
     return frame
 
 
@@ -132,17 +142,10 @@ def decompress_into(data: memoryview, target: memoryview) -> int:
         CorruptRecordError: the frame is damaged.
     """
     try:
-        size: int = _decompressor().stream_reader(data).readinto(target)
+        size: int = _contexts.decompressor().stream_reader(data).readinto(target)
     except _package().ZstdError as error:
         raise _broken("a frame does not decompress") from error
     return size
-
-
-def _decompressor() -> Any:
-    """Return the context of this thread."""
-    if _contexts.decompressor is None:
-        _contexts.decompressor = _package().ZstdDecompressor(max_window_size=WINDOW_SIZE_MAX)
-    return _contexts.decompressor
 
 
 def _skip(data: memoryview, position: int) -> int:
@@ -168,7 +171,7 @@ def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: i
     # One byte more than allowed tells "exactly the limit" from "more than the limit".
     capacity = min(frame.size_bound, remaining + 1)
     try:
-        chunk: bytes = _decompressor().decompress(frame_data, max_output_size=capacity)
+        chunk: bytes = _contexts.decompressor().decompress(frame_data, max_output_size=capacity)
     except _package().ZstdError as error:
         if frame.size_bound > remaining and _is_cut_short(error):
             raise _too_large(limit_bytes) from error

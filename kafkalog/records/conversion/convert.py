@@ -150,8 +150,7 @@ class Converter:
         """Yield what a run becomes, whole batches; some may wait for the next run."""
         for unit in self._walker.units(run):
             size = unit.end - unit.start
-            self.report.source_bytes_by_codec[codec_name(unit.codec)] += size
-            self.report.source_batches += unit.batch_count
+            self.report.add_source(codec_name(unit.codec), size, unit.batch_count)
             if not unit.is_plain:
                 yield from self.finish()
             pieces = self._converter.convert(run, unit)
@@ -167,7 +166,7 @@ class Converter:
         for piece in pieces:
             # All batches of a piece have one codec.
             name = codec_name(parse_header(piece).codec)
-            self.report.result_bytes_by_codec[name] += memoryview(piece).nbytes
+            self.report.add_result(name, memoryview(piece).nbytes)
             yield piece
 
     def _replace_refused(

@@ -19,7 +19,6 @@ import numpy as np
 from typing_extensions import Buffer
 
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.header import BatchHeader
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import UnsupportedCodecError
 from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -52,7 +51,7 @@ class DownwardConverter:
         """Yield the messages that a unit becomes, whole ones back to back."""
         data = run.data[unit.start : unit.end]
         if unit.magic <= self._options.magic:
-            self._report.batches_copied += unit.batch_count
+            self._report.add_copied(unit.batch_count)
             yield data
         elif unit.is_plain:
             for columns in self._decoder.plain(run, unit):
@@ -72,12 +71,9 @@ class DownwardConverter:
         """Forget what is under construction: every unit begins anew anyway."""
 
     def _batch(self, view: BatchView) -> Iterator[Buffer]:
-        header, report = view.header, self._report
-        if header.is_control:
-            report.control_batches_dropped += 1
-            return
-        if header.record_count == 0:
-            report.empty_batches_dropped += 1
+        header = view.header
+        if header.is_control or header.record_count == 0:
+            self._report.add_dropped(is_control=header.is_control)
             return
         codec = self._options.codec
         if codec is None:
@@ -95,7 +91,7 @@ class DownwardConverter:
         drop_below = header.codec == Codec.NONE
         encoded = list(self._encode(columns, buffer, codec, append_time, drop_below=drop_below))
         if encoded:
-            self._count_losses(header)
+            self._report.add_losses(header)
         yield from encoded
 
     def _encode(
@@ -108,15 +104,16 @@ class DownwardConverter:
         drop_below: bool = True,
     ) -> Iterator[Buffer]:
         start = int(np.searchsorted(columns.offset, self._options.first_offset)) * drop_below
-        self._report.records_below_start += start
+        self._report.add_below_start(start)
         count = len(columns) - start
         if count == 0:
             return
-        self._report.records_converted += count
-        self._report.headers_lost += int(columns.header_count[start:].sum())
-        if self._options.magic == 0:
-            lost = int((columns.timestamp[start:] != NO_TIMESTAMP).sum())
-            self._report.timestamps_lost += lost
+        lost = columns.timestamp[start:] != NO_TIMESTAMP
+        self._report.add_converted(
+            count,
+            headers=int(columns.header_count[start:].sum()),
+            timestamps=int(lost.sum()) if self._options.magic == 0 else 0,
+        )
         columns.header_count[:] = 0
         builder = self._builder
         while start < len(columns):
@@ -139,10 +136,3 @@ class DownwardConverter:
             magic=self._options.magic,
         )
         return bytes(builder.wrap(codec, compressed, base_offset=base_offset))
-
-    def _count_losses(self, header: BatchHeader) -> None:
-        report = self._report
-        report.producer_states_lost += header.producer_id >= 0
-        report.transactional_flags_lost += header.is_transactional
-        report.leader_epochs_lost += header.partition_leader_epoch >= 0
-        report.delete_horizons_lost += header.delete_horizon_ms is not None

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kafkalog._core.header import BatchHeader
+
 __all__ = ["ConversionReport"]
 
 
@@ -62,6 +64,41 @@ class ConversionReport:
     def result_bytes(self) -> int:
         """Size after."""
         return self.result_bytes_by_codec.total()
+
+    def add_source(self, codec: str, size: int, batches: int) -> None:
+        """Count batches that were read, and their size by the name of their codec."""
+        self.source_batches += batches
+        self.source_bytes_by_codec[codec] += size
+
+    def add_result(self, codec: str, size: int) -> None:
+        """Count the size of converted batches by the name of their codec."""
+        self.result_bytes_by_codec[codec] += size
+
+    def add_copied(self, batches: int = 1) -> None:
+        """Count batches that were copied byte for byte."""
+        self.batches_copied += batches
+
+    def add_converted(self, records: int, *, headers: int = 0, timestamps: int = 0) -> None:
+        """Count records that were written again, and what of them the format cannot hold."""
+        self.records_converted += records
+        self.headers_lost += headers
+        self.timestamps_lost += timestamps
+
+    def add_below_start(self, records: int) -> None:
+        """Count records before the requested offset."""
+        self.records_below_start += records
+
+    def add_dropped(self, *, is_control: bool) -> None:
+        """Count a batch that old formats do not have: a control batch, or one without records."""
+        self.control_batches_dropped += is_control
+        self.empty_batches_dropped += not is_control
+
+    def add_losses(self, header: BatchHeader) -> None:
+        """Count the fields of a batch header that old formats do not have."""
+        self.producer_states_lost += header.producer_id >= 0
+        self.transactional_flags_lost += header.is_transactional
+        self.leader_epochs_lost += header.partition_leader_epoch >= 0
+        self.delete_horizons_lost += header.delete_horizon_ms is not None
 
     def add(self, other: ConversionReport) -> None:
         """Add the counts of another report to this one."""

@@ -86,7 +86,7 @@ class UpwardConverter:
         if self._append_time != unit.append_time_ms:
             yield from self.finish()
         for columns in self._decoder.plain(run, unit):
-            self._report.records_converted += len(columns)
+            self._report.add_converted(len(columns))
             yield from self._add(
                 columns,
                 run.data,
@@ -98,7 +98,7 @@ class UpwardConverter:
     def _unwrap(self, view: BatchView) -> Iterator[Buffer]:
         header = view.header
         columns, buffer = self._decoder.batch(view)
-        self._report.records_converted += len(columns)
+        self._report.add_converted(len(columns))
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         codec = view.codec if self._options.codec is None else self._options.codec
         # A wrapper at offset 0 may hold later ones: producers once counted from 0 and said no more.
@@ -148,14 +148,14 @@ class UpwardConverter:
         header, options = view.header, self._options
         same = options.codec is None or (options.codec == header.codec and options.level is None)
         if same or header.is_control or header.record_count == 0:
-            self._report.batches_copied += 1
+            self._report.add_copied()
             return view.data
         assert options.codec is not None
         buffer, start, end = view.payload(options.limit_bytes)
         plain = memoryview(buffer)[start:end]
         codec, payload = compress_if_smaller(options.codec, plain, options.level)
         if codec == header.codec == Codec.NONE:
-            self._report.batches_copied += 1
+            self._report.add_copied()
             return view.data
-        self._report.records_converted += header.record_count
+        self._report.add_converted(header.record_count)
         return replace_payload(view.data, int(codec), plain if payload is None else payload)
