@@ -1,20 +1,18 @@
 """Producers and consumers of the logs of one process.
 
-clients.py              who has been made for a manager's logs, and what they share
-closing.py              what a `with` does at its end
-config.py               the settings of both, Kafka's names
-source.py               what they need of a manager of logs
-producer.py             the public face of writing: futures, back-pressure, transactions
-partitioner.py          which partition a record goes to
-accumulator.py          the records of one partition on their way into batches
-producer_batch.py       one such batch
-buffer_memory.py        how much may be on its way
+clients.py              makes producers and consumers, and holds the parts that they share
+config.py               settings of both, with Kafka's names
+source.py               the port to the logs that they need; a manager implements it
+producer.py             writing: futures, back-pressure, transactions
+accumulator.py          batches of one partition, and the memory that batches may take
+producer_batch.py       one batch
 delivery.py             the future of a record
-consumer.py             the public face of reading: assignment, positions, waiting
+consumer.py             reading: assignment, positions, waiting
 fetching.py             records of one assigned partition
-group_offsets.py        the positions of groups, in `__consumer_offsets`
-offset_records.py       what is in there
-transactions.py         who coordinates transactions, in `__transaction_state`
-transaction_records.py  what is in there
+group_offsets.py        positions of groups, in `__consumer_offsets`
+offset_records.py       formats of its records
+transactions.py         sessions and the coordinator of transactions, in `__transaction_state`
+decisions.py            decisions on transactions that a log may still need
+transaction_records.py  formats of its records
 internal_topics.py      Kafka's own topics: names, partitions, settings
 """

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafkalog._core.builder import BatchBuilder
-from kafkalog.clients.buffer_memory import BufferMemory
 from kafkalog.clients.delivery import BatchOutcome, Delivery
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.source import LogSource
@@ -40,13 +39,58 @@ from kafkalog.log.log import Log
 from kafkalog.model import AppendInfo, Header, TopicPartition
 from kafkalog.records.codecs import Codec
 
-__all__ = ["Accumulator", "AccumulatorSettings", "Acknowledgement"]
+__all__ = ["Accumulator", "AccumulatorSettings", "Acknowledgement", "BufferMemory"]
 
 # More than the lengths, deltas and attributes of any record without headers take.
 RECORD_OVERHEAD: Final = 24
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
 IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
+
+
+class BufferMemory:
+    """
+    A number of bytes, some of them taken.
+
+    Args:
+        limit_bytes: how many there are.
+
+    A batch that alone is larger than all of them is let through when nothing else is on its way.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._reserved_bytes = 0
+        self._freed = threading.Condition()
+
+    @property
+    def reserved_bytes(self) -> int:
+        """How many are taken."""
+        return self._reserved_bytes
+
+    def try_reserve(self, size: int) -> bool:
+        """Take bytes if they are there; say whether they were."""
+        with self._freed:
+            return self._try_reserve(size)
+
+    def reserve(self, size: int, timeout_ms: int) -> bool:
+        """Take bytes, waiting for them that long; say whether they came."""
+        with self._freed:
+            return self._freed.wait_for(
+                lambda: self._try_reserve(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+            )
+
+    def release(self, size: int) -> None:
+        """Give bytes back."""
+        with self._freed:
+            self._reserved_bytes -= size
+            self._freed.notify_all()
+
+    def _try_reserve(self, size: int) -> bool:
+        if self._reserved_bytes and self._reserved_bytes + size > self.limit_bytes:
+            return False
+        self._reserved_bytes += size
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +152,7 @@ class Accumulator:
         self.where = where
         self.log = log
         self.closed: deque[ProducerBatch] = deque()
-        self.in_transaction: object = None
+        self._transaction: object = None
         self._settings = settings
         self._lock = threading.Lock()
         self._open: ProducerBatch | None = None
@@ -118,7 +162,7 @@ class Accumulator:
         self._identity = Identity()
         self._next_sequence = -1
         if settings.new_identity is not None:
-            self.number(settings.new_identity())
+            self._number(settings.new_identity())
 
     def __repr__(self) -> str:
         return f"<Accumulator for {self.where}, {self.record_count} records>"
@@ -132,10 +176,15 @@ class Accumulator:
                 batches.append(self._open)
             return sum(len(batch.deliveries) for batch in batches)
 
-    def number(self, identity: Identity) -> None:
-        """Number what comes as somebody else's batches, from 0."""
+    def is_in(self, transaction: object) -> bool:
+        """Return whether the partition belongs to a transaction."""
+        return self._transaction is transaction
+
+    def enter(self, transaction: object, identity: Identity) -> None:
+        """Let the partition belong to a transaction, whose batches are numbered from 0."""
         with self._lock:
             self._number(identity)
+            self._transaction = transaction
 
     def append(
         self,
@@ -165,12 +214,12 @@ class Accumulator:
             size += sum(len(name) + len(field or b"") + 8 for name, field in headers)
         with self._lock:
             batch = self._open
-            if batch is None or batch.size_bytes + size > self._size_limit:
+            if batch is None or batch.builder.size_bytes + size > self._size_limit:
                 record = (key, value, headers, timestamp_ms)
                 return self._begin(self.bytes_for(size), reserved_bytes, record)
             if reserved_bytes:
                 self._settings.memory.release(reserved_bytes)
-            batch.size_bytes = batch.builder.append(key, value, timestamp_ms, headers)
+            batch.builder.append(key, value, timestamp_ms, headers)
             deliveries = batch.deliveries
             delivery = Delivery(batch.outcome, len(deliveries), timestamp_ms)
             deliveries.append(delivery)
@@ -340,15 +389,18 @@ class Accumulator:
     def _give_up(self, batch: ProducerBatch, error: KafkaLogError) -> Acknowledgement:
         self.closed.popleft()
         if error.retriable:
-            timeout = DeliveryTimeoutError(
-                f"{self.where}: given up after delivery.timeout.ms = {self._timeout_ms}: {error}",
-                path=error.path,
-            )
-            timeout.__cause__ = error
-            return self._acknowledge(batch, None, timeout)
+            return self._acknowledge(batch, None, self._timeout_error(error))
         if isinstance(error, LogStorageError):
             self._renew_identity()
         return self._acknowledge(batch, None, error)
+
+    def _timeout_error(self, cause: KafkaLogError) -> DeliveryTimeoutError:
+        error = DeliveryTimeoutError(
+            f"{self.where}: given up after delivery.timeout.ms = {self._timeout_ms}: {cause}",
+            path=cause.path,
+        )
+        error.__cause__ = cause
+        return error
 
     def _renew_identity(self) -> None:
         if self._settings.new_identity is not None:

@@ -20,12 +20,12 @@ from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.internal_topics import (
     CONSUMER_OFFSETS,
-    PARTITION_COUNT,
+    InternalTopicSettings,
     OnUnreadable,
 )
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.source import LogSource
-from kafkalog.clients.transactions import TransactionCoordinator
+from kafkalog.clients.transactions import Coordinators, TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import KafkaLogError
 from kafkalog.forking import forked_error, refuse_in_children
@@ -50,9 +50,7 @@ class Clients:
         scheduler: of all producers; a thread of each one's own if None.
         random: draws producer ids, and partitions for records without a key.
         on_unreadable: told of records of Kafka's own topics that cannot be understood.
-        offsets_partitions, transaction_partitions: how many partitions `__consumer_offsets` and
-            `__transaction_state` are made with.
-        is_own: whether one of these topics was made here.
+        internal_topics: how these topics are made.
     """
 
     def __init__(
@@ -63,25 +61,29 @@ class Clients:
         scheduler: Scheduler | None = None,
         random: Random | None = None,
         on_unreadable: OnUnreadable | None = None,
-        offsets_partitions: int = PARTITION_COUNT,
-        transaction_partitions: int = PARTITION_COUNT,
-        is_own: Callable[[str], bool] = lambda _topic: False,
+        internal_topics: InternalTopicSettings | None = None,
     ) -> None:
         self._source = source
         self._clock = SystemClock() if clock is None else clock
         self._scheduler = scheduler
         self._random = SystemRandom() if random is None else random
+        topics = InternalTopicSettings() if internal_topics is None else internal_topics
         self._offsets = GroupOffsets(
-            source, on_unreadable, self._clock, partition_count=offsets_partitions, is_own=is_own
+            source,
+            on_unreadable,
+            self._clock,
+            partition_count=topics.offsets_partitions,
+            is_own=topics.is_own,
         )
         self._coordinator = TransactionCoordinator(
             source,
             self._clock,
             self._random,
             on_unreadable,
-            partition_count=transaction_partitions,
-            is_own=is_own,
+            partition_count=topics.transaction_partitions,
+            is_own=topics.is_own,
         )
+        self._coordinators = Coordinators(self._offsets, self._coordinator)
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()
@@ -103,8 +105,7 @@ class Clients:
             clock=self._clock,
             scheduler=self._scheduler,
             random=self._random,
-            coordinator=self._coordinator,
-            offsets=self._offsets,
+            coordinators=self._coordinators,
         )
         with self._lock:
             self._producers.add(made)
@@ -124,8 +125,7 @@ class Clients:
             self._source,
             group,
             _config(ConsumerConfig, settings),
-            offsets=self._offsets,
-            coordinator=self._coordinator,
+            coordinators=self._coordinators,
             clock=self._clock,
             on_corrupt=on_corrupt,
             on_lost=on_lost,

@@ -24,7 +24,7 @@ from kafkalog.clients.fetching import AssignedPartition
 from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.source import LogSource
-from kafkalog.clients.transactions import TransactionCoordinator
+from kafkalog.clients.transactions import Coordinators
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
@@ -85,8 +85,8 @@ class Consumer(ClosingContextManager):
         source: the logs.
         group: under which name positions are kept; "" for a consumer that keeps none.
         config: its settings.
-        offsets: the positions of groups.
-        coordinator: undoes transactions that nobody goes on with.
+        coordinators: of groups' positions, and of transactions: that one undoes those that nobody
+            goes on with.
         clock: measures times.
         on_corrupt: "raise" at damage, "skip" to pass over it, as for `Log.records`.
         on_lost: called with each LostRecords; they are logged, and kept in `lost`, anyway.
@@ -102,8 +102,7 @@ class Consumer(ClosingContextManager):
         group: str = "",
         config: ConsumerConfig | None = None,
         *,
-        offsets: GroupOffsets | None = None,
-        coordinator: TransactionCoordinator | None = None,
+        coordinators: Coordinators | None = None,
         clock: Clock | None = None,
         on_corrupt: OnCorrupt = "raise",
         on_lost: Callable[[LostRecords], object] | None = None,
@@ -112,8 +111,9 @@ class Consumer(ClosingContextManager):
         self.group = group
         self.lost: list[LostRecords] = []
         self._source = source
-        self._offsets = GroupOffsets(source) if offsets is None else offsets
-        self._coordinator = coordinator
+        coordinators = Coordinators(GroupOffsets(source)) if coordinators is None else coordinators
+        self._offsets = coordinators.groups
+        self._coordinator = coordinators.transactions
         self._clock = SystemClock() if clock is None else clock
         self._on_corrupt: OnCorrupt = on_corrupt
         self._on_lost = on_lost
@@ -178,12 +178,12 @@ class Consumer(ClosingContextManager):
     def pause(self, *partitions: TopicPartition) -> None:
         """Leave partitions out for now; all if none is named."""
         for assigned in self._named(partitions):
-            assigned.is_paused = True
+            assigned.pause()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Take partitions in again; all if none is named."""
         for assigned in self._named(partitions):
-            assigned.is_paused = False
+            assigned.resume()
 
     # ---------------------------------------------------------------------------------- positions
 
@@ -499,7 +499,8 @@ class Consumer(ClosingContextManager):
             assigned.close()
             fresh = self._add_records(assigned.where)
             fresh.seek(position)
-            fresh.is_paused = paused
+            if paused:
+                fresh.pause()
             return fresh.fetch(count)
 
     def _report_lost(self, lost: LostRecords) -> None:
@@ -525,13 +526,8 @@ class Consumer(ClosingContextManager):
                 assigned = self._assigned.get(where)
                 if assigned is None:
                     continue
-                for record in records:
-                    if assigned.turn != turns[where]:
-                        break
-                    assigned.position = record.offset + 1
+                for record in assigned.hand_out(records, turns[where]):
                     yield ConsumerRecord(where, record)
-                else:
-                    assigned.step_forward()
         finally:
             # What was not yielded is fetched again.
             for where in found:

@@ -75,6 +75,14 @@ class AssignedPartition:
             return self.log.last_stable_offset
         return self.log.high_watermark
 
+    def pause(self) -> None:
+        """Leave the partition out of `poll` until `resume`."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Read the partition again."""
+        self.is_paused = False
+
     def seek(self, offset: int) -> None:
         """Go on at an offset."""
         self.position = offset
@@ -111,8 +119,20 @@ class AssignedPartition:
         self._ahead = self.position
         self.position = offset
 
-    def step_forward(self) -> None:
-        """Stand behind all that was fetched: the last of it was handed out."""
+    def hand_out(self, records: list[Record], turn: int) -> Iterator[Record]:
+        """
+        Yield fetched records, the position behind each, until the position is set elsewhere.
+
+        Args:
+            records: what `fetch` returned, from the offset of `step_back` on.
+            turn: `turn` when they were fetched.
+        """
+        for record in records:
+            if self.turn != turn:
+                return
+            self.position = record.offset + 1
+            yield record
+        # Behind all that was fetched, too.
         if self._ahead is not None:
             self.position, self._ahead = self._ahead, None
 

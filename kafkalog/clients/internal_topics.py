@@ -26,6 +26,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from kafkalog._core.record import Record
@@ -42,6 +43,7 @@ __all__ = [
     "PARTITION_COUNT",
     "TRANSACTION_STATE",
     "InternalTopic",
+    "InternalTopicSettings",
     "OnUnreadable",
     "partition_for",
 ]
@@ -75,6 +77,22 @@ def partition_for(name: str, partition_count: int) -> int:
         value = (31 * value + int.from_bytes(data[start : start + 2])) & 0xFFFF_FFFF
     signed = value - (1 << 32) if value >> 31 else value
     return (0 if signed == INT32_MIN else abs(signed)) % partition_count
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopicSettings:
+    """
+    How Kafka's own topics are made.
+
+    Attributes:
+        offsets_partitions, transaction_partitions: how many partitions `__consumer_offsets` and
+            `__transaction_state` are made with.
+        is_own: whether a topic, of a single partition, was made here.
+    """
+
+    offsets_partitions: int = PARTITION_COUNT
+    transaction_partitions: int = PARTITION_COUNT
+    is_own: Callable[[str], bool] = lambda _topic: False
 
 
 class InternalTopic:

@@ -27,17 +27,22 @@ from datetime import datetime
 from random import Random, SystemRandom
 from typing import Final, Self, SupportsIndex
 
+from kafkalog._core.murmur2 import partition_of
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Acknowledgement
-from kafkalog.clients.buffer_memory import BufferMemory
+from kafkalog.clients.accumulator import (
+    Accumulator,
+    AccumulatorSettings,
+    Acknowledgement,
+    BufferMemory,
+)
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import BatchOutcome, Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
 from kafkalog.clients.offset_records import CommittedOffset
-from kafkalog.clients.partitioner import StickyPartition, partition_of
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import (
+    Coordinators,
     TransactionCoordinator,
     TransactionSession,
     draw_producer_id,
@@ -66,13 +71,43 @@ LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
 logger = logging.getLogger(__name__)
 
 
+class _StickyPartition:
+    """
+    The partition of a topic that records without a key go to for now.
+
+    Args:
+        partition_count: how many the topic has.
+        stick_bytes: how much goes to one before it is another's turn.
+        random: draws lots.
+
+    Attributes:
+        partition: the present one.
+    """
+
+    __slots__ = ("_count", "_left_bytes", "_random", "_stick_bytes", "partition")
+
+    def __init__(self, partition_count: int, stick_bytes: int, random: Random) -> None:
+        self._count = partition_count
+        self._stick_bytes = stick_bytes
+        self._random = random
+        self.partition = random.randrange(partition_count)
+        self._left_bytes = stick_bytes
+
+    def count_record(self, size: int) -> None:
+        """Count a record that went to the present partition."""
+        self._left_bytes -= size
+        if self._left_bytes <= 0:
+            self._left_bytes = self._stick_bytes
+            self.partition = self._random.randrange(self._count)
+
+
 class _Topic:
     """A topic that records were sent to."""
 
     __slots__ = ("accumulators", "partitions", "refreshed_ms", "sticky")
 
     def __init__(
-        self, partitions: tuple[int, ...], sticky: StickyPartition, refreshed_ms: int
+        self, partitions: tuple[int, ...], sticky: _StickyPartition, refreshed_ms: int
     ) -> None:
         self.partitions = partitions
         self.accumulators: list[Accumulator | None] = [None] * (max(partitions) + 1)
@@ -95,8 +130,7 @@ class Producer(ClosingContextManager):
         clock: dates records, and measures times.
         scheduler: does what is due later; a thread of the producer's own if None.
         random: draws producer ids, and partitions for records without a key.
-        coordinator: decides its transactions; needed with a transactional.id.
-        offsets: the positions of groups.
+        coordinators: of transactions, needed with a transactional.id, and of groups' positions.
 
     Raises:
         DiskFullError, LogOfflineError: with a transactional.id, it could not be noted.
@@ -111,8 +145,7 @@ class Producer(ClosingContextManager):
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         random: Random | None = None,
-        coordinator: TransactionCoordinator | None = None,
-        offsets: GroupOffsets | None = None,
+        coordinators: Coordinators | None = None,
     ) -> None:
         if wait not in ("written", "durable"):
             raise ValueError(f'wait is "written" or "durable", not {wait!r}')
@@ -137,17 +170,18 @@ class Producer(ClosingContextManager):
         self._is_inherited = False
         self._ignores_keys = self.config.partitioner_ignore_keys
         self._session: TransactionSession | None = None
-        self._coordinator = coordinator
-        self._offsets = GroupOffsets(source) if offsets is None else offsets
+        coordinators = Coordinators(GroupOffsets(source)) if coordinators is None else coordinators
+        self._coordinator = coordinators.transactions
+        self._offsets = coordinators.groups
         self._in_transaction = False
         # What the session's set of partitions was at its beginning; it has another at its end.
         self._transaction: set[TopicPartition] = set()
         self._failure: KafkaLogError | None = None
         self._settings = self._accumulator_settings(durable=wait == "durable")
         if self.config.transactional_id:
-            if coordinator is None:
+            if self._coordinator is None:
                 raise ValueError("a transactional.id needs a coordinator")
-            self._session = coordinator.open(
+            self._session = self._coordinator.open(
                 self.config.transactional_id, self.config.transaction_timeout_ms
             )
         refuse_in_children(self)
@@ -437,7 +471,7 @@ class Producer(ClosingContextManager):
             if found is not None and found.partitions == partitions:
                 found.refreshed_ms = now_ms
                 return found
-            sticky = StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
+            sticky = _StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
             made = _Topic(partitions, sticky, now_ms)
             if found is not None:
                 count = min(len(found.accumulators), len(made.accumulators))
@@ -566,14 +600,13 @@ class Producer(ClosingContextManager):
     def _enter(self, accumulator: Accumulator) -> None:
         """Let a partition belong to the transaction, before its first batch goes there."""
         session, coordinator = self._require_transaction()
-        if accumulator.in_transaction is session.partitions:
+        if accumulator.is_in(session.partitions):
             return
         # Once, whoever of many threads comes first: its batches are numbered from 0.
         with self._transaction_lock:
-            if accumulator.in_transaction is not session.partitions:
+            if not accumulator.is_in(session.partitions):
                 coordinator.add(session, [accumulator.where])
-                accumulator.number(session.identity)
-                accumulator.in_transaction = session.partitions
+                accumulator.enter(session.partitions, session.identity)
 
     def _abort(self) -> None:
         session, coordinator = self._session, self._coordinator

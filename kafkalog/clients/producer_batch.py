@@ -39,7 +39,7 @@ class ProducerBatch:
         outcome: what its records' futures look at.
     """
 
-    __slots__ = ("builder", "deliveries", "opened_ms", "outcome", "reserved_bytes", "size_bytes")
+    __slots__ = ("builder", "deliveries", "opened_ms", "outcome", "reserved_bytes")
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class ProducerBatch:
         self.opened_ms = opened_ms
         self.outcome = BatchOutcome(where)
         self.deliveries: list[Delivery] = []
-        self.size_bytes = builder.size_bytes
 
     def append(
         self,
@@ -63,7 +62,7 @@ class ProducerBatch:
         timestamp_ms: int,
     ) -> Delivery:
         """Add a record; InvalidRecordError where it cannot be encoded."""
-        self.size_bytes = self.builder.append(key, value, timestamp_ms, headers)
+        self.builder.append(key, value, timestamp_ms, headers)
         deliveries = self.deliveries
         delivery = Delivery(self.outcome, len(deliveries), timestamp_ms)
         deliveries.append(delivery)
@@ -92,4 +91,4 @@ class ProducerBatch:
                 builder.append_record(record)
                 delivery.move(self.outcome, len(self.deliveries))
                 self.deliveries.append(delivery)
-        self.builder, self.size_bytes = builder, builder.size_bytes
+        self.builder = builder

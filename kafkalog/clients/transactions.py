@@ -52,12 +52,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from kafkalog._core.record import Record
 from kafkalog.clients.decisions import Decision, decision_after, is_committed
+from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.internal_topics import (
     PARTITION_COUNT,
     TRANSACTION_STATE,
@@ -89,7 +90,7 @@ from kafkalog.log.log import Log, Wait
 from kafkalog.model import ActiveProducer, AppendOrigin, TopicPartition
 from kafkalog.records.control import encode_marker
 
-__all__ = ["TransactionCoordinator", "TransactionSession", "draw_producer_id"]
+__all__ = ["Coordinators", "TransactionCoordinator", "TransactionSession", "draw_producer_id"]
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +115,13 @@ class TransactionSession:
     """
     A transactional id, and who may write under it.
 
+    Thread-safety: the coordinator changes it under its lock; others read.
+
     Attributes:
         transactional_id: the name.
         identity: who numbers batches; another one after each transaction.
         partitions: where the present transaction wrote; another set for the one behind it.
-        committed: that set of the last transaction that was committed.
+        start_ms: time of the present transaction's first partition; -1 before.
     """
 
     def __init__(self, transactional_id: str, identity: Identity, timeout_ms: int) -> None:
@@ -126,8 +129,49 @@ class TransactionSession:
         self.identity = identity
         self.timeout_ms = timeout_ms
         self.partitions: set[TopicPartition] = set()
-        self.committed: set[TopicPartition] | None = None
         self.start_ms = -1
+        self._committed: set[TopicPartition] | None = None
+
+    def add(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
+        """Add partitions to the transaction, which begins with the first of them."""
+        if self.start_ms < 0:
+            self.start_ms = now_ms
+        self.partitions |= set(partitions)
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove partitions that could not be added to the topic."""
+        self.partitions -= set(partitions)
+
+    def is_committed(self, transaction: set[TopicPartition]) -> bool:
+        """Return whether a transaction is the last one that was committed."""
+        return self._committed is transaction
+
+    def commit(self, transaction: set[TopicPartition]) -> None:
+        """Set the last transaction that was committed."""
+        self._committed = transaction
+
+    def end_transaction(self) -> None:
+        """Leave the partitions of a finished transaction: the next one has another set."""
+        self.partitions = set()
+        self.start_ms = -1
+
+    def renumber(self, identity: Identity) -> None:
+        """Number the batches of the next transaction by another identity."""
+        self.identity = identity
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """
+    The coordinators that all producers and consumers of a process share.
+
+    Attributes:
+        groups: the positions of groups.
+        transactions: decides transactions; None where there are none.
+    """
+
+    groups: GroupOffsets
+    transactions: TransactionCoordinator | None = None
 
 
 class TransactionCoordinator:
@@ -247,13 +291,11 @@ class TransactionCoordinator:
                 if producer is not None and producer.transaction_first_offset is not None:
                     # What a session that lost the name wrote late has no part in this one.
                     self._end(partition, log, session.transactional_id, producer)
-            if session.start_ms < 0:
-                session.start_ms = self._clock.now_ms()
-            session.partitions |= fresh
+            session.add(fresh, self._clock.now_ms())
             try:
                 self._record_state(session, _STATES.ONGOING)
             except BaseException:
-                session.partitions -= fresh
+                session.remove(fresh)
                 raise
 
     def commit(self, session: TransactionSession, transaction: set[TopicPartition]) -> None:
@@ -273,7 +315,7 @@ class TransactionCoordinator:
         """
         name = session.transactional_id
         with self._lock:
-            if session.committed is transaction:
+            if session.is_committed(transaction):
                 return
             if session.partitions is not transaction:
                 raise TransactionAbortedError(f"the transaction of {name!r} was aborted meanwhile")
@@ -289,7 +331,7 @@ class TransactionCoordinator:
                 self._sync(session.partitions)
                 self._record_state(session, _STATES.PREPARE_COMMIT, wait="durable")
             self._finish(name, self._states[name])
-            session.committed = transaction
+            session.commit(transaction)
             self._restart(session)
 
     def abort(self, session: TransactionSession) -> None:
@@ -395,13 +437,12 @@ class TransactionCoordinator:
                     logger.warning("%s: transactions of %d stay: %s", where, producer_id, error)
 
     def _restart(self, session: TransactionSession) -> None:
-        session.partitions = set()
-        session.start_ms = -1
+        session.end_transaction()
         record = self._states[session.transactional_id]
         if record.producer_epoch < EPOCH_LAST:
-            session.identity = Identity(record.producer_id, record.producer_epoch)
+            session.renumber(Identity(record.producer_id, record.producer_epoch))
             return
-        session.identity = self._next_identity(session.transactional_id, record)
+        session.renumber(self._next_identity(session.transactional_id, record))
         self._record_state(session, _STATES.EMPTY, wait="durable")
 
     def _record_state(

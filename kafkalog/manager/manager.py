@@ -27,6 +27,7 @@ from kafkalog.cleaner.explain import CompactionExplanation
 from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
+from kafkalog.clients.internal_topics import InternalTopicSettings
 from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager, warn_unless_closed
@@ -725,10 +726,12 @@ class LogManager(ClosingContextManager):
             clock=self._clock,
             scheduler=scheduler,
             on_unreadable=self._on_unreadable,
-            offsets_partitions=config.offsets_topic_num_partitions,
-            transaction_partitions=config.transaction_state_log_num_partitions,
-            # Topics that a broker made say nothing here: its cluster has what they say.
-            is_own=lambda topic: bool(self._settings.configs.overrides_of(topic)),
+            internal_topics=InternalTopicSettings(
+                config.offsets_topic_num_partitions,
+                config.transaction_state_log_num_partitions,
+                # Topics that a broker made have no settings here: its cluster has them.
+                is_own=lambda topic: bool(self._settings.configs.overrides_of(topic)),
+            ),
         )
 
     def _compaction_on(self, scheduler: Scheduler) -> Compaction:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalog import LogManager, Record
-from kafkalog.clients.partitioner import partition_of
+from kafkalog._core.murmur2 import partition_of
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.txn.staging import StagingArea

@@ -13,6 +13,7 @@ from typing import Any
 
 from kafkalog import FileSystem, Log, LogConfig, open_log
 from kafkalog.clients.clients import Clients
+from kafkalog.clients.internal_topics import InternalTopicSettings
 from tests.support.manual_time import ManualClock, ManualScheduler
 
 __all__ = ["Logs"]
@@ -59,8 +60,7 @@ class Logs:
         arguments.setdefault("scheduler", self.scheduler)
         arguments.setdefault("random", self._random)
         # Tests look at partition 0 of these; those of placement ask for more.
-        arguments.setdefault("offsets_partitions", 1)
-        arguments.setdefault("transaction_partitions", 1)
+        arguments.setdefault("internal_topics", InternalTopicSettings(1, 1))
         return Clients(self, **arguments)
 
     def create_topic(

@@ -18,7 +18,11 @@ from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.transaction_records import TransactionState, decode_value
-from kafkalog.clients.transactions import TransactionCoordinator, TransactionSession
+from kafkalog.clients.transactions import (
+    Coordinators,
+    TransactionCoordinator,
+    TransactionSession,
+)
 from kafkalog.errors import (
     DiskFullError,
     InvalidProducerEpochError,
@@ -401,8 +405,7 @@ def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
         ProducerConfig(transactional_id="t"),
         clock=logs.clock,
         scheduler=logs.scheduler,
-        coordinator=coordinator,
-        offsets=GroupOffsets(logs, partition_count=1),
+        coordinators=Coordinators(GroupOffsets(logs, partition_count=1), coordinator),
     )
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)

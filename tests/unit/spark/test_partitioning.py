@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog.clients.partitioner import partition_of
+from kafkalog._core.murmur2 import partition_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.partitioning import Partitioner, Rule
 
