@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from kafkalog._core.bytes_column import BytesColumn
     from kafkalog._core.headers_column import HeadersColumn
     from kafkalog._core.record import Record
-    from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
+    from kafkalog.cleaner.cleaning_result import (
+        CleaningProgress,
+        CleaningResult,
+        CleaningStatistics,
+    )
     from kafkalog.cleaner.compaction import compact_log
     from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
     from kafkalog.cleaner.plan import plan_compaction
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         SegmentPlan,
         WaitingRecords,
     )
-    from kafkalog.cleaner.statistics import CleaningStatistics
     from kafkalog.cleaner.survey import (
         KeySurvey,
         LogSurvey,
@@ -332,10 +335,9 @@ _HOMES = {
     "_core.record": ("Record",),
     "cleaner.compaction": ("compact_log",),
     "cleaner.explain": ("CompactionExplanation", "CompactionRule", "explain_compaction"),
-    "cleaner.cleaning_result": ("CleaningResult", "CleaningProgress"),
+    "cleaner.cleaning_result": ("CleaningProgress", "CleaningResult", "CleaningStatistics"),
     "cleaner.plan": ("plan_compaction",),
     "cleaner.plan_model": ("CompactionBound", "CompactionPlan", "SegmentPlan", "WaitingRecords"),
-    "cleaner.statistics": ("CleaningStatistics",),
     "cleaner.survey": ("KeySurvey", "LogSurvey", "SegmentSurvey", "TombstoneSurvey", "survey_log"),
     "clients.config": ("ConsumerConfig", "ProducerConfig"),
     "clients.consumer": ("Consumer", "ConsumerRecord", "LostRecords"),

@@ -33,6 +33,41 @@ cdef struct RowRange:
     int64_t count
 
 
+# What becomes of one batch.
+cdef struct BatchFate:
+    int action
+    bint has_horizon
+    int64_t horizon_ms
+    int64_t kept                       # records that stay
+    bint sets_horizon                  # the batch gets its horizon now
+
+
+cdef inline void judge_batch(
+    BatchFate* fate,
+    int64_t record_count,
+    bint starts_horizon,
+    int64_t new_horizon_ms,
+    bint shows_end,
+) noexcept nogil:
+    """
+    Decide what becomes of a batch: the one rule of the compiled and of the general filter.
+
+    `kept`, `has_horizon` and `horizon_ms` are set before. `starts_horizon`: the time of its
+    tombstones, or of its marker, begins with this pass. `shows_end`: without records its header
+    still has to stay.
+    """
+    fate.sets_horizon = starts_horizon and fate.kept > 0 and not fate.has_horizon
+    if fate.sets_horizon:
+        fate.has_horizon = True
+        fate.horizon_ms = new_horizon_ms
+    if fate.kept == 0:
+        fate.action = ACTION_EMPTY if shows_end else ACTION_DROP
+    elif fate.kept == record_count and not fate.sets_horizon:
+        fate.action = ACTION_COPY
+    else:
+        fate.action = ACTION_REWRITE
+
+
 cdef inline int64_t space_left(const OutputSpace* target) noexcept nogil:
     return <int64_t>(target.end - target.position)
 

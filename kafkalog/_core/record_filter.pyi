@@ -16,6 +16,16 @@ REWRITE: Final[int]
 def count_flags(
     flags: NDArray[np.uint8], first_rows: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> None: ...
+def judge_batches(
+    kept: NDArray[np.int64],
+    record_counts: NDArray[np.int64],
+    starts_horizon: NDArray[np.uint8],
+    shows_end: NDArray[np.uint8],
+    has_horizon: NDArray[np.uint8],
+    horizons: NDArray[np.int64],
+    actions: NDArray[np.uint8],
+    new_horizon_ms: int,
+) -> int: ...
 def max_output_bytes(columns: RecordColumns, size: int) -> int: ...
 def write_retained(
     data: Buffer,

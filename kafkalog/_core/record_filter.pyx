@@ -274,6 +274,51 @@ def count_flags(
             counts[i] = 0
 
 
+def judge_batches(
+    const int64_t[::1] kept not None,
+    const int64_t[::1] record_counts not None,
+    const uint8_t[::1] starts_horizon not None,
+    const uint8_t[::1] shows_end not None,
+    uint8_t[::1] has_horizon not None,
+    int64_t[::1] horizons not None,
+    uint8_t[::1] actions not None,
+    int64_t new_horizon_ms,
+):
+    """
+    Decide what becomes of each batch (`judge_batch`); return how many got a delete horizon.
+
+    Args:
+        kept, record_counts: records that stay, and all records.
+        starts_horizon: whether the time of tombstones or of a marker begins with this pass.
+        shows_end: whether the header stays without records.
+        has_horizon, horizons: delete horizons; those that are set now are added.
+        actions: DROP, COPY, EMPTY or REWRITE is written here.
+        new_horizon_ms: the horizon of those that get one.
+    """
+    cdef BatchFate fate
+    cdef Py_ssize_t count = actions.shape[0]
+    cdef Py_ssize_t i
+    cdef int64_t horizons_set = 0
+    for other in (
+        kept.shape[0], record_counts.shape[0], starts_horizon.shape[0], shows_end.shape[0],
+        has_horizon.shape[0], horizons.shape[0],
+    ):
+        if other != count:
+            raise ValueError(f"columns must have {count} batches, got {other}")
+    for i in range(count):
+        fate.kept = kept[i]
+        fate.has_horizon = has_horizon[i] != 0
+        fate.horizon_ms = horizons[i]
+        judge_batch(
+            &fate, record_counts[i], starts_horizon[i] != 0, new_horizon_ms, shows_end[i] != 0
+        )
+        has_horizon[i] = <uint8_t>fate.has_horizon
+        horizons[i] = fate.horizon_ms
+        actions[i] = <uint8_t>fate.action
+        horizons_set += fate.sets_horizon
+    return horizons_set
+
+
 def max_output_bytes(RecordColumns columns not None, int64_t size):
     """Return the bytes that batches or records of `size` bytes may become at most."""
     return size + RECORD_GROWTH_MAX * columns.count + RECORD_BATCH_OVERHEAD

@@ -37,10 +37,12 @@ from kafkalog._core.record_filter cimport (
     ACTION_EMPTY,
     ACTION_REWRITE,
     RECORD_GROWTH_MAX,
+    BatchFate,
     OutputSpace,
     RowRange,
     change_header,
     first_timestamp,
+    judge_batch,
     records_kernel,
     retained_batch_kernel,
     space_left,
@@ -87,20 +89,12 @@ cdef struct RunCounts:
     int64_t horizons_set
 
 
-# What becomes of one batch.
-cdef struct BatchVerdict:
-    int action
-    bint has_horizon
-    int64_t horizon_ms
-    int64_t kept
-    int64_t tombstones_kept
-
-
 # A filter at work.
 cdef struct FilterState:
     RunRules rules
     RunCounts counts
-    BatchVerdict verdict
+    BatchFate fate
+    int64_t tombstones_kept            # of the batch
     OutputSpace target
     const OffsetTable* table
     const int64_t* producer_ids        # live ones; they rise
@@ -171,37 +165,35 @@ cdef bint _is_end(FilterState* state, RunRows* rows, int64_t last_offset) noexce
 
 
 cdef void _decide(FilterState* state, RunRows* rows) noexcept nogil:
-    """Say what becomes of a batch whose rows were judged, and count it."""
-    cdef BatchVerdict* verdict = &state.verdict
+    """Decide what becomes of a batch whose rows were judged, and count it."""
+    cdef BatchFate* fate = &state.fate
     cdef RunCounts* counts = &state.counts
     cdef int64_t last_offset = last_offset_of(&rows.fields)
-    cdef bint sets_horizon = (
-        not verdict.has_horizon
-        and verdict.tombstones_kept > 0
+    cdef bint starts_horizon = (
+        state.tombstones_kept > 0
         and state.rules.sets_delete_horizon
         and last_offset <= state.rules.latest_offset
     )
-    if sets_horizon:
-        verdict.has_horizon = True
-        verdict.horizon_ms = state.rules.now_ms + state.rules.delete_retention_ms
-    verdict.action = ACTION_REWRITE
-    if verdict.kept == 0:
-        verdict.action = ACTION_EMPTY if _is_end(state, rows, last_offset) else ACTION_DROP
-    elif verdict.kept == rows.count and not sets_horizon:
-        verdict.action = ACTION_COPY
-    counts.horizons_set += sets_horizon
+    judge_batch(
+        fate,
+        rows.count,
+        starts_horizon,
+        state.rules.now_ms + state.rules.delete_retention_ms,
+        fate.kept == 0 and _is_end(state, rows, last_offset),
+    )
+    counts.horizons_set += fate.sets_horizon
     counts.batches_read += 1
-    counts.batches_copied += 1 if verdict.action == ACTION_COPY else 0
-    counts.batches_rewritten += 1 if verdict.action == ACTION_REWRITE else 0
-    counts.batches_emptied += 1 if verdict.action == ACTION_EMPTY else 0
+    counts.batches_copied += 1 if fate.action == ACTION_COPY else 0
+    counts.batches_rewritten += 1 if fate.action == ACTION_REWRITE else 0
+    counts.batches_emptied += 1 if fate.action == ACTION_EMPTY else 0
     counts.records_read += rows.count
-    counts.records_kept += verdict.kept
-    counts.tombstones_kept += verdict.tombstones_kept
+    counts.records_kept += fate.kept
+    counts.tombstones_kept += state.tombstones_kept
 
 
 cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
     """Say which rows stay, and what becomes of their batch."""
-    cdef BatchVerdict* verdict = &state.verdict
+    cdef BatchFate* fate = &state.fate
     cdef RunCounts* counts = &state.counts
     cdef bint has_horizon = (rows.fields.attributes & DELETE_HORIZON_MASK) != 0
     cdef bint is_over = has_horizon and state.rules.now_ms >= rows.fields.base_timestamp
@@ -225,13 +217,13 @@ cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
         expired += goes
         keyless += (known == SUPERSEDED) & (key_size[i] < 0)
         tombstones += keep[i] & (value_size[i] < 0)
-    verdict.kept = kept
-    verdict.tombstones_kept = tombstones
+    fate.kept = kept
+    state.tombstones_kept = tombstones
     counts.keyless_dropped += keyless
     counts.tombstones_expired += expired
     counts.superseded += rows.count - kept - keyless - expired
-    verdict.has_horizon = has_horizon
-    verdict.horizon_ms = rows.fields.base_timestamp
+    fate.has_horizon = has_horizon
+    fate.horizon_ms = rows.fields.base_timestamp
     _decide(state, rows)
     return STATUS_OK
 
@@ -249,14 +241,14 @@ cdef int _plain_kernel(FilterState* state, RunRows* rows) noexcept nogil:
             status = _judge(state, rows)
         if status != STATUS_OK:
             return status
-        if state.verdict.action == ACTION_DROP:
+        if state.fate.action == ACTION_DROP:
             continue
         stays.start = 0
         stays.end = rows.count
-        stays.base_timestamp = state.verdict.horizon_ms
+        stays.base_timestamp = state.fate.horizon_ms
         status = retained_batch_kernel(
             rows.start, rows.data_size, batch, &rows.fields, &rows.columns, state.keep,
-            &stays, state.verdict.action, state.verdict.has_horizon, &state.target,
+            &stays, state.fate.action, state.fate.has_horizon, &state.target,
         )
         if status != STATUS_OK:
             return status
@@ -386,11 +378,11 @@ cdef class RunFilter:
         """Write what stays of the batch that was opened."""
         cdef int64_t size = rows.fields.size_bytes
         cdef int status = _judge(&self._state, rows)
-        if status != STATUS_OK or self._state.verdict.action == ACTION_DROP:
+        if status != STATUS_OK or self._state.fate.action == ACTION_DROP:
             return status
-        if self._state.verdict.action == ACTION_REWRITE:
+        if self._state.fate.action == ACTION_REWRITE:
             return self._recompress(rows)
-        if self._state.verdict.action == ACTION_EMPTY:
+        if self._state.fate.action == ACTION_EMPTY:
             return self._wrap(rows, b"", NO_TIMESTAMP, NO_TIMESTAMP, 0)
         if space_left(&self._state.target) < size:
             return STATUS_FULL
@@ -414,8 +406,8 @@ cdef class RunFilter:
         stays.start = 0
         stays.end = rows.count
         stays.position = 0
-        stays.base_timestamp = self._state.verdict.horizon_ms
-        if not self._state.verdict.has_horizon:
+        stays.base_timestamp = self._state.fate.horizon_ms
+        if not self._state.fate.has_horizon:
             stays.base_timestamp = first_timestamp(
                 &rows.columns, self._state.keep, 0, rows.count
             )
@@ -451,7 +443,7 @@ cdef class RunFilter:
         stays.base_timestamp = base_timestamp
         stays.max_timestamp = max_timestamp
         stays.count = count
-        has_horizon = count > 0 and self._state.verdict.has_horizon
+        has_horizon = count > 0 and self._state.fate.has_horizon
         change_header(&rows.fields, &stays, has_horizon, codec)
         memcpy(
             self._state.target.position + RECORD_BATCH_OVERHEAD,

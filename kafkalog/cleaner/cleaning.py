@@ -34,8 +34,7 @@ from typing import Final
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._engine.snapshot import LogSnapshot
-from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
-from kafkalog.cleaner.counters import CleaningCounters
+from kafkalog.cleaner.cleaning_result import CleaningCounters, CleaningProgress, CleaningResult
 from kafkalog.cleaner.group_output import GroupOutput
 from kafkalog.cleaner.grouping import map_bytes_for, parts_for
 from kafkalog.cleaner.key_reader import KeyReader
@@ -277,8 +276,12 @@ class _Work:
         sources = self._sources(snapshot, end, self._first_dirty)
         progress = _Progress(self._report, "reading keys", sources)
         is_whole = self._collect_from(sources, end, collector, offset_map, progress)
-        self._counters.reading_ms += self._cleaner.clock.monotonic_ms() - started_ms
-        self._counters.add_collected(len(offset_map), collector.records_read, progress.done_bytes)
+        self._counters.add_collected(
+            len(offset_map),
+            collector.records_read,
+            progress.done_bytes,
+            self._cleaner.clock.monotonic_ms() - started_ms,
+        )
         return _Collected(offset_map, is_whole)
 
     def _collect_from(
@@ -314,9 +317,7 @@ class _Work:
             sets_delete_horizon=is_last,
         )
         progress = _Progress(self._report, "writing", sources)
-        self._counters.passes += 1
-        self._counters.map_entries += len(offset_map)
-        self._counters.begin_segments(len(sources))
+        self._counters.begin_pass(len(offset_map), len(sources))
         groups = deque(self._groups(sources))
         sources.clear()
         while groups:
@@ -346,7 +347,7 @@ class _Work:
                 stays = self._modified_ms(source) > self._old_horizon_ms
                 for run in self._runs(source, progress):
                     output.add(run, old_tombstones_stay=stays)
-            aborted, tracker.kept = tracker.kept, []
+            aborted = tracker.pop_kept()
             empty_ms = self._empty_modified_ms(record_filter)
             modified_ms = self._modified_ms(group[-1])
             bases = output.finish(modified_ms, aborted, empty_modified_ms=empty_ms)

@@ -1,19 +1,79 @@
 """What a cleaning did, and how far one on its way has come.
 
-Thread-safety: immutable values.
+Thread-safety: results and progress are immutable values. `CleaningStatistics` and
+`CleaningCounters` belong to one cleaning; a reader of another thread sees counts that grow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
-from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.grouping import ENTRY_BYTES
 from kafkalog.model import TopicPartition
 
-__all__ = ["CleaningProgress", "CleaningResult"]
+__all__ = ["CleaningCounters", "CleaningProgress", "CleaningResult", "CleaningStatistics"]
 
 _KB, _MB = 1 << 10, 1 << 20
 _SECOND_MS = 1000
+
+
+@dataclass(slots=True)
+class CleaningStatistics:
+    """
+    Counts of the second pass, of one piece or of several added up.
+
+    Attributes:
+        bytes_read, bytes_written: sizes of the batches before and after.
+        batches_read: those looked at; a plain message of an old format is one.
+        batches_copied: those that stay byte for byte.
+        batches_rewritten: those that lost records, or got a delete horizon.
+        batches_emptied: those of which only the header stays.
+        records_read, records_kept: control records too.
+        superseded: records dropped because a later one has their key.
+        tombstones_expired: records without a value dropped because their time is over.
+        keyless_dropped: records dropped because a compacted log cannot keep what has no key.
+        aborted_dropped: records dropped because their transaction was aborted.
+        control_dropped: control records dropped, their transactions being gone.
+        tombstones_kept: records without a value that stay.
+        horizons_set: batches that got a delete horizon: their tombstones were seen first.
+        batches_grown: rewritten batches that became larger than they were and than the largest
+            batch allowed: of codecs that compress less well than the producer's did.
+    """
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    batches_read: int = 0
+    batches_copied: int = 0
+    batches_rewritten: int = 0
+    batches_emptied: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    superseded: int = 0
+    tombstones_expired: int = 0
+    keyless_dropped: int = 0
+    aborted_dropped: int = 0
+    control_dropped: int = 0
+    tombstones_kept: int = 0
+    horizons_set: int = 0
+    batches_grown: int = 0
+
+    def add(self, other: CleaningStatistics) -> None:
+        """Add the counts of another piece of work to this one."""
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def add_bytes(self, read: int, written: int) -> None:
+        """Add the sizes of a run before and after."""
+        self.bytes_read += read
+        self.bytes_written += written
+
+    def as_dict(self) -> dict[str, int]:
+        """Return all counts by attribute."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = tuple(field.name for field in fields(CleaningStatistics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +181,80 @@ class CleaningResult:
                 f" {self.memory_bytes:,}, would do all"
             )
         return "\n\t".join(lines)
+
+
+@dataclass(slots=True)
+class CleaningCounters:
+    """
+    Counts of a cleaning; see `CleaningResult`.
+
+    Attributes:
+        memory_bytes: for the map of keys.
+    """
+
+    memory_bytes: int
+    statistics: CleaningStatistics = field(default_factory=CleaningStatistics)
+    passes: int = 0
+    reading_ms: int = 0
+    map_entries: int = 0
+    _map_records: int = 0
+    _map_bytes: int = 0
+    _utilization: float = 0.0
+    _before: int = 0
+    _after: int = 0
+    _unchanged: int = 0
+
+    def add_collected(self, key_count: int, records: int, size: int, duration_ms: int) -> None:
+        """Add what was read for the keys of a pass."""
+        self.reading_ms += duration_ms
+        self._map_records += records
+        self._map_bytes += size
+        utilization = key_count * ENTRY_BYTES / self.memory_bytes
+        self._utilization = max(self._utilization, utilization)
+
+    def begin_pass(self, key_count: int, segment_count: int) -> None:
+        """Start the second pass over segments, with the keys of this pass."""
+        self.passes += 1
+        self.map_entries += key_count
+        # The segments of the first of several passes are the ones from before the cleaning.
+        self._before = self._before or segment_count
+        self._after = self._unchanged = 0
+
+    def add_group(self, bases: Sequence[int]) -> None:
+        """Add what became of a group: new segments, or the one that stays as it was."""
+        self._after += len(bases) or 1
+        self._unchanged += not bases
+
+    def result(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        first_dirty: int,
+        end_offset: int,
+        target_end_offset: int,
+        bytes_for_one_pass: int,
+        duration_ms: int,
+    ) -> CleaningResult:
+        """Return what the cleaning did; arguments as in `CleaningResult`."""
+        return CleaningResult(
+            topic_partition=topic_partition,
+            first_dirty=first_dirty,
+            end_offset=end_offset,
+            target_end_offset=target_end_offset,
+            statistics=self.statistics,
+            map_entries=self.map_entries,
+            map_records=self._map_records,
+            map_bytes=self._map_bytes,
+            map_utilization=self._utilization,
+            memory_bytes=self.memory_bytes,
+            passes=self.passes,
+            bytes_for_one_pass=bytes_for_one_pass,
+            segments_before=self._before,
+            segments_after=self._after,
+            segments_unchanged=self._unchanged,
+            reading_ms=self.reading_ms,
+            duration_ms=duration_ms,
+        )
 
 
 def _pace(size: int, duration_ms: int) -> str:

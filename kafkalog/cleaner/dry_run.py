@@ -16,19 +16,17 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.decoded_chunks import DecodedChunk
 from kafkalog.cleaner.grouping import parts_for
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.log_to_clean import LogToClean
 from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
-from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter, RetentionMask
+from kafkalog.cleaner.record_filter import RecordFilter, RetentionMask
 from kafkalog.cleaner.selection import CleanableRange
-from kafkalog.cleaner.statistics import CleaningStatistics
-from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 
 __all__ = [
-    "CountingFilter",
     "FirstPass",
     "SecondPass",
     "collect_keys",
@@ -278,17 +276,19 @@ def _filtered(
     on_bytes: OnBytes | None,
 ) -> SecondPass:
     boundary, start = target.boundary(span), target.facts.segments[0].base_offset
-    record_filter = CountingFilter(
+    counts = _RetentionCounts()
+    record_filter = RecordFilter(
         offset_map,
         target.rules(boundary),
         target.tracker(start, boundary),
         limit_bytes=target.config.decompressed_max_bytes,
+        on_chunk=counts.add,
     )
     statistics = record_filter.statistics
-    found = SecondPass(statistics, tombstones=record_filter.horizons, markers=record_filter.markers)
+    found = SecondPass(statistics, tombstones=counts.tombstones, markers=counts.markers)
     for slot in target.slots_between(start, first.end_offset):
         before = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
-        old_before = record_filter.old_tombstones
+        old_before = counts.old_tombstones
         stay = target.old_tombstones_stay(slot, span.first_dirty)
         for run in target.runs(slot):
             record_filter.filter(run, old_tombstones_stay=stay)
@@ -297,39 +297,28 @@ def _filtered(
         after = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
         records, written, kept = (end - begin for begin, end in zip(before, after, strict=True))
         found.segments[slot] = (records, written, kept)
-        if old := record_filter.old_tombstones - old_before:
+        if old := counts.old_tombstones - old_before:
             found.old_tombstones[slot] = old
     return found
 
 
-class CountingFilter(RecordFilter):
+class _RetentionCounts:
     """
-    A filter that also counts the tombstones that stay, by the time until which they do.
+    Tombstones and markers that stay, by the time until which they do.
 
     Attributes:
-        horizons: of batches of format v2, the count of tombstones by delete horizon.
-        old_tombstones: of the old formats, which have none.
+        tombstones: of batches of format v2, the count of tombstones by delete horizon.
         markers: control records that stay only until their delete horizon, by that.
+        old_tombstones: tombstones of the old formats, which have no horizon.
     """
 
-    # The verdicts on batches are what is wanted.
-    filters_runs = False
-
-    def __init__(
-        self,
-        offset_map: OffsetMap,
-        rules: CleaningRules,
-        transactions: TransactionTracker,
-        *,
-        limit_bytes: int,
-    ) -> None:
-        super().__init__(offset_map, rules, transactions, limit_bytes=limit_bytes)
-        self.horizons: Counter[int] = Counter()
+    def __init__(self) -> None:
+        self.tombstones: Counter[int] = Counter()
         self.markers: Counter[int] = Counter()
         self.old_tombstones = 0
 
-    def _count_result(self, chunk: DecodedChunk, mask: RetentionMask) -> None:
-        super()._count_result(chunk, mask)
+    def add(self, chunk: DecodedChunk, mask: RetentionMask) -> None:
+        """Count what stays of a chunk."""
         is_control = chunk.has_bits(CONTROL_MASK)
         is_tombstone = mask.keep & (chunk.columns.value_size < 0)
         counts = np.diff(chunk.first_rows)
@@ -340,6 +329,6 @@ class CountingFilter(RecordFilter):
         is_old = chunk.magic < MAGIC_V2
         self.old_tombstones += int(tombstones[is_old].sum())
         waiting = ~is_old & (mask.has_horizon != 0)
-        for counter, found in ((self.horizons, tombstones), (self.markers, markers)):
+        for counter, found in ((self.tombstones, tombstones), (self.markers, markers)):
             for batch in np.flatnonzero(waiting & (found > 0)).tolist():
                 counter[int(mask.horizons[batch])] += int(found[batch])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +44,11 @@ class KeyCollector:
         transactions: knows what was aborted.
         have_keys: for an exact map.
         limit_bytes: largest size of one batch uncompressed.
+        uses_fast_path: whether a run without transactions is added in one compiled call.
 
     Attributes:
         records_read: rows seen, those without a key and those that do not count too.
-        can_add_runs: whether a run is put in one call where nothing speaks against it.
     """
-
-    can_add_runs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -59,8 +57,10 @@ class KeyCollector:
         *,
         have_keys: HaveKeys | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        uses_fast_path: bool = True,
     ) -> None:
         self.records_read = 0
+        self._uses_fast_path = uses_fast_path and not offset_map.exact
         self._map = offset_map
         self._transactions = transactions
         self._have_keys = have_keys
@@ -85,7 +85,7 @@ class KeyCollector:
 
     def _add_fast(self, run: FileRecords, start_offset: int) -> bool | None:
         """Put the keys of a run in one call; None if it cannot be done so."""
-        if not self.can_add_runs or self._map.exact:
+        if not self._uses_fast_path:
             return None
         fast = self._reader.fast_path(run)
         if fast is None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.dry_run import FirstPass, SecondPass, first_pass, second_pass
 from kafkalog.cleaner.grouping import group_segments, map_bytes_for
 from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
@@ -28,7 +29,6 @@ from kafkalog.cleaner.plan_model import (
     due_ms_of,
     state_of,
 )
-from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 

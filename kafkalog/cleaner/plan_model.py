@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.log_to_clean import LogToClean
 from kafkalog.cleaner.selection import CheckpointReset, CleanableRange
-from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.model import TopicPartition
 
 __all__ = [

@@ -20,10 +20,10 @@ Thread-safety: none; it belongs to one cleaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, cast
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,9 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.offset_map import ELSEWHERE, KEYLESS, OffsetMap
 from kafkalog._core.record_filter import (
     COPY,
-    DROP,
     EMPTY,
     REWRITE,
+    judge_batches,
     max_output_bytes,
     retained_records,
     wrap_retained,
@@ -44,10 +44,10 @@ from kafkalog._core.record_filter import (
 )
 from kafkalog._core.run_filter import RunFilter, output_bytes_for
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.keys import HaveKeys, row_comparison
 from kafkalog.cleaner.live_records import LiveRecords
-from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import KafkaLogError
 from kafkalog.layout import (
@@ -61,6 +61,9 @@ from kafkalog.log.cleaner_access import LastProducerBatch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.conversion_units import FileRecords
+
+# Called with a chunk and what becomes of it.
+OnChunk = Callable[[DecodedChunk, "RetentionMask"], object]
 
 __all__ = ["CleaningRules", "LastProducerBatch", "RecordFilter", "RetentionMask"]
 
@@ -98,12 +101,14 @@ class RetentionMask:
         actions: of each batch: COPY, REWRITE, EMPTY or DROP.
         has_horizon, horizons: the delete horizon of each batch that stays, where it has one.
         keep: which records stay.
+        counts: what is read, kept and dropped.
     """
 
     actions: NDArray[np.uint8]
     has_horizon: NDArray[np.uint8]
     horizons: NDArray[np.int64]
     keep: NDArray[np.bool_]
+    counts: CleaningStatistics
 
 
 class RecordFilter:
@@ -119,14 +124,13 @@ class RecordFilter:
         limit_bytes: largest size of one batch uncompressed.
         sets_delete_horizon: whether all that they hide is gone after this pass: not of one over a
             part of the keys that others follow.
+        on_chunk: called with each chunk and its mask. Every run is then read in chunks: the
+            compiled fast path makes no mask.
 
     Attributes:
         statistics: of all runs so far.
         has_old_formats: whether a batch in them was of v0 or v1.
-        filters_runs: whether a run is filtered in one call where nothing speaks against it.
     """
-
-    filters_runs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -137,6 +141,7 @@ class RecordFilter:
         have_keys: HaveKeys | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         sets_delete_horizon: bool = True,
+        on_chunk: OnChunk | None = None,
     ) -> None:
         self.statistics = CleaningStatistics()
         self.has_old_formats = False
@@ -145,12 +150,13 @@ class RecordFilter:
         self._rules = rules
         self._transactions = transactions
         self._have_keys = have_keys
+        self._on_chunk = on_chunk
         self._reader = ChunkReader(limit_bytes)
         # Where it is written: fresh memory costs several times what the copying does.
         self._output = memoryview(b"")
         # Marks that others have found out, and a map that compares keys, are asked chunk by chunk.
         self._runs: RunFilter | None = None
-        if isinstance(offset_map, OffsetMap) and not offset_map.exact:
+        if on_chunk is None and isinstance(offset_map, OffsetMap) and not offset_map.exact:
             self._runs = self._run_filter(offset_map, limit_bytes)
 
     def filter(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
@@ -171,8 +177,7 @@ class RecordFilter:
         if parts is None:
             parts = self._filter_chunks(run, old_tombstones_stay=old_tombstones_stay)
         written = sum(memoryview(part).nbytes for part in parts)
-        self.statistics.bytes_read += len(run.data)
-        self.statistics.bytes_written += written
+        self.statistics.add_bytes(len(run.data), written)
         return parts
 
     def _run_filter(self, offset_map: OffsetMap, limit_bytes: int) -> RunFilter:
@@ -195,7 +200,7 @@ class RecordFilter:
 
     def _filter_fast(self, run: FileRecords) -> list[Buffer] | None:
         """Filter a run in one call; None if it cannot be done so."""
-        if self._runs is None or not self.filters_runs:
+        if self._runs is None:
             return None
         fast = self._reader.fast_path(run)
         if fast is None:
@@ -230,7 +235,9 @@ class RecordFilter:
                 parts += self._write_compressed(chunk, mask)
             else:
                 parts.append(self._write_plain(chunk, mask))
-            self._count_result(chunk, mask)
+            self.statistics.add(mask.counts)
+            if self._on_chunk is not None:
+                self._on_chunk(chunk, mask)
         return parts
 
     # ---- verdicts ----
@@ -239,7 +246,7 @@ class RecordFilter:
         is_old = chunk.magic < MAGIC_V2
         self.has_old_formats = self.has_old_formats or bool(is_old.any())
         has_horizon = chunk.has_bits(DELETE_HORIZON_MASK)
-        horizons = chunk.header("base_timestamp")
+        horizons = chunk.header("base_timestamp").copy()
         waits = np.where(
             is_old, old_tombstones_stay, ~has_horizon | (self._rules.now_ms < horizons)
         )
@@ -248,31 +255,30 @@ class RecordFilter:
         dropped, to_be_dated = self._judge_transactions(
             chunk, keep, has_horizon & (horizons <= self._rules.now_ms)
         )
-        kept_counts = chunk.counts(keep)
-        counts = np.diff(chunk.first_rows)
         is_tombstone = keep & (chunk.columns.value_size < 0)
         if self._sets_delete_horizon and is_tombstone.any():
             # Beyond the map the values are there that a tombstone hides: until they go its time
             # does not begin. Or it would go with them, before slow readers have met it.
             is_known = chunk.header("last_offset") <= self._map.latest_offset
             to_be_dated |= (chunk.counts(is_tombstone) > 0) & is_known
-        sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & to_be_dated
-        horizons = np.where(
-            sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons
+        kept_counts = chunk.counts(keep)
+        actions = np.empty(len(is_old), np.uint8)
+        flags = has_horizon.astype(np.uint8)
+        horizons_set = judge_batches(
+            kept_counts,
+            np.diff(chunk.first_rows),
+            (to_be_dated & ~is_old).view(np.uint8),
+            self._shows_end(chunk, ~is_old & (kept_counts == 0)).view(np.uint8),
+            flags,
+            horizons,
+            actions,
+            self._rules.now_ms + self._rules.delete_retention_ms,
         )
-        actions = np.full(len(counts), REWRITE, np.uint8)
-        actions[(kept_counts == counts) & ~sees_first] = COPY
-        self._judge_empty(chunk, kept_counts == 0, actions)
         if chunk.views and chunk.views[0].header.is_wrapper:
             self._judge_wrapper(chunk, chunk.views[0], actions)
-        self.statistics.horizons_set += int(np.count_nonzero(sees_first))
-        self._count_dropped(chunk, ~keep, expired, dropped)
-        return RetentionMask(
-            actions,
-            (has_horizon | sees_first).astype(np.uint8),
-            np.ascontiguousarray(horizons, np.int64),
-            keep,
-        )
+        counts = _counts_of(chunk, actions, keep, expired, dropped)
+        counts.add(CleaningStatistics(horizons_set=horizons_set))
+        return RetentionMask(actions, flags, horizons, keep, counts)
 
     def _latest(
         self, chunk: DecodedChunk, waits: NDArray[np.bool_]
@@ -336,17 +342,13 @@ class RecordFilter:
         if is_old[-1] and int(chunk.header("last_offset")[-1]) + 1 == self._rules.end_offset:
             keep[-1] = True
 
-    def _judge_empty(
-        self, chunk: DecodedChunk, is_empty: NDArray[np.bool_], actions: NDArray[np.uint8]
-    ) -> None:
-        """Let batches that lose all records go, or leave the headers of some."""
-        actions[is_empty] = DROP
-        is_new = is_empty & (chunk.magic >= MAGIC_V2)
+    def _shows_end(self, chunk: DecodedChunk, is_empty: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which batches without records end the range or the batches of a producer."""
         last_offset = chunk.header("last_offset")
-        actions[is_new & (last_offset + 1 == self._rules.end_offset)] = EMPTY
-        for batch in np.flatnonzero(is_new & (chunk.header("producer_id") >= 0)).tolist():
-            if self._ends_producer(chunk, batch, int(last_offset[batch])):
-                actions[batch] = EMPTY
+        shows_end: NDArray[np.bool_] = is_empty & (last_offset + 1 == self._rules.end_offset)
+        for batch in np.flatnonzero(is_empty & (chunk.header("producer_id") >= 0)).tolist():
+            shows_end[batch] |= self._ends_producer(chunk, batch, int(last_offset[batch]))
+        return shows_end
 
     def _ends_producer(self, chunk: DecodedChunk, batch: int, last_offset: int) -> bool:
         last = self._rules.last_batches.get(int(chunk.header("producer_id")[batch]))
@@ -422,8 +424,8 @@ class RecordFilter:
                 has_horizon,
             )
         size = memoryview(written).nbytes
-        limit = max(view.header.size_bytes, self._rules.max_message_bytes)
-        self.statistics.batches_grown += size > limit
+        if size > max(view.header.size_bytes, self._rules.max_message_bytes):
+            self.statistics.add(CleaningStatistics(batches_grown=1))
         return written
 
     def _rewrapped(self, view: BatchView, chunk: DecodedChunk, keep: NDArray[np.bool_]) -> bytes:
@@ -448,39 +450,45 @@ class RecordFilter:
         compressed = compress(codec, builder.payload(base_offset), magic=header.magic)
         return bytes(builder.wrap(int(codec), compressed, base_offset=base_offset))
 
-    # ---- counts ----
 
-    def _count_result(self, chunk: DecodedChunk, mask: RetentionMask) -> None:
-        """Count what becomes of a chunk; who wants to know more of it goes on from here."""
-        statistics = self.statistics
-        statistics.batches_read += len(mask.actions)
-        statistics.batches_copied += int(np.count_nonzero(mask.actions == COPY))
-        statistics.batches_rewritten += int(np.count_nonzero(mask.actions == REWRITE))
-        statistics.batches_emptied += int(np.count_nonzero(mask.actions == EMPTY))
-        statistics.records_read += len(mask.keep)
-        statistics.records_kept += int(np.count_nonzero(mask.keep))
-        is_tombstone = chunk.columns.value_size < 0
-        statistics.tombstones_kept += int(np.count_nonzero(mask.keep & is_tombstone))
+def _counts_of(
+    chunk: DecodedChunk,
+    actions: NDArray[np.uint8],
+    keep: NDArray[np.bool_],
+    expired: NDArray[np.bool_],
+    dropped: list[int],
+) -> CleaningStatistics:
+    """
+    Return the counts of a chunk; a record that is removed counts for the first reason.
 
-    def _count_dropped(
-        self,
-        chunk: DecodedChunk,
-        gone: NDArray[np.bool_],
-        expired: NDArray[np.bool_],
-        dropped: list[int],
-    ) -> None:
-        """Count records that go, by the reason that comes first."""
-        statistics, control = self.statistics, chunk.has_bits(CONTROL_MASK)
-        for batch in dropped:
-            rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
-            count = int(np.count_nonzero(gone[rows]))
-            if control[batch]:
-                statistics.control_dropped += count
-            else:
-                statistics.aborted_dropped += count
-            gone[rows] = False
-        keyless = int(np.count_nonzero(gone & (chunk.columns.key_size < 0)))
-        tombstones = int(np.count_nonzero(gone & expired))
-        statistics.keyless_dropped += keyless
-        statistics.tombstones_expired += tombstones
-        statistics.superseded += int(np.count_nonzero(gone)) - keyless - tombstones
+    Args:
+        chunk, actions, keep: the chunk, and what becomes of its batches and records.
+        expired: records that are removed only as tombstones.
+        dropped: batches that are removed for their transaction.
+    """
+    gone, is_control = ~keep, chunk.has_bits(CONTROL_MASK)
+    control_dropped = aborted_dropped = 0
+    for batch in dropped:
+        rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
+        count = int(np.count_nonzero(gone[rows]))
+        if is_control[batch]:
+            control_dropped += count
+        else:
+            aborted_dropped += count
+        gone[rows] = False
+    keyless = int(np.count_nonzero(gone & (chunk.columns.key_size < 0)))
+    tombstones = int(np.count_nonzero(gone & expired))
+    return CleaningStatistics(
+        batches_read=len(actions),
+        batches_copied=int(np.count_nonzero(actions == COPY)),
+        batches_rewritten=int(np.count_nonzero(actions == REWRITE)),
+        batches_emptied=int(np.count_nonzero(actions == EMPTY)),
+        records_read=len(keep),
+        records_kept=int(np.count_nonzero(keep)),
+        superseded=int(np.count_nonzero(gone)) - keyless - tombstones,
+        tombstones_expired=tombstones,
+        keyless_dropped=keyless,
+        aborted_dropped=aborted_dropped,
+        control_dropped=control_dropped,
+        tombstones_kept=int(np.count_nonzero(keep & (chunk.columns.value_size < 0))),
+    )

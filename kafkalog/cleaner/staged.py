@@ -351,8 +351,7 @@ class _Staging:
                 for run in self._target.runs(slot):
                     output.add(run, old_tombstones_stay=stay)
                     self._on_bytes(len(run.data))
-            aborted, self._tracker.kept = self._tracker.kept, []
-            bases = output.finish(leaving[-1].modified_ms, aborted)
+            bases = output.finish(leaving[-1].modified_ms, self._tracker.pop_kept())
         except BaseException:
             output.abandon()
             raise

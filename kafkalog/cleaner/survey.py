@@ -187,6 +187,19 @@ class _SegmentCounts:
     dead_records: int = 0
     tombstones: int = 0
 
+    def add_records(self, count: int) -> None:
+        """Count records, dead or live."""
+        self.records += count
+
+    def add_dead(self, count: int, size: float) -> None:
+        """Count records that compaction would remove, and their share of their batches."""
+        self.dead_records += count
+        self.dead_bytes += size
+
+    def add_tombstones(self, count: int) -> None:
+        """Count tombstones whose time is not over."""
+        self.tombstones += count
+
 
 def survey_log(
     log: Log,
@@ -323,7 +336,7 @@ class _Surveyor:
                 unjudged[rows] = True
                 is_dead[rows] = is_first
         if is_first:
-            counts.records += len(columns)
+            counts.add_records(len(columns))
             self._keyless += int(np.count_nonzero(~is_keyed & ~unjudged))
             if self._is_compacted:
                 is_dead |= ~is_keyed & ~unjudged
@@ -336,8 +349,7 @@ class _Surveyor:
         if is_tombstone.any():
             is_dead |= self._expired(slot, chunk, is_tombstone)
         sizes = _record_bytes(chunk, row_counts)
-        counts.dead_records += int(np.count_nonzero(is_dead))
-        counts.dead_bytes += float(sizes[is_dead].sum())
+        counts.add_dead(int(np.count_nonzero(is_dead)), float(sizes[is_dead].sum()))
         counters.add(found[is_judged], sizes[is_judged])
 
     def _expired(self, slot: int, chunk: DecodedChunk, is_tombstone: _Flags) -> _Flags:
@@ -360,7 +372,7 @@ class _Surveyor:
                 is_expired[rows] = is_tombstone[rows]
             else:
                 self._waiting[until] += int(found[batch])
-                self._counts[slot].tombstones += int(found[batch])
+                self._counts[slot].add_tombstones(int(found[batch]))
         return is_expired
 
     # ---- the result ----

@@ -41,17 +41,13 @@ class TransactionTracker:
     Args:
         find_aborted: returns aborted transactions; asked once, at the first batch of a transaction
             or control batch. None where `add_aborted` tells them.
-
-    Attributes:
-        kept: aborted transactions of which batches were met: entries of the new transaction index.
-            Whoever writes it takes them away.
     """
 
     def __init__(
         self, find_aborted: Callable[[], Iterable[AbortedTransaction]] | None = None
     ) -> None:
         self._find_aborted = find_aborted
-        self.kept: list[AbortedTransaction] = []
+        self._kept: list[AbortedTransaction] = []
         self._pending: list[tuple[int, int, AbortedTransaction]] = []
         self._count = 0
         self._aborted: dict[int, AbortedTransaction] = {}
@@ -64,6 +60,11 @@ class TransactionTracker:
             # Numbered, so that transactions of one first offset keep their order.
             self._count += 1
             heapq.heappush(self._pending, (transaction.first_offset, self._count, transaction))
+
+    def pop_kept(self) -> list[AbortedTransaction]:
+        """Return the aborted transactions that keep batches: entries of the new index; once."""
+        kept, self._kept = self._kept, []
+        return kept
 
     def judge(self, chunk: DecodedChunk) -> Iterator[tuple[int, bool, bool]]:
         """
@@ -123,7 +124,7 @@ class TransactionTracker:
         if transaction is None or producer_id not in self._aborted_with_data:
             return True
         self._aborted_with_data.discard(producer_id)
-        self.kept.append(transaction)
+        self._kept.append(transaction)
         return False
 
     def _begin_up_to(self, offset: int) -> None:

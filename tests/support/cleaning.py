@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.record_filter import CleaningRules, LastProducerBatch, RecordFilter
-from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.record_filter import (
+    CleaningRules,
+    LastProducerBatch,
+    RecordFilter,
+    RetentionMask,
+)
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.records.conversion.conversion_units import FileRecords
@@ -23,18 +28,6 @@ MARKS_MAX = 4096
 def offset_map_of(entries: int) -> OffsetMap:
     """Return a map for so many keys."""
     return OffsetMap(bytearray(24 * max(1, entries)), load_factor=1.0, secret=SECRET)
-
-
-class _PieceCollector(KeyCollector):
-    """One that looks at every batch, also of ordinary runs."""
-
-    can_add_runs = False
-
-
-class _PieceFilter(RecordFilter):
-    """One that looks at every batch, also of ordinary runs."""
-
-    can_add_runs = False
 
 
 @dataclass(frozen=True)
@@ -107,8 +100,7 @@ class Cleaning:
     def _clean(self, runs: Sequence[bytes], marks_size: int, *, in_pieces: bool = False) -> Cleaned:
         offset_map = offset_map_of(self.entries)
         offset_map.mark(bytearray(max(0, marks_size)), self.first_dirty)
-        make_collector = _PieceCollector if in_pieces else KeyCollector
-        collector = make_collector(offset_map, self._tracker())
+        collector = KeyCollector(offset_map, self._tracker(), uses_fast_path=not in_pieces)
         full = any(
             not collector.add(FileRecords(memoryview(run)), start_offset=self.first_dirty)
             for run in runs
@@ -116,15 +108,21 @@ class Cleaning:
         if not full:
             offset_map.advance_to(self.end_offset - 1)
         transactions = self._tracker()
-        make_filter = _PieceFilter if in_pieces else RecordFilter
-        batch_filter = make_filter(offset_map, self.rules(), transactions)
+        chunks: list[RetentionMask] = []
+        record_filter = RecordFilter(
+            offset_map,
+            self.rules(),
+            transactions,
+            on_chunk=(lambda _chunk, mask: chunks.append(mask)) if in_pieces else None,
+        )
         kept = [
             b"".join(
                 bytes(part)
-                for part in batch_filter.filter(
+                for part in record_filter.filter(
                     FileRecords(memoryview(run)), old_tombstones_stay=self.old_tombstones_stay
                 )
             )
             for run in runs
         ]
-        return Cleaned(kept, batch_filter.statistics, transactions.kept, offset_map)
+        assert not in_pieces or chunks or not any(runs)
+        return Cleaned(kept, record_filter.statistics, transactions.pop_kept(), offset_map)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalog import Log, TopicPartition
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.selection import CleanableRange
-from kafkalog.cleaner.statistics import CleaningStatistics
 
 __all__ = ["FakeCleaner", "FakeCleaners", "FakeCleaning", "Stage"]
 

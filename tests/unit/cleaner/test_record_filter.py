@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.record_filter import LastProducerBatch, RecordFilter
-from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import Codec

@@ -28,7 +28,7 @@ def test_aborted_transaction_that_was_met_keeps_its_marker_and_entry() -> None:
     transactions = tracker((1, 10, 20))
     assert transactions.is_aborted(1, 12)
     assert not transactions.may_drop_marker(1, 20, ABORT)
-    assert [AbortedTransaction(1, 10, 20, 21)] == transactions.kept
+    assert [AbortedTransaction(1, 10, 20, 21)] == transactions.pop_kept()
     # What follows is another transaction.
     assert not transactions.is_aborted(1, 25)
 
@@ -37,7 +37,7 @@ def test_aborted_transaction_that_left_nothing_loses_its_marker_and_entry() -> N
     """Nothing refers to it any more."""
     transactions = tracker((1, 10, 20))
     assert transactions.may_drop_marker(1, 20, ABORT)
-    assert [] == transactions.kept
+    assert [] == transactions.pop_kept()
 
 
 def test_what_was_aborted_is_asked_once_and_only_where_there_are_transactions() -> None:
@@ -83,7 +83,7 @@ def test_transactions_of_one_producer_follow_each_other() -> None:
     verdicts += [transactions.is_aborted(1, 30), transactions.is_aborted(2, 31)]
     assert not transactions.may_drop_marker(1, 40, ABORT)
     assert [True, False, True, False] == verdicts
-    assert [10, 30] == [transaction.first_offset for transaction in transactions.kept]
+    assert [10, 30] == [transaction.first_offset for transaction in transactions.pop_kept()]
 
 
 @pytest.mark.parametrize("kind", set(ControlType) - {ABORT, COMMIT})
