@@ -96,6 +96,19 @@ class _Facts:
     old_batches: int = 0
     overflows: list[Path] = field(default_factory=list)
 
+    def count(self, columns: BatchColumns, count: int, base: int, path: Path) -> None:
+        """Add the first `count` batches of columns, which are of one segment."""
+        if not count:
+            return
+        is_new = columns.magic[:count] >= MAGIC_V2
+        self.old_batches += int(count - is_new.sum())
+        if is_new.any():
+            highest = int(columns.leader_epoch[:count][is_new].max())
+            self.highest_epoch = max(self.highest_epoch, highest)
+        is_far = int(columns.last_offset[:count].max()) - base > RELATIVE_OFFSET_MAX
+        if is_far and path not in self.overflows:
+            self.overflows.append(path)
+
 
 def examine_handover(
     check_context: CheckContext, filesystem: FileSystem, broker: HandOver
@@ -346,7 +359,7 @@ def _facts_of(
                 walk = scan_batches(
                     data, position, columns=columns, next_offset=expected, check_crc=False
                 )
-                _collect_facts(facts, columns, walk.count, base, segment.path)
+                facts.count(columns, walk.count, base, segment.path)
                 position, expected, status = walk.position, walk.next_offset, walk.status
             if status != OK:
                 check_context.skip(f"{segment.path} from position {position} on, which is damaged")
@@ -355,19 +368,6 @@ def _facts_of(
     finally:
         context.pool.close()
     return facts
-
-
-def _collect_facts(facts: _Facts, columns: BatchColumns, count: int, base: int, path: Path) -> None:
-    if not count:
-        return
-    is_new = columns.magic[:count] >= MAGIC_V2
-    facts.old_batches += int(count - is_new.sum())
-    if is_new.any():
-        highest = int(columns.leader_epoch[:count][is_new].max())
-        facts.highest_epoch = max(facts.highest_epoch, highest)
-    is_far = int(columns.last_offset[:count].max()) - base > RELATIVE_OFFSET_MAX
-    if is_far and path not in facts.overflows:
-        facts.overflows.append(path)
 
 
 def _check_positions(

@@ -9,8 +9,8 @@ Thread-safety: functions of a check_context, which they do not change but for `u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
@@ -42,6 +42,14 @@ class _Losses:
 
     corrupt_ranges: list[CorruptRange] = field(default_factory=list)
     contradicted: list[RepairedIndex] = field(default_factory=list)
+
+    def add_ranges(self, corrupt_ranges: Iterable[CorruptRange]) -> None:
+        """Add corrupt ranges of a log."""
+        self.corrupt_ranges += corrupt_ranges
+
+    def add_index(self, index: RepairedIndex) -> None:
+        """Add a transaction index that contradicts its segment."""
+        self.contradicted.append(index)
 
 
 def examine_losses(
@@ -97,28 +105,31 @@ def _policy(config: LogConfig, survey: DirectorySurvey, partition: PartitionSurv
 def _check_partition(
     context: SegmentContext, survey: DirectorySurvey, partition: PartitionSurvey, losses: _Losses
 ) -> None:
+    """Add the corrupt ranges of a log, and its indexes that contradict its batches."""
     start_offset = survey.checkpointed(LOG_START_OFFSET_CHECKPOINT, partition)
     # As one that was closed in order, whatever it is: a recovery would read it all.
     loaded = load_log(context, clean=True, recovery_point=0, start_offset=start_offset)
     snapshot = loaded.local.snapshot
     if not survey.has_marker:
         recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition) or 0
-        context.settled_offset = min(recovery_point, snapshot.end_offset)
+        settled_offset = min(recovery_point, snapshot.end_offset)
+        context = replace(context, settled_offset=settled_offset)
     segments = snapshot.segments.segments
     record_holes(segments)
     indexes = partition.live_sizes(FileKind.TRANSACTION_INDEX)
     for slot, segment in enumerate(segments):
         if segment.base_offset in indexes:
             repaired = verify_index(context, snapshot, slot)
-            losses.contradicted += [] if repaired is None else [repaired]
+            if repaired is not None:
+                losses.add_index(repaired)
     # What is torn at the end of a log that was not closed in order is for its recovery to judge.
     judged = segments if survey.has_marker else segments[:-1]
-    losses.corrupt_ranges += [
+    losses.add_ranges(
         corrupt_range
         for segment in judged
         for corrupt_range in segment.corrupt_ranges
         if corrupt_range.next_offset > snapshot.start_offset
-    ]
+    )
 
 
 def _findings(losses: _Losses) -> Iterator[Finding]:

@@ -9,10 +9,11 @@ Thread-safety: a survey is made in one go and not changed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kafkalog._core.batch import scan_batches
@@ -70,8 +71,10 @@ LOST_AND_FOUND: Final = "lost+found"
 # Where a log ends does not depend on its settings; making them takes as long as finding that end.
 _SETTINGS: Final = LogConfig()
 
+_Read = TypeVar("_Read")
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class PartitionSurvey:
     """
     A partition directory.
@@ -119,7 +122,7 @@ class PartitionSurvey:
         return sum(facts.size_bytes for facts in self.files.values())
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DirectorySurvey:
     """
     A data directory, or a partition directory that stands alone.
@@ -178,19 +181,24 @@ def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> D
             raise NotALogError(f"{directory} is no directory", path=directory)
         names = filesystem.list(directory)
     if not _is_partition(directory, names):
-        found = DirectorySurvey(directory, directory, is_partition=False)
-        _survey_names(filesystem, found, names, clock)
-        _read_state(filesystem, found)
-        return found
+        files, partitions = _survey_names(filesystem, directory, names, clock)
+        return _read_state(
+            filesystem,
+            DirectorySurvey(
+                directory, directory, is_partition=False, files=files, partitions=partitions
+            ),
+        )
     paths = find_partition_paths(filesystem, directory)
-    found = DirectorySurvey(directory, paths.state_directory, is_partition=True)
     name = try_parse_partition_directory(directory.name)
     name = PartitionDirectory(paths.topic_partition) if name is None else name
-    partition = _survey_partition(filesystem, directory, name, clock)
-    partition.is_link = not paths.is_standalone and filesystem.is_link(directory)
-    found.partitions = (partition,)
-    _read_state(filesystem, found)
-    return found
+    is_link = not paths.is_standalone and filesystem.is_link(directory)
+    partition = _survey_partition(filesystem, directory, name, clock, is_link=is_link)
+    return _read_state(
+        filesystem,
+        DirectorySurvey(
+            directory, paths.state_directory, is_partition=True, partitions=(partition,)
+        ),
+    )
 
 
 def _is_partition(directory: Path, names: list[str]) -> bool:
@@ -213,118 +221,135 @@ def _is_partition(directory: Path, names: list[str]) -> bool:
 
 
 def _survey_names(
-    filesystem: FileSystem, found: DirectorySurvey, names: list[str], clock: Clock
-) -> None:
+    filesystem: FileSystem, directory: Path, names: list[str], clock: Clock
+) -> tuple[dict[str, FileFacts], tuple[PartitionSurvey, ...]]:
+    """Return the files of a data directory that are no partition directories, and these."""
     files, partitions = {}, []
     for name in names:
-        facts = filesystem.stat(found.path / name)
+        path = directory / name
+        facts = filesystem.stat(path)
         if facts is None:
             continue
         parsed = try_parse_partition_directory(name) if facts.is_directory else None
         if parsed is None:
             files[name] = facts
         else:
-            partition = _survey_partition(filesystem, found.path / name, parsed, clock)
-            partition.is_link = filesystem.is_link(partition.path)
-            partitions.append(partition)
-    found.files, found.partitions = files, tuple(partitions)
+            is_link = filesystem.is_link(path)
+            partitions.append(_survey_partition(filesystem, path, parsed, clock, is_link=is_link))
+    return files, tuple(partitions)
 
 
 def _survey_partition(
-    filesystem: FileSystem, directory: Path, name: PartitionDirectory, clock: Clock
+    filesystem: FileSystem,
+    directory: Path,
+    name: PartitionDirectory,
+    clock: Clock,
+    *,
+    is_link: bool,
 ) -> PartitionSurvey:
-    found = PartitionSurvey(directory, name)
+    problems: dict[Path, str] = {}
     try:
         with storage_errors(directory, doing="reading"):
-            looked = {
+            listed = {
                 each: filesystem.stat(directory / each) for each in filesystem.list(directory)
             }
     except LogStorageError as error:
-        found.problems[directory] = str(error)
-        return found
-    found.files = {each: facts for each, facts in looked.items() if facts is not None}
-    parsed = {each: try_parse_segment_file(each) for each in found.files}
-    found.segments = {each: parts for each, parts in parsed.items() if parts is not None}
-    _try_small_files(filesystem, found)
+        problems[directory] = str(error)
+        return PartitionSurvey(directory, name, problems=problems, is_link=is_link)
+    files = {each: facts for each, facts in listed.items() if facts is not None}
+    parsed = {each: try_parse_segment_file(each) for each in files}
+    segments = {each: parts for each, parts in parsed.items() if parts is not None}
+    epochs = LeaderEpochCheckpoint(filesystem, directory / LEADER_EPOCH_CHECKPOINT)
+    _try_read(partial(epochs.read, rising=False), epochs.path, problems)
+    read_id = partial(read_partition_metadata, filesystem, directory)
+    topic_id = _try_read(read_id, directory / PARTITION_METADATA, problems)
+    found = PartitionSurvey(
+        directory, name, files, segments, topic_id=topic_id, problems=problems, is_link=is_link
+    )
     # A metadata log is the controller's, and nothing here opens it.
-    if found.is_live and name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-        _survey_end(filesystem, found, clock)
-    return found
+    if not found.is_live or name.topic_partition.topic == CLUSTER_METADATA_TOPIC:
+        return found
+    return replace(found, log_end_offset=_try_log_end(filesystem, found, clock))
 
 
-def _try_small_files(filesystem: FileSystem, found: PartitionSurvey) -> None:
-    """Note which of the small files cannot be understood."""
-    epochs = LeaderEpochCheckpoint(filesystem, found.path / LEADER_EPOCH_CHECKPOINT)
+def _try_read(read: Callable[[], _Read], path: Path, problems: dict[Path, str]) -> _Read | None:
+    """Return what is read; None, and an entry of `problems`, where it cannot be used."""
     try:
-        epochs.read(rising=False)
+        return read()
     except (CorruptStateError, LogStorageError) as error:
-        found.problems[epochs.path] = str(error)
-    try:
-        found.topic_id = read_partition_metadata(filesystem, found.path)
-    except (CorruptStateError, LogStorageError) as error:
-        found.problems[found.path / PARTITION_METADATA] = str(error)
+        problems[path] = str(error)
+        return None
 
 
-def _survey_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -> None:
+def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -> int | None:
     """Find where the log ends, without a recovery."""
     bases = found.live_sizes()
     if not bases:
-        return
+        return None
     context = make_context(filesystem, found.path, _SETTINGS, clock, read_only=True)
     try:
         with storage_errors(found.path, doing="reading"):
             segment = open_segment(context, max(bases))
             if segment.size_bytes == 0:
-                found.log_end_offset = segment.base_offset
-                return
-            tail = scan_batches(
+                return segment.base_offset
+            return scan_batches(
                 segment.file.whole(),
                 segment.tail_position(),
                 next_offset=segment.base_offset,
                 check_crc=False,
-            )
-            found.log_end_offset = tail.next_offset
+            ).next_offset
     except (CorruptRecordError, InvalidRecordError):
-        return  # where the log ends is for a recovery to find out
+        return None  # where the log ends is for a recovery to find out
     except KafkaLogError as error:
         found.problems[found.path] = str(error)
+        return None
     finally:
         context.pool.close()
 
 
-def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
-    """Read what the directory says of all partitions together."""
-    directory = found.state_directory
-    try:
-        found.meta = read_meta_properties(filesystem, directory)
-    except (CorruptStateError, LogStorageError) as error:
-        found.problems[directory / META_PROPERTIES] = str(error)
-    try:
-        found.overrides = read_overrides(filesystem, directory)
-    except (CorruptStateError, LogStorageError) as error:
-        found.problems[directory / TOPIC_OVERRIDES] = str(error)
+def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> DirectorySurvey:
+    """Return a survey with what the directory says of all partitions together."""
+    directory, problems = found.state_directory, dict(found.problems)
+    read_meta = partial(read_meta_properties, filesystem, directory)
+    meta = _try_read(read_meta, directory / META_PROPERTIES, problems)
+    read_saved = partial(read_overrides, filesystem, directory)
+    overrides = _try_read(read_saved, directory / TOPIC_OVERRIDES, problems)
+    checkpoints: dict[str, Mapping[TopicPartition, int]] = {}
     for name in OFFSET_CHECKPOINTS:
         path = directory / name
         if filesystem.stat(path) is None:
             continue
-        try:
-            found.checkpoints[name] = OffsetCheckpoint(filesystem, path).read()
-        except (CorruptStateError, LogStorageError) as error:
-            found.problems[path] = str(error)
+        offsets = _try_read(OffsetCheckpoint(filesystem, path).read, path, problems)
+        if offsets is not None:
+            checkpoints[name] = offsets
+    has_marker = False
     try:
-        found.has_marker = read_shutdown_marker(filesystem, directory) is not None
+        has_marker = read_shutdown_marker(filesystem, directory) is not None
     except LogStorageError as error:
-        found.problems[directory] = str(error)
-    _read_move_notes(filesystem, found)
-    found.lock_holder = filesystem.lock_holder(directory / LOCK_FILE)
+        problems[directory] = str(error)
+    moves = _read_move_notes(filesystem, found, problems)
+    return replace(
+        found,
+        meta=meta,
+        checkpoints=checkpoints,
+        overrides=overrides,
+        has_marker=has_marker,
+        lock_holder=filesystem.lock_holder(directory / LOCK_FILE),
+        problems=problems,
+        moves=moves,
+    )
 
 
-def _read_move_notes(filesystem: FileSystem, found: DirectorySurvey) -> None:
+def _read_move_notes(
+    filesystem: FileSystem, found: DirectorySurvey, problems: dict[Path, str]
+) -> dict[Path, MoveNote]:
+    moves = {}
     for path in (found.path / name for name in found.files if name.startswith(MOVE_NOTE)):
         try:
             note = read_note(filesystem, path)
         except OSError as error:
-            found.problems[path] = f"{path}: {error.strerror or error}"
+            problems[path] = f"{path}: {error.strerror or error}"
             continue
         if note is not None:
-            found.moves[path] = note
+            moves[path] = note
+    return moves
