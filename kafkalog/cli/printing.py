@@ -14,6 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.segment import Segments
 from rich.table import Table
 
 __all__ = ["make_table", "percent", "print_json", "print_line", "print_table", "progress_bar"]
@@ -38,11 +39,10 @@ def make_table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table as wide as it is: a cut name or number is of no use."""
-    before = console.width
-    room = console.options.update(max_width=_WIDTH_MAX)
-    console.width = max(before, Measurement.get(console, room, table).maximum)
-    console.print(table)
-    console.width = before
+    options = console.options.update(max_width=_WIDTH_MAX)
+    width = max(console.width, Measurement.get(console, options, table).maximum)
+    lines = console.render(table, console.options.update(max_width=width))
+    console.print(Segments(lines), crop=False)
 
 
 def print_json(console: Console, shown: Any) -> None:

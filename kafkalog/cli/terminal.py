@@ -17,6 +17,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Final, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -120,6 +121,8 @@ class SafeConsole(Console):
 
 
 def install() -> None:
-    """Put the streams of the command in place of the process's."""
-    sys.stdout = EscapingStream(sys.stdout)
-    sys.stderr = EscapingStream(sys.stderr)
+    """Replace the process's streams until it ends."""
+    # Entered and never left: the interpreter writes to them when it exits, too.
+    streams = ExitStack()
+    streams.enter_context(redirect_stdout(EscapingStream(sys.stdout)))
+    streams.enter_context(redirect_stderr(EscapingStream(sys.stderr)))
