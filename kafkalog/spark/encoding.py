@@ -46,7 +46,7 @@ from kafkalog.spark.txn.model import StagedFile, TransactionId, smallest_segment
 from kafkalog.spark.txn.staging import StagingArea
 from kafkalog.spark.write_behind import WriteBehind
 
-__all__ = ["EncodingRules", "TaskWriter", "topics_in"]
+__all__ = ["EncodingRules", "TaskAttempt", "TaskWriter", "topics_in"]
 
 # Bytes of batches under construction in one task; the largest are closed beyond it.
 _PENDING_BYTES: Final = 64 * 1024 * 1024
@@ -78,6 +78,23 @@ class EncodingRules:
     batch_bytes: int
     segment_bytes: int
     timestamp_column: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """
+    An attempt of a task of Spark.
+
+    Attributes:
+        task: number of the task in its job.
+        number: number of the attempt, which no other attempt has.
+    """
+
+    task: int = 0
+    number: int = 0
+
+
+FIRST_ATTEMPT: Final = TaskAttempt()
 
 
 def topics_in(filesystem: FileSystem, directory: Path) -> dict[str, list[int]]:
@@ -119,6 +136,20 @@ class _Target:
         self.record_count = self.batch_count = self.size_bytes = 0
         self.largest_batch_bytes = self.null_key_count = 0
         self.min_timestamp = self.max_timestamp = NO_TIMESTAMP
+
+    def begin_next(self) -> None:
+        """Begin the file after this one."""
+        self.sequence += 1
+        self.begin()
+
+    def on_opened(self, handle: FileHandle) -> None:
+        """Set the open file."""
+        self.handle, self.path = handle, handle.path
+
+    def detach_handle(self) -> FileHandle | None:
+        """Return the open file, None if there is none; the caller closes it."""
+        handle, self.handle = self.handle, None
+        return handle
 
     def count_batch(self, size: int) -> None:
         """Take note of a batch that was written; it is in the builder yet."""
@@ -163,7 +194,7 @@ class TaskWriter:
         transaction: whose files they are.
         rules: how rows become batches.
         filesystem, clock: the machine's.
-        task, attempt: which of the job's; the number says the order of what the partitions get.
+        attempt: the task attempt; the number of the task orders what the partitions get.
     """
 
     def __init__(
@@ -175,15 +206,13 @@ class TaskWriter:
         *,
         filesystem: FileSystem,
         clock: Clock,
-        task: int = 0,
-        attempt: int = 0,
+        attempt: TaskAttempt = FIRST_ATTEMPT,
     ) -> None:
         self._staging = staging
         self._transaction = transaction
         self._rules = rules
         self._filesystem = filesystem
         self._clock = clock
-        self._task = task
         self._attempt = attempt
         self._known = topics_in(filesystem, directory)
         self._partitioners: dict[str, Partitioner] = {}
@@ -271,7 +300,7 @@ class TaskWriter:
         count = self._rules.new_partitions if known is None else partition_count(topic, known)
         rules = self._rules
         made = Partitioner(
-            topic, count, rules.partitioner, task=self._task, stick_bytes=rules.batch_bytes
+            topic, count, rules.partitioner, task=self._attempt.task, stick_bytes=rules.batch_bytes
         )
         return self._partitioners.setdefault(topic, made)
 
@@ -372,13 +401,13 @@ class TaskWriter:
                 self._release(other)
         with storage_errors(self._staging.root, doing="creating a staged file"):
             if target.path is None:
-                label = f"{self._task}-{self._attempt}-{target.partition}"
-                target.handle = self._staging.create(self._transaction, label)
-                target.path = target.handle.path
+                label = f"{self._attempt.task}-{self._attempt.number}-{target.partition}"
+                handle = self._staging.create(self._transaction, label)
             else:
-                target.handle = self._filesystem.open(target.path, write=True)
+                handle = self._filesystem.open(target.path, write=True)
+        target.on_opened(handle)
         self._open_count += 1
-        return target.handle
+        return handle
 
     def _close_file(self, target: _Target) -> None:
         """Sync a file, and take it among those that are finished."""
@@ -388,12 +417,11 @@ class TaskWriter:
         with storage_errors(target.path, doing="syncing"):
             handle.sync()
         self._release(target)
-        self._finished.append(target.staged(self._task))
-        target.sequence += 1
-        target.begin()
+        self._finished.append(target.staged(self._attempt.task))
+        target.begin_next()
 
     def _release(self, target: _Target) -> None:
-        handle, target.handle = target.handle, None
+        handle = target.detach_handle()
         if handle is not None:
             handle.close()
             self._open_count -= 1

@@ -87,6 +87,30 @@ class _Watched:
     log_size: int = _NEVER
     log_ns: int = _NEVER
 
+    def on_start_changed(self, start: int) -> None:
+        """Take a checkpointed log start; the directory is to be read again."""
+        self.checkpointed_start = start
+        self.directory_ns = _NEVER
+
+    def on_followed(self, end: int, size: int) -> None:
+        """Set the end and the size that the last segment grew to."""
+        facts = self.facts
+        if end != facts.log_end_offset:
+            sizes = (*facts.sizes[:-1], size)
+            self.facts = PartitionFacts(facts.log_start_offset, end, end, facts.base_offsets, sizes)
+
+    def on_log_checked(self, size: int, time_ns: int) -> None:
+        """Set size and time stamp of the last segment; _NEVER has it compared next time."""
+        self.log_size, self.log_ns = size, time_ns
+
+    def on_refreshed(self, facts: PartitionFacts, directory_ns: int) -> None:
+        """Set what a look at the whole partition has found."""
+        self.facts = facts
+        self.directory_ns = directory_ns
+        # Without a segment there is no such file, and so another look each time.
+        base_offset = facts.base_offsets[-1] if facts.base_offsets else 0
+        self.log_path = f"{self.directory}/{segment_file_name(base_offset, FileKind.LOG)}"
+
 
 class LogEnds:
     """
@@ -244,8 +268,7 @@ class LogEnds:
         for each in self._watched:
             start = starts.get((each.state_directory, TopicPartition(*each.name)), 0)
             if start != each.checkpointed_start:
-                each.checkpointed_start = start
-                each.directory_ns = _NEVER
+                each.on_start_changed(start)
 
     def _refresh_if_changed(self, watched: _Watched) -> bool:
         """Look at a partition that has changed; return whether it is still there."""
@@ -254,14 +277,13 @@ class LogEnds:
             if directory.st_mtime_ns == watched.directory_ns:
                 log = os.stat(watched.log_path)  # noqa: PTH116
                 if self._follow(watched):
-                    watched.log_size, watched.log_ns = log.st_size, self._believed(log.st_mtime_ns)
+                    watched.on_log_checked(log.st_size, self._believed(log.st_mtime_ns))
                     return True
         except FileNotFoundError:
             if not os.path.isdir(watched.directory):  # noqa: PTH112
                 return False
             directory = os.stat(watched.directory)  # noqa: PTH116
-        self._refresh(watched)
-        watched.directory_ns = self._believed(directory.st_mtime_ns)
+        self._refresh(watched, self._believed(directory.st_mtime_ns))
         return True
 
     def _follow(self, watched: _Watched) -> bool:
@@ -281,24 +303,15 @@ class LogEnds:
             return False
         if found is None:
             return False
-        end, size = found
-        if end != facts.log_end_offset:
-            sizes = (*facts.sizes[:-1], size)
-            watched.facts = PartitionFacts(
-                facts.log_start_offset, end, end, facts.base_offsets, sizes
-            )
+        watched.on_followed(*found)
         return True
 
-    def _refresh(self, watched: _Watched) -> None:
+    def _refresh(self, watched: _Watched, directory_ns: int) -> None:
         directory, options = watched.directory, self._options
         start = watched.checkpointed_start
-        watched.log_size = watched.log_ns = _NEVER
+        watched.on_log_checked(_NEVER, _NEVER)
         look = partial(look_at_partition, self._disk, directory, start, options.isolation)
-        watched.facts = patiently(look, options.retries, directory)
-        bases = watched.facts.base_offsets
-        # Without a segment there is no such file, and so another look each time.
-        name = segment_file_name(bases[-1] if bases else 0, FileKind.LOG)
-        watched.log_path = f"{directory}/{name}"
+        watched.on_refreshed(patiently(look, options.retries, directory), directory_ns)
         self._read_topic_id(watched)
 
     def _read_topic_id(self, watched: _Watched) -> None:

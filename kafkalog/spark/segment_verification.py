@@ -22,6 +22,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.ranges.damage import Damage, ends_in_zeros
 from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
 from kafkalog.spark.options import ReadOptions
@@ -42,6 +43,14 @@ class _Findings:
     end_position: int = 0
     damage: list[Damage] = field(default_factory=list)
     starts: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def count(self, batch_slice: BatchSlice, stop: int) -> None:
+        """Count the batches of a slice up to the row `stop`."""
+        rows = slice(batch_slice.first, stop)
+        self.batches += stop - batch_slice.first
+        self.records += int(np.maximum(batch_slice.batches.record_count[rows], 0).sum())
+        self.starts.append(batch_slice.batches.position[rows] + batch_slice.origin)
+        self.end_position = batch_slice.file_end(stop - 1)
 
 
 def verify_segment(
@@ -80,13 +89,8 @@ def verify_segment(
     for batch_slice in reader.batch_slices():
         check_crcs(batch_slice)
         stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row
-        if stop == batch_slice.first:
-            continue
-        rows = slice(batch_slice.first, stop)
-        found.batches += stop - batch_slice.first
-        found.records += int(np.maximum(batch_slice.batches.record_count[rows], 0).sum())
-        found.starts.append(batch_slice.batches.position[rows] + batch_slice.origin)
-        found.end_position = batch_slice.file_end(stop - 1)
+        if stop > batch_slice.first:
+            found.count(batch_slice, stop)
     with storage_errors(files.log, doing="reading"):
         return _row(disk, split_range, files, found)
 

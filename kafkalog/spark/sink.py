@@ -34,12 +34,12 @@ from kafkalog.clock import SystemClock
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.records.codecs import Codec
-from kafkalog.spark.encoding import EncodingRules, TaskWriter
+from kafkalog.spark.encoding import EncodingRules, TaskAttempt, TaskWriter
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.options.write import WriteOptions
 from kafkalog.spark.schema import ensure_type
 from kafkalog.spark.txn.model import StagedFile, TransactionId
-from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
+from kafkalog.spark.txn.transaction import CommitReport, SinkOptions, SinkTransaction
 from kafkalog.spark.workers import disable_gc
 
 if TYPE_CHECKING:
@@ -110,9 +110,11 @@ class _Plan:
         return SinkTransaction(
             Path(options.path),
             transaction,
-            staging_directory=None if options.staging_dir is None else Path(options.staging_dir),
-            segment_bytes=options.segment_bytes,
-            orphan_age_ms=options.orphan_age_ms,
+            SinkOptions(
+                None if options.staging_dir is None else Path(options.staging_dir),
+                options.segment_bytes,
+                options.orphan_age_ms,
+            ),
         )
 
     def write(self, transaction: TransactionId, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
@@ -121,6 +123,11 @@ class _Plan:
         context = TaskContext.get()
         filesystem = PosixFileSystem()
         sink = self.transaction(transaction)
+        attempt = (
+            TaskAttempt()
+            if context is None
+            else TaskAttempt(context.partitionId(), context.taskAttemptId())
+        )
         with coded_errors(transaction=str(transaction)):
             writer = TaskWriter(
                 Path(self.options.path),
@@ -129,8 +136,7 @@ class _Plan:
                 self.rules(),
                 filesystem=filesystem,
                 clock=SystemClock(),
-                task=0 if context is None else context.partitionId(),
-                attempt=0 if context is None else context.taskAttemptId(),
+                attempt=attempt,
             )
             try:
                 for batch in batches:

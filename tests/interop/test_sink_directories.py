@@ -14,9 +14,9 @@ import pyarrow as pa
 from kafkalog.clock import SystemClock
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.records.codecs import Codec
-from kafkalog.spark.encoding import EncodingRules, TaskWriter
+from kafkalog.spark.encoding import EncodingRules, TaskAttempt, TaskWriter
 from kafkalog.spark.txn.model import TransactionId
-from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
+from kafkalog.spark.txn.transaction import CommitReport, SinkOptions, SinkTransaction
 
 from .clients import TopicPlan, consume, produce
 from .foreign import BrokerTemplates
@@ -34,7 +34,9 @@ def write(directory: Path, version: int, start: int, count: int, codec: Codec) -
     """Write numbered rows as two tasks of a micro-batch would."""
     rules = EncodingRules(TOPIC, 2, "murmur2", codec, 4096, SEGMENT_BYTES, None)
     sink = SinkTransaction(
-        directory, TransactionId.of_query("interop", version), segment_bytes=SEGMENT_BYTES
+        directory,
+        TransactionId.of_query("interop", version),
+        SinkOptions(segment_bytes=SEGMENT_BYTES),
     )
     files = []
     for task in (0, 1):
@@ -45,7 +47,7 @@ def write(directory: Path, version: int, start: int, count: int, codec: Codec) -
             rules,
             filesystem=PosixFileSystem(),
             clock=SystemClock(),
-            task=task,
+            attempt=TaskAttempt(task),
         )
         numbers = range(start + task, start + count, 2)
         keys = pa.array([b"%d" % number for number in numbers], pa.binary())

@@ -21,7 +21,7 @@ from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.packing import pack_records
 from kafkalog.spark.txn.model import StagedFile, TransactionId
-from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
+from kafkalog.spark.txn.transaction import CommitReport, SinkOptions, SinkTransaction
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.simulated_disk import MUTATING, SimulatedDisk
 
@@ -122,10 +122,9 @@ class SinkRig:
         return SinkTransaction(
             DATA,
             TransactionId.of_query(app, version),
+            SinkOptions(orphan_age_ms=10**15, pause=lambda _seconds: self.clock.advance(1000)),
             filesystem=self.disk,
             clock=self.clock,
-            orphan_age_ms=10**15,
-            pause=lambda _seconds: self.clock.advance(1000),
         )
 
     def stage(

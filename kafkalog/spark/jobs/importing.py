@@ -10,39 +10,29 @@ Where one overlaps, none is touched.
 Crash points: a partition's end before the import is written down before its first append; a run
 under the same id goes on behind what the log has by then.
 
-Thread-safety: none; a writer is one task's.
+Thread-safety: none; a job is one thread's.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from kafkalog._core.arrow_source import arrow_column, arrow_headers
 from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.builder import BatchBuilder
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
-from kafkalog.records.codecs import Codec, compress_if_smaller
-from kafkalog.spark.arrow_cells import numbers_of
+from kafkalog.records.codecs import Codec
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors, of_engine
 from kafkalog.spark.jobs.job_arguments import JobReport, new_job_id, work_directory
+from kafkalog.spark.jobs.job_source import JobProgress, register_stages
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options.option import invalid
 from kafkalog.spark.schema import ensure_type
@@ -50,9 +40,7 @@ from kafkalog.spark.schema import ensure_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalog.spark.jobs.job_source import JobProgress
-
-__all__ = ["OffsetKeepingWriter", "import_"]
+__all__ = ["import_"]
 
 _NEEDED: Final = ("topic", "partition", "offset", "value")
 # The columns that are taken, and the types that each may have.
@@ -67,8 +55,6 @@ _TAKEN: Final[dict[str, tuple[str, ...]]] = {
 }
 _CODECS: Final = tuple(codec.kafka_name for codec in Codec)
 _APPEND_BYTES: Final = 64 << 20
-_BATCH_BYTES: Final = 1 << 20
-_BATCH_OFFSETS_MAX: Final = 2**31 - 1
 
 
 @coded_errors()
@@ -164,232 +150,12 @@ def _since(begun: float) -> int:
 
 def _write(spark: SparkSession, ledger: JobLedger, frame: DataFrame) -> None:
     """Sort the rows into partitions and let tasks encode them."""
-    from kafkalog.spark.jobs.job_source import register_stages
-
     register_stages(spark)
     rows = frame.select(*(name for name in _TAKEN if name in frame.columns))
     rows = rows.repartition("topic", "partition")
     rows = rows.sortWithinPartitions("topic", "partition", "offset")
     writer = rows.write.format("kafkalog-job").option("ledger", str(ledger.directory))
     writer.option("stage", "import").mode("append").save()
-
-
-# ---- in the tasks ----
-
-
-@dataclass
-class _Target:
-    """The file of one partition: its batch under construction, and what was written."""
-
-    topic: str
-    partition: int
-    path: Path
-    handle: FileHandle
-    builder: BatchBuilder
-    base_offset: int = -1
-    first_offset: int = -1
-    last_offset: int = -1
-    rows: int = 0
-    size_bytes: int = 0
-
-
-class OffsetKeepingWriter:
-    """
-    Encodes rows that come sorted by topic, partition and offset.
-
-    Args:
-        folder: where the files are to be.
-        codec: of the batches.
-        batch_bytes: of a batch, before compression.
-    """
-
-    def __init__(self, folder: Path, codec: Codec, batch_bytes: int = _BATCH_BYTES) -> None:
-        self._folder = folder
-        self._codec = codec
-        self._batch_bytes = batch_bytes
-        self._filesystem = PosixFileSystem()
-        self._target: _Target | None = None
-        self._written: list[dict[str, Any]] = []
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """
-        Take rows.
-
-        Raises:
-            KafkaLogSparkError: COLUMN_MISSING for a null in topic, partition or offset,
-                RECORD_INVALID for offsets that do not rise.
-        """
-        for name in ("topic", "partition", "offset"):
-            if batch.column(name).null_count:
-                raise KafkaLogSparkError(
-                    ErrorCode.COLUMN_MISSING, f"a row has no {name}", column=name
-                )
-        coded = pc.dictionary_encode(batch.column("topic"))
-        codes = np.asarray(coded.indices)
-        partitions = numbers_of(batch.column("partition"), np.int32)
-        is_other = (np.diff(codes) != 0) | (np.diff(partitions) != 0)
-        cuts = [0, *(np.flatnonzero(is_other) + 1).tolist(), batch.num_rows]
-        for start, end in pairwise(cuts):
-            if start < end:
-                topic = coded.dictionary[int(codes[start])].as_py()
-                self._add(topic, int(partitions[start]), batch.slice(start, end - start))
-
-    def finish(self) -> list[dict[str, Any]]:
-        """Put everything on the disk; return the files."""
-        self._close()
-        if self._written:
-            with storage_errors(self._folder, doing="syncing"):
-                self._filesystem.sync_directory(self._folder)
-        return self._written
-
-    def abandon(self) -> None:
-        """Remove what was written: the attempt has failed."""
-        if self._target is not None:
-            self._target.handle.close()
-        paths = [each["path"] for each in self._written]
-        if self._target is not None:
-            paths.append(str(self._target.path))
-        for path in paths:
-            Path(path).unlink(missing_ok=True)
-
-    def _add(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
-        target = self._target
-        if target is None or (target.topic, target.partition) != (topic, partition):
-            self._close()
-            target = self._target = self._begin(topic, partition)
-        offsets = numbers_of(rows.column("offset"), np.int64)
-        steps = np.diff(offsets)
-        if (len(steps) and int(steps.min()) <= 0) or int(offsets[0]) <= target.last_offset:
-            raise KafkaLogSparkError(
-                ErrorCode.RECORD_INVALID,
-                f"{topic}-{partition}: two rows have one offset, near {int(offsets[0])}",
-                topic=topic,
-                partition=partition,
-            )
-        cuts = [0, *(np.flatnonzero(steps != 1) + 1).tolist(), len(offsets)]
-        columns = _Columns(rows)
-        for start, end in pairwise(cuts):
-            if start < end:
-                self._encode(target, columns, offsets, start, end)
-        target.rows += len(offsets)
-
-    def _encode(
-        self,
-        target: _Target,
-        columns: _Columns,
-        offsets: NDArray[np.int64],
-        start: int,
-        end: int,
-    ) -> None:
-        """Encode rows whose offsets are one behind the other."""
-        builder = target.builder
-        while start < end:
-            offset = int(offsets[start])
-            if builder.count and offset - target.base_offset > _BATCH_OFFSETS_MAX:
-                self._flush(target)
-            if not builder.count:
-                target.base_offset = offset
-            if builder.count and builder.size_bytes >= self._batch_bytes:
-                self._flush(target)
-                continue
-            if offset != target.base_offset + builder.last_offset_delta + 1 or not builder.count:
-                # The first behind a gap says where it is; those behind it follow.
-                builder.append_at(offset - target.base_offset, *columns.row(start))
-                taken = 1
-            else:
-                taken = builder.extend_columns(
-                    columns.keys,
-                    columns.values,
-                    columns.times,
-                    start,
-                    end,
-                    self._batch_bytes,
-                    columns.headers,
-                )
-            if target.first_offset < 0:
-                target.first_offset = offset
-            if not taken:
-                self._flush(target)
-                continue
-            start += taken
-            target.last_offset = int(offsets[start - 1])
-
-    def _begin(self, topic: str, partition: int) -> _Target:
-        path = self._folder / f"{uuid.uuid4().hex}.batches"
-        with storage_errors(path, doing="writing"):
-            handle = self._filesystem.create_new(path)
-        return _Target(topic, partition, path, handle, BatchBuilder())
-
-    def _flush(self, target: _Target) -> None:
-        builder = target.builder
-        if not builder.count:
-            return
-        codec, payload = self._codec, None
-        if codec is not Codec.NONE:
-            codec, payload = compress_if_smaller(codec, builder.payload())
-        batch = builder.finish(base_offset=target.base_offset, codec=int(codec), payload=payload)
-        size = memoryview(batch).nbytes
-        with storage_errors(target.path, doing="writing"):
-            target.handle.pwrite(batch, target.size_bytes)
-        target.size_bytes += size
-        builder.reset()
-
-    def _close(self) -> None:
-        target, self._target = self._target, None
-        if target is None:
-            return
-        self._target = target
-        self._flush(target)
-        with storage_errors(target.path, doing="writing"):
-            target.handle.sync()
-        target.handle.close()
-        self._target = None
-        self._written.append(
-            {
-                "path": str(target.path),
-                "topic": target.topic,
-                "partition": target.partition,
-                "first_offset": target.first_offset,
-                "last_offset": target.last_offset,
-                "rows": target.rows,
-                "size_bytes": target.size_bytes,
-            }
-        )
-
-
-class _Columns:
-    """The columns of some rows as the builder takes them, and single rows of them."""
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        names = rows.schema.names
-        self._rows = rows
-        self.keys = arrow_column(rows.column("key")) if "key" in names else None
-        self.values = arrow_column(rows.column("value"))
-        self.headers = arrow_headers(rows.column("headers")) if "headers" in names else None
-        self.times: NDArray[np.int64] | int = NO_TIMESTAMP
-        if "timestamp" in names:
-            micros = rows.column("timestamp").cast(pa.int64())
-            times = np.asarray(micros.fill_null(-1000), np.int64) // 1000
-            self.times = np.maximum(times, NO_TIMESTAMP)
-
-    def row(self, number: int) -> tuple[bytes | None, bytes | None, int, Any]:
-        """Return key, value, time and headers of one row."""
-        names = self._rows.schema.names
-        key = self._rows.column("key")[number].as_py() if "key" in names else None
-        value = self._rows.column("value")[number].as_py()
-        time_ms = self.times if isinstance(self.times, int) else int(self.times[number])
-        headers = None
-        if "headers" in names:
-            listed = self._rows.column("headers")[number].as_py() or []
-            headers = [(each["key"], each["value"]) for each in listed]
-        return _as_bytes(key), _as_bytes(value), time_ms, headers
-
-
-def _as_bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-# ---- in the driver ----
 
 
 def _append(
@@ -399,8 +165,6 @@ def _append(
     begun: float,
     on_progress: Callable[[JobProgress], object] | None,
 ) -> JobReport:
-    from kafkalog.spark.jobs.job_source import JobProgress
-
     files = sorted(files, key=lambda each: (each["topic"], each["partition"]))
     partitions: list[dict[str, Any]] = []
     try:

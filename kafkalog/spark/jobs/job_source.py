@@ -35,6 +35,7 @@ from kafkalog.spark.arrow_cells import array_of, texts_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.jobs.latest_offsets import LatestOffsets
 from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.offset_keeping_writer import OffsetKeepingWriter
 from kafkalog.spark.schema import VERIFY_COLUMNS, ddl_of
 
 if TYPE_CHECKING:
@@ -165,8 +166,6 @@ class _ImportWriter(DataSourceArrowWriter):
     @coded_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the files of one task."""
-        from kafkalog.spark.jobs.importing import OffsetKeepingWriter
-
         ledger = JobLedger(Path(self._directory))
         codec = Codec[ledger.arguments["codec"].upper()]
         writer = OffsetKeepingWriter(ledger.folder("imported"), codec)

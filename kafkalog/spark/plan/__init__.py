@@ -7,8 +7,7 @@ from kafkalog.spark.plan.bounds import Bounds, resolve, resolve_bounds
 from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
 from kafkalog.spark.plan.loss import DataLoss, LossRule, find_loss, resolve_loss
 from kafkalog.spark.plan.snapshot import PartitionFacts, QuerySnapshot
-from kafkalog.spark.plan.splitting import split_and_pack
-from kafkalog.spark.plan.tasks import LogSplit, SplitRange
+from kafkalog.spark.plan.splitting import LogSplit, SplitRange, split_and_pack
 
 __all__ = [
     "EVERYTHING",

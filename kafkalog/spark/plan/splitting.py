@@ -6,6 +6,8 @@
 A piece is a range of offsets in one segment. How many bytes a part of a segment has is taken from
 the share of its offsets; what that gets wrong makes a task larger or smaller, and nothing else.
 
+What a task reads is immutable plain data; it pickles, and goes from the driver to the workers.
+
 Thread-safety: functions of a snapshot; segments that are cut make them look at an index.
 """
 
@@ -25,9 +27,8 @@ from kafkalog.spark.plan.bounds import Bounds
 from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
 from kafkalog.spark.plan.log_files import SegmentCuts
 from kafkalog.spark.plan.snapshot import QuerySnapshot
-from kafkalog.spark.plan.tasks import LogSplit, SplitRange
 
-__all__ = ["TASKS_MAX", "CutsSegments", "split_and_pack"]
+__all__ = ["TASKS_MAX", "CutsSegments", "LogSplit", "SplitRange", "split_and_pack"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,47 @@ Int64Array = npt.NDArray[np.int64]
 TASKS_MAX: Final = 100_000
 # Segments that are looked at together: what is made of them on the way is as long.
 CHUNK_ROWS: Final = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRange:
+    """
+    Records of one partition.
+
+    Attributes:
+        directory: of the partition.
+        topic, partition: its name.
+        start, end: offsets; the end is exclusive, and never moves: a task that is repeated reads
+            the same.
+        follows: whether another range of the query ends where this one begins. Damage that begins
+            there is told there.
+    """
+
+    directory: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogSplit:
+    """
+    What one task reads.
+
+    Attributes:
+        ranges: one after the other.
+        size_bytes: about how many bytes of the log that is.
+    """
+
+    ranges: tuple[SplitRange, ...]
+    size_bytes: int
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets lie in the ranges; of a compacted log not all of them have a record."""
+        return sum(each.end - each.start for each in self.ranges)
 
 
 class CutsSegments(Protocol):

@@ -24,7 +24,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from kafkalog.errors import CorruptStateError, LogStorageError
+from kafkalog.errors import CorruptStateError
 from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
@@ -185,10 +185,5 @@ class SinkState:
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._directory / name
-        try:
-            with storage_errors(path, doing="writing"):
-                replace_file(self._filesystem, path, content)
-        except LogStorageError as error:
-            # For a full disk to be told from other troubles, as everywhere.
-            error.path = str(path)
-            raise
+        with storage_errors(path, doing="writing"):
+            replace_file(self._filesystem, path, content)

@@ -50,7 +50,7 @@ from kafkalog.spark.txn.model import Intent, IntentEntry, StagedFile, Transactio
 from kafkalog.spark.txn.staging import StagingArea
 from kafkalog.spark.txn.state import LOCK_FILE, SinkState
 
-__all__ = ["CommitReport", "SinkTransaction"]
+__all__ = ["CommitReport", "SinkOptions", "SinkTransaction"]
 
 _LOCK_WAIT_MS: Final = 120_000
 _LOCK_PAUSE_S: Final = 0.02
@@ -79,6 +79,26 @@ class CommitReport:
     ranges: tuple[dict[str, object], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """
+    Options of a sink.
+
+    Attributes:
+        staging_directory: where tasks stage, in the data directory if None.
+        segment_bytes: `segment.bytes` of topics that do not say it, and of new ones.
+        orphan_age_ms: what nobody has committed, or touched, for so long is swept.
+        lock_wait_ms: how long to wait for other sinks.
+        pause: waits for so many seconds.
+    """
+
+    staging_directory: Path | None = None
+    segment_bytes: int | None = None
+    orphan_age_ms: int = _ORPHAN_AGE_MS
+    lock_wait_ms: int = _LOCK_WAIT_MS
+    pause: Callable[[float], object] = time.sleep
+
+
 class SinkTransaction:
     """
     One transaction of the sink on a data directory.
@@ -86,36 +106,25 @@ class SinkTransaction:
     Args:
         directory: the data directory; made where it is missing.
         transaction: which.
-        staging_directory: where tasks stage, in the data directory if None.
-        segment_bytes: `segment.bytes` of topics that do not say it, and of new ones.
-        orphan_age_ms: what nobody has committed, or touched, for so long is swept.
+        options: of the sink; the defaults if None.
         filesystem, clock: the machine's if None.
-        lock_wait_ms: how long to wait for other sinks.
-        pause: waits for so many seconds.
     """
 
     def __init__(
         self,
         directory: Path,
         transaction: TransactionId,
+        options: SinkOptions | None = None,
         *,
-        staging_directory: Path | None = None,
-        segment_bytes: int | None = None,
-        orphan_age_ms: int = _ORPHAN_AGE_MS,
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
-        lock_wait_ms: int = _LOCK_WAIT_MS,
-        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.directory = directory
         self.transaction = transaction
         self._filesystem = PosixFileSystem() if filesystem is None else filesystem
         self._clock = SystemClock() if clock is None else clock
-        self._segment_bytes = segment_bytes
-        self._orphan_age_ms = orphan_age_ms
-        self._lock_wait_ms = lock_wait_ms
-        self._pause = pause
-        self.staging = StagingArea(self._filesystem, directory, staging_directory)
+        self._options = SinkOptions() if options is None else options
+        self.staging = StagingArea(self._filesystem, directory, self._options.staging_directory)
 
     def __repr__(self) -> str:
         return f"<SinkTransaction {self.transaction} on {self.directory}>"
@@ -174,7 +183,7 @@ class SinkTransaction:
             if state.read_intent() is not None:
                 with self._managing() as manager:
                     recovered = self._recover(state, manager)
-            self.staging.sweep(self._clock.now_ms(), self._orphan_age_ms)
+            self.staging.sweep(self._clock.now_ms(), self._options.orphan_age_ms)
             return recovered
 
     # ---------------------------------------------------------------------------------- private
@@ -196,7 +205,7 @@ class SinkTransaction:
             applier = IntentExecutor(self._filesystem, manager, state, intent)
             applier.apply()
             intent = applier.intent
-            state.record_committed(intent, self._clock.now_ms(), self._orphan_age_ms)
+            state.record_committed(intent, self._clock.now_ms(), self._options.orphan_age_ms)
         state.remove_intent()
         self._discard(intent)
         return intent.transaction
@@ -212,7 +221,7 @@ class SinkTransaction:
         now_ms = self._clock.now_ms()
         wanted = sorted((file for file in files if file.record_count), key=lambda each: each.order)
         ensure_staged(self._filesystem, self.transaction, wanted, self.staging)
-        make_partitions(manager, wanted, self._segment_bytes)
+        make_partitions(manager, wanted, self._options.segment_bytes)
         ends: dict[tuple[str, int], int] = {}
         entries = []
         for file in wanted:
@@ -239,11 +248,11 @@ class SinkTransaction:
     ) -> CommitReport:
         """Tell the ledger, and clear up."""
         now_ms = self._clock.now_ms()
-        state.record_committed(intent, now_ms, self._orphan_age_ms)
+        state.record_committed(intent, now_ms, self._options.orphan_age_ms)
         if intent.entries or intent.emptied:
             state.remove_intent()
         self._discard(intent)
-        self.staging.sweep(now_ms, self._orphan_age_ms)
+        self.staging.sweep(now_ms, self._options.orphan_age_ms)
         count = sum(entry.record_count for entry in intent.entries)
         return CommitReport(
             self.transaction, count, was_committed=False, recovered=recovered,
@@ -281,7 +290,7 @@ class SinkTransaction:
     def _lock(self) -> FileLock:
         """Wait for the lock that sinks have among themselves."""
         path = self.directory / LOCK_FILE
-        deadline_ms = self._clock.monotonic_ms() + self._lock_wait_ms
+        deadline_ms = self._clock.monotonic_ms() + self._options.lock_wait_ms
         while True:
             with storage_errors(path, doing="locking"):
                 lock = self._filesystem.lock(path)
@@ -289,14 +298,19 @@ class SinkTransaction:
                 return lock
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise LogLockedError(
-                    f"{path}: another sink has had it for {self._lock_wait_ms} ms", path=path
+                    f"{path}: another sink has had it for {self._options.lock_wait_ms} ms",
+                    path=path,
                 )
-            self._pause(_LOCK_PAUSE_S)
+            self._options.pause(_LOCK_PAUSE_S)
 
     @contextmanager
     def _managing(self) -> Iterator[LogManager]:
         """Have the logs of the data directory, without anything in the background."""
-        size = LogConfig().segment_bytes if self._segment_bytes is None else self._segment_bytes
+        size = (
+            LogConfig().segment_bytes
+            if self._options.segment_bytes is None
+            else self._options.segment_bytes
+        )
         manager = LogManager(
             [self.directory],
             ManagerConfig(log=LogConfig(segment_bytes=size)),

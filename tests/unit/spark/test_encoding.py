@@ -15,7 +15,7 @@ from kafkalog.log.ingest import file_batches
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from kafkalog.spark import encoding
-from kafkalog.spark.encoding import EncodingRules, TaskWriter, topics_in
+from kafkalog.spark.encoding import EncodingRules, TaskAttempt, TaskWriter, topics_in
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.staging import StagingArea
@@ -48,8 +48,7 @@ def writer(directory: Path, given: EncodingRules, task: int = 3) -> TaskWriter:
         given,
         filesystem=filesystem,
         clock=ManualClock(),
-        task=task,
-        attempt=9,
+        attempt=TaskAttempt(task, 9),
     )
 
 

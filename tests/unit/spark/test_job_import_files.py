@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 from kafkalog import Codec, LogConfig, Record, open_log
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.importing import OffsetKeepingWriter, _append_file, import_
+from kafkalog.spark.jobs.importing import _append_file, import_
+from kafkalog.spark.jobs.offset_keeping_writer import OffsetKeepingWriter
 
 Row = tuple[int, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
 Rows = list[Row]

@@ -19,7 +19,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import Intent, StagedFile, TransactionId
 from kafkalog.spark.txn.staging import STAGING_DIRECTORY, StagingArea
 from kafkalog.spark.txn.state import LOCK_FILE, SinkState
-from kafkalog.spark.txn.transaction import SinkTransaction
+from kafkalog.spark.txn.transaction import SinkOptions, SinkTransaction
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.sink_rig import (
@@ -154,7 +154,9 @@ def test_commit_of_nothing_is_noted(rig: SinkRig) -> None:
 
 def test_commit_makes_the_topics_that_are_missing(tmp_path: Path) -> None:
     """With the number of partitions that the tasks took, and segments as they are to be."""
-    sink = SinkTransaction(tmp_path / "new", TransactionId.unique(), segment_bytes=4096)
+    sink = SinkTransaction(
+        tmp_path / "new", TransactionId.unique(), SinkOptions(segment_bytes=4096)
+    )
     file = stage_rows(sink, 1, ["a", "b"], "0")
     sink.commit([replace(file, topic="made", partition_count=3)])
     with LogManager([tmp_path / "new"]) as manager:
@@ -178,7 +180,7 @@ def test_commit_of_staged_files_elsewhere(tmp_path: Path) -> None:
     """Another directory of the same file system, with a part of its own for each data directory."""
     elsewhere = tmp_path / "elsewhere"
     sink = SinkTransaction(
-        tmp_path / "data", TransactionId.of_query("q", 0), staging_directory=elsewhere
+        tmp_path / "data", TransactionId.of_query("q", 0), SinkOptions(staging_directory=elsewhere)
     )
     file = stage_rows(sink, 0, ["a"], "0")
     assert Path(file.path).is_relative_to(elsewhere)
@@ -258,7 +260,11 @@ def test_commits_of_two_sinks_wait_for_each_other(rig: SinkRig) -> None:
         lock.release()
 
     sink = SinkTransaction(
-        DATA, TransactionId.of_query("q", 0), filesystem=rig.disk, clock=rig.clock, pause=pause
+        DATA,
+        TransactionId.of_query("q", 0),
+        SinkOptions(pause=pause),
+        filesystem=rig.disk,
+        clock=rig.clock,
     )
     assert 1 == sink.commit([stage_rows(sink, 0, ["a"], "0")]).record_count
     assert 1 == len(waits)

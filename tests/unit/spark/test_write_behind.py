@@ -25,7 +25,7 @@ class Counted:
         """Keep a range."""
         self.begun.append((position, size))
 
-    def let_go(self, position: int, size: int) -> None:
+    def drop_cache(self, position: int, size: int) -> None:
         """Keep a range."""
         self.gone.append((position, position + size))
 
