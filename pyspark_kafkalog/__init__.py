@@ -1,7 +1,7 @@
-"""How Spark finds the data source `kafkalog` by itself: it looks into packages called `pyspark_*`.
+"""The package by which Spark finds the data source `kafkalog`: it searches packages `pyspark_*`.
 
-It imports every one of them at the first look for any format, so this imports nothing but what
-Spark has imported already, and the engine only when somebody reads or writes a log.
+Spark imports every one of them at the first search for any format, so this imports only what Spark
+has imported already, and the engine when a log is read or written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.read.format` takes."""
+        """Return the name for `spark.read.format`."""
         return "kafkalog"
 
     def _source(self) -> KafkaLogDataSource:
@@ -49,19 +49,19 @@ class DefaultSource(DataSource):
         return self._source().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch."""
+        """Return a reader of a batch."""
         return self._source().reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return what reads a stream."""
+        """Return a reader of a stream."""
         return self._source().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a batch."""
+        """Return a writer of a batch."""
         return self._source().writer(schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Return what writes a stream."""
+        """Return a writer of a stream."""
         return self._source().streamWriter(schema, overwrite)

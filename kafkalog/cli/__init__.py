@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; typer and rich are imported only now. An error of its own exits with 3."""
+    """Run the command; typer and rich are imported only now. An unexpected error exits with 3."""
     import sys
     import traceback
 
@@ -18,6 +18,6 @@ def main() -> None:
     try:
         app(prog_name="kafkalog")
     except Exception:  # noqa: BLE001 - whatever it is
-        # Python's own status for it is 1, which says that something was found.
+        # Python's own status for it is 1, which means that something was found.
         traceback.print_exc()
         sys.exit(EXIT_FAILED)

@@ -1,8 +1,8 @@
-"""The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
+"""The verbs of the `kafkalog` command: arguments in, exit status out. They do no other work.
 
-Exit status: 0 all well, or the reader of the output closed the pipe; 1 damage was found (dump,
-convert, stat), something is to be changed (doctor) or a promise was broken (demo); 2 wrong
-arguments or settings; 3 the command could not be carried out: no log there, the disk refused.
+Exit status: 0 success, or the reader of the output closed the pipe; 1 damage was found (dump,
+convert, stat), a problem was found (doctor) or a check failed (demo); 2 wrong arguments or
+settings; 3 the command failed: no log there, the disk refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="kafkalog",
-    help="Apache Kafka's log, embedded: look into, examine, convert, compact it, see it at work.",
+    help="Apache Kafka's log, embedded: dump, check, convert and compact it, see a demo.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -53,7 +53,7 @@ def kafkalog(
         ),
     ] = False,
 ) -> None:
-    """Apache Kafka's log, embedded: look into, examine, convert, compact it, see it at work."""
+    """Apache Kafka's log, embedded: dump, check, convert and compact it, see a demo."""
 
 
 @app.command()
@@ -78,8 +78,8 @@ def dump(
 
     Batches, records (control records decoded), index entries, aborted transactions, producer
     snapshots, checkpoints, leader epochs, partition.metadata. Text lines have the form of Kafka's
-    own dump tool. Damaged bytes are a DAMAGE line with their position, and the dump goes on
-    behind them; the exit status is then 1. Nothing is changed; a running broker is not disturbed.
+    own dump tool. Damaged bytes are a DAMAGE line with their position, and the dump continues
+    after them; the exit status is then 1. Nothing is changed; a running broker is not disturbed.
     """
     from kafkalog.cli.dump.command import Selection, dump_to
     from kafkalog.files.posix import PosixFileSystem
@@ -111,7 +111,7 @@ def convert(
         typer.Option("--estimate", help="Write nothing: sample each codec, show what it does."),
     ] = False,
     on_corrupt: Annotated[
-        str, typer.Option(help="raise: refuse a damaged log; skip: leave damage out, and tell.")
+        str, typer.Option(help="raise: stop at damage; skip: leave damage out and report it.")
     ] = "raise",
     verify: Annotated[
         bool, typer.Option(help="Read the result back and compare every record.")
@@ -121,7 +121,8 @@ def convert(
     """
     Rewrite a log in format v2, or with another codec.
 
-    Takes logs of any age. Offsets, timestamps, keys, values and headers are kept, and read back and
+    Accepts logs of any age. Offsets, timestamps, keys, values and headers are kept, and read back
+    and
     compared. With a target the source is only read. The exit status is 1 if damage was left out.
     """
     from kafkalog.cli.convert.command import make_request, run_convert, run_estimate
@@ -167,10 +168,11 @@ def doctor(
     ] = 50,
 ) -> None:
     """
-    Look for what ails a data directory and the machine under it, and say what to change.
+    Check a data directory and its machine; report problems and fixes.
 
-    Limits, mounts, room, kernel settings, clock; checkpoints, locks, logs that were not closed,
-    leftovers, names, owners. Each finding says what was seen, why it matters and what to change.
+    Limits, mounts, disk space, kernel settings, clock; checkpoints, locks, logs that were not
+    closed,
+    leftovers, names, owners. Each finding shows what was seen, why it matters and what to change.
     Nothing is changed; a running broker is not disturbed. The exit status is 1 if there is a
     warning or an error. With --handover also all that a broker's controller will compare: leader
     epochs, topic ids, partitions of internal topics, transactions, leftovers.
@@ -204,11 +206,11 @@ def lower_epochs(
     as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
 ) -> None:
     """
-    Let no leader epoch be above what a controller gives: before a broker takes the directories.
+    Lower leader epochs above a controller's: before a broker takes the directories over.
 
     Batches, leader-epoch-checkpoint and positions of groups are lowered; nothing else of them
-    changes. Without it a broker throws away what it knows of later epochs, and clients that meet
-    one wait for a leader that has it. 0 is right for any controller.
+    changes. Without it a broker drops its entries of later epochs, and clients that read one wait
+    for a leader that has it. 0 is right for any controller.
     """
     from kafkalog.cli.handover.command import lower_epochs as lower
     from kafkalog.cli.handover.command import write_lowered
@@ -227,18 +229,19 @@ def demo(
         bool, typer.Option("--keep", help="Leave the logs where they are at the end.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many flights; all 336,776 if not given.")
+        int | None, typer.Option(min=1, help="Number of flights; all 336,776 if not given.")
     ] = None,
     golden: Annotated[
         Path | None, typer.Option(help="Data of a broker with manifests, as in tests/golden.")
     ] = None,
 ) -> None:
     """
-    Show a log at work on real data: append, read, crash, recover, a broker's own files.
+    Show a log with real data: append, read, crash, recover, a broker's own files.
 
-    336,776 flights are appended and read back by offset and by time, a writer is killed in the
-    middle of its work and its log recovered, and a data directory of a real Kafka broker is read.
-    Everything is checked; the exit status is 1 if anything is not as it was promised.
+    336,776 flights are appended and read back by offset and by time, a writer is killed during its
+    appends and its log recovered, and a data directory of a real Kafka broker is read. Everything
+    is
+    checked; the exit status is 1 if a check fails.
     """
     from kafkalog.cli.demo.command import DemoDirectoryError, DemoOptions, run_demo
     from kafkalog.cli.demo.flights import MissingDataError

@@ -1,4 +1,4 @@
-"""The exit statuses of the `kafkalog` command, and how an error becomes one."""
+"""Exit statuses of the `kafkalog` command, and the translation of errors to them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def error_boundary(
     *others: type[Exception], status: int = EXIT_FAILED, as_json: bool = False
 ) -> Iterator[None]:
     """
-    Report what could not be done, and leave with the status for it.
+    Report an error, and exit with its status.
 
     Args:
-        others: errors to report beside those of the library.
-        status: of all errors but wrong settings, which are of usage.
-        as_json: whether a JSON object says it on standard output too, as results are.
+        others: errors to report in addition to those of the library.
+        status: of all errors but wrong settings, which exit with EXIT_USAGE_ERROR.
+        as_json: True to write the error as a JSON object to standard output too.
     """
     kinds: tuple[type[Exception], ...] = (KafkaLogError, *others)
     try:

@@ -1,5 +1,4 @@
-"""Lines, tables and JSON objects as commands print them: as wide as they are, and nothing in them
-taken for markup.
+"""Output of commands: lines, tables and JSON objects, at full width and without markup.
 
 Thread-safety: one caller at a time.
 """
@@ -23,7 +22,7 @@ _WIDTH_MAX: Final = 10_000
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line; names and messages are data, no markup in them means anything."""
+    """Print a line; names and messages are data, so markup in them has no effect."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -38,7 +37,7 @@ def make_table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table as wide as it is: a cut name or number is of no use."""
+    """Print a table at its full width: a cut name or number is of no use."""
     options = console.options.update(max_width=_WIDTH_MAX)
     width = max(console.width, Measurement.get(console, options, table).maximum)
     lines = console.render(table, console.options.update(max_width=width))
@@ -58,9 +57,9 @@ def percent(part: int, whole: int) -> str:
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """
-    Give a callback (what, bytes done, bytes in all) that moves a bar: one for each thing.
+    Yield a callback (name, bytes done, bytes in all) that moves a bar: one bar for each name.
 
-    Where the console is no terminal nothing is written, not even the line that a bar leaves.
+    If the console is not a terminal, nothing is written, not even the line that a bar leaves.
     """
     if not console.is_terminal:
         yield lambda _what, _done, _total: None

@@ -1,13 +1,13 @@
-"""The streams of the command: where text leaves the program, control characters are escaped.
+"""Output streams of the command, which escape control characters.
 
-Names of files, keys, values and messages are data of others. A terminal obeys what is in them: ESC
-begins a sequence, C1 controls do so in one character, and bidirectional marks show another text
-than there is. They are written as `\\x1b`, `\\u202e`; newlines and tabs stay. A `SafeConsole`
-styles what it has escaped before, and writes to the stream below.
+Names of files, keys, values and messages are foreign data, and a terminal obeys control characters:
+ESC begins a sequence, C1 controls do so in one character, and bidirectional marks change the order
+of text on the screen. They are written as `\\x1b`, `\\u202e`; newlines and tabs stay. A
+`SafeConsole` escapes text first, styles it then, and writes to the stream below.
 
-A reader that closes the pipe (`| head -1`) has seen enough: the command ends quietly with 0.
+If the reader closes the pipe (`| head -1`), the command ends with status 0 and no message.
 
-Thread-safety: as of the streams below.
+Thread-safety: that of the streams below.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def _shown(match: re.Match[str]) -> str:
 
 class EscapingStream(io.TextIOBase):
     """
-    A stream that escapes what it is given, and ends the command where nobody reads it.
+    A stream that escapes its text, and ends the command if the reader of the pipe is gone.
 
     Args:
         stream: the stream below.
-        escapes: whether anything is escaped; not for what `SafeConsole` has styled.
+        escapes: False for text that `SafeConsole` has escaped and styled.
     """
 
     def __init__(self, stream: TextIO, *, escapes: bool = True) -> None:
@@ -56,16 +56,16 @@ class EscapingStream(io.TextIOBase):
 
     @property
     def styled(self) -> EscapingStream:
-        """The same for text that is escaped already."""
+        """A stream for text that is escaped already."""
         return EscapingStream(self._stream, escapes=False)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream below."""
+        """The encoding of the stream below."""
         return self._stream.encoding
 
     def isatty(self) -> bool:
-        """Whether styles may be written: they are escape sequences."""
+        """Return True if styles may be written: they are escape sequences."""
         return not self._escapes and self._stream.isatty()
 
     def fileno(self) -> int:
@@ -77,7 +77,7 @@ class EscapingStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write a text; SystemExit(0) where the reader is gone."""
+        """Write a text; SystemExit(0) if the reader is gone."""
         try:
             shown = escape(text) if self._escapes else text
             encoding = self._stream.encoding or "utf-8"
@@ -87,7 +87,7 @@ class EscapingStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream below; SystemExit(0) where the reader is gone."""
+        """Flush the stream below; SystemExit(0) if the reader is gone."""
         try:
             self._stream.flush()
         except BrokenPipeError:
@@ -102,7 +102,7 @@ class EscapingStream(io.TextIOBase):
 
 
 class SafeConsole(Console):
-    """A console whose texts have their control characters escaped before they are styled."""
+    """A console that escapes control characters of texts before it styles them."""
 
     def __init__(self, *, stderr: bool = False, highlight: bool = True) -> None:
         stream = sys.stderr if stderr else sys.stdout
@@ -112,7 +112,7 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the segments of a renderable, escaped but for the console's own controls."""
+        """Yield the segments of a renderable, escaped except for the console's own controls."""
         for segment in super().render(renderable, options):
             if segment.control is None and _UNSAFE.search(segment.text):
                 yield Segment(escape(segment.text), segment.style)

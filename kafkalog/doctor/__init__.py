@@ -1,1 +1,1 @@
-"""What ails a data directory or the machine under it: facts, findings, what to change."""
+"""Checks of a data directory and its machine: facts, findings and remedies."""

@@ -1,9 +1,9 @@
-"""What every check is given: the machine, the surveyed directories, the settings, the time.
+"""Input of every check: the machine, the surveyed directories, the settings and the time.
 
-A check is a function from a `CheckContext` to the findings it has. It only looks; what it cannot
-look at it notes in `unseen`.
+A check is a function from a `CheckContext` to its findings. It only reads; what it cannot read it
+adds to `unseen`.
 
-Thread-safety: one examination has one situation; checks run one behind the other.
+Thread-safety: one examination has one context; the checks run one after the other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 @dataclass(slots=True)
 class CheckContext:
     """
-    What is examined.
+    Input of an examination.
 
     Attributes:
-        machine: the machine, at which checks only look.
+        machine: the machine, from which checks only read.
         surveys: the directories.
         config: settings of the logs that will be opened there.
         now_ms: the wall clock.
-        unseen: what could not be looked at.
+        unseen: what could not be read.
     """
 
     machine: Machine
@@ -54,19 +54,21 @@ class CheckContext:
                 yield survey, partition
 
     def kernel_setting(self, name: str) -> int | None:
-        """Return `vm.NAME`; None, and a note where there should be one, if it cannot be read."""
+        """Return `vm.NAME`; None if it cannot be read, with an entry in `unseen` on Linux."""
         value = self.optional_setting(name)
         if value is None and self.is_linux:
             self.skip(f"vm.{name}")
         return value
 
     def optional_setting(self, name: str) -> int | None:
-        """Return `vm.NAME`, which not every kernel has; None where this one has it not."""
+        """Return `vm.NAME`; None if this kernel does not have it."""
         text = self.machine.read(_SETTINGS / name)
         return int(text) if text is not None and text.strip().isdecimal() else None
 
     def memory_bytes(self, name: str) -> int | None:
-        """Return an amount of `/proc/meminfo`; None, and a note, where it cannot be read."""
+        """
+        Return an amount of `/proc/meminfo`; None, and an entry in `unseen`, if it cannot be read.
+        """
         text = self.machine.read(Path("/proc/meminfo"))
         for line in (text or "").splitlines():
             fields = line.split()
@@ -77,7 +79,7 @@ class CheckContext:
         return None
 
     def skip(self, what: str) -> None:
-        """Note that something could not be looked at."""
+        """Record that something could not be read."""
         if what not in self.unseen:
             self.unseen.append(what)
 
@@ -86,7 +88,7 @@ Check = Callable[[CheckContext], Iterator[Finding]]
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a size for people: "3 bytes", "1.5 GiB"."""
+    """Return a size as text: "3 bytes", "1.5 GiB"."""
     if size_bytes < 1024:
         return f"{size_bytes} bytes"
     step = min((size_bytes.bit_length() - 1) // 10, len(_UNITS))

@@ -1,4 +1,4 @@
-"""What lies in a directory and should not, or not so: leftovers, strangers, owners, dates, names.
+"""Checks of the content of directories: leftovers, unknown files, owners, dates, names.
 
 Thread-safety: pure functions of a context.
 """
@@ -47,9 +47,9 @@ __all__ = [
     "check_unknown_files",
 ]
 
-# Clocks of two machines that share a disk may differ by so much.
+# Largest difference accepted between the clocks of two machines that share a disk.
 CLOCK_TOLERANCE_MS: Final = 60_000
-# The format of segments that is written here is of 2017.
+# Message format 2, which is written here, is of 2017.
 FIRST_BELIEVABLE_MS: Final = 1_483_228_800_000
 WORLD_WRITABLE: Final = 0o002
 
@@ -99,7 +99,7 @@ _UNFINISHED: Final = {
 
 
 def check_unfinished_work(context: CheckContext) -> Iterator[Finding]:
-    """Say what compactions, deletions and replacements of files have left behind."""
+    """Report leftovers of compactions, deletions and replacements of files."""
     for survey in context.surveys:
         if survey.lock_holder is not None:
             continue  # it is the work of that process, and may not be unfinished at all
@@ -129,7 +129,7 @@ def _is_temporary(name: str) -> bool:
 
 
 def check_broken_bytes(context: CheckContext) -> Iterator[Finding]:
-    """Say where bytes lie that recoveries have cut off."""
+    """Report files with bytes that a recovery has cut off."""
     found = [
         (path, each.files[path.name].size_bytes)
         for survey in context.surveys
@@ -150,7 +150,7 @@ def check_broken_bytes(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_directory_states(context: CheckContext) -> Iterator[Finding]:
-    """Say which partition directories are doomed, stray or on their way."""
+    """Report partition directories that are deleted, stray or being moved."""
     for survey in context.surveys:
         for state, advice in _SET_ASIDE.items():
             found = [each for each in survey.partitions if each.name.state is state]
@@ -168,7 +168,7 @@ def check_directory_states(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_collisions(context: CheckContext) -> Iterator[Finding]:
-    """Say which topics differ by '.' and '_' only."""
+    """Report topics whose names differ only in '.' and '_'."""
     topics = {partition.name.topic_partition.topic for _, partition in context.partitions()}
     alike = defaultdict(list)
     for topic in sorted(topics):
@@ -185,7 +185,7 @@ def check_collisions(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
-    """Say which files and directories are of no known kind."""
+    """Report files and directories of no known kind."""
     for survey in context.surveys:
         known = _with_temporary(_OF_A_DATA_DIRECTORY)
         unknown = [
@@ -253,7 +253,7 @@ def _with_temporary(names: frozenset[str]) -> frozenset[str]:
 
 
 def check_indexes(context: CheckContext) -> Iterator[Finding]:
-    """Say where indexes are missing, or stand without a segment."""
+    """Report missing indexes, and indexes without a segment."""
     missing = []
     for _survey, partition in context.partitions():
         logs = partition.live_sizes(FileKind.LOG)
@@ -276,10 +276,10 @@ def check_indexes(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_moves(context: CheckContext) -> Iterator[Finding]:
-    """Say which moves of partitions between data directories have not ended."""
+    """Report moves of partitions between data directories that have not ended."""
     moves: dict[str, list[Path]] = defaultdict(list)
     for survey in context.surveys:
-        # Beside a manager that is open they may be under way.
+        # While a manager has the directories open, moves may be in progress.
         if survey.lock_holder is None:
             for path, note in survey.moves.items():
                 moves[str(note.partition)].append(path)
@@ -297,7 +297,7 @@ def check_moves(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_links(context: CheckContext) -> Iterator[Finding]:
-    """Say which partition directories are links."""
+    """Report partition directories that are symbolic links."""
     links = [
         partition.path
         for survey in context.surveys
@@ -318,7 +318,9 @@ def check_links(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_owners(context: CheckContext) -> Iterator[Finding]:
-    """Say what this process cannot use, what is another user's, what everybody may change."""
+    """
+    Report what this process cannot use, what another user owns, and what every user may change.
+    """
     for survey in context.surveys:
         paths = list(_all_paths(survey))
         looked = {path: owner for path in paths if (owner := _ownership(context, path))}
@@ -368,7 +370,7 @@ def _all_paths(survey: DirectorySurvey) -> Iterator[Path]:
 
 
 def check_clock(context: CheckContext) -> Iterator[Finding]:
-    """Say whether the clock and the dates of files agree."""
+    """Report if the clock and the dates of files disagree."""
     if context.now_ms < FIRST_BELIEVABLE_MS:
         yield Finding(
             Severity.ERROR,
@@ -410,5 +412,5 @@ def _ownership(context: CheckContext, path: Path) -> Ownership | None:
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """Return names that tell files of different partitions apart."""
+    """Return names that distinguish files of different partitions."""
     return [f"{path.parent.name}/{path.name}" for path in paths]

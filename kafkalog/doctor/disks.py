@@ -1,7 +1,7 @@
-"""What a directory is mounted from and how, and how much room there is.
+"""Checks of the mounts of directories and of their free space.
 
-The rules about file systems follow from what `docs/recovery.md` assumes of a disk: a sync puts
-bytes on stable storage, a rename is old or new, a lock keeps others out.
+The rules about file systems follow from the assumptions of `docs/recovery.md` about a disk: a sync
+puts bytes on stable storage, a rename is old or new, a lock excludes other processes.
 
 Thread-safety: pure functions of a context.
 """
@@ -28,20 +28,20 @@ NETWORK: Final = frozenset(
         *("nfs", "nfs3", "nfs4", "orangefs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs"),
     }
 )
-# Shared by several machines, each with a cache and locks of its own making.
+# Shared by several machines, each with its own cache and locks.
 CLUSTERED: Final = frozenset({"gfs2", "ocfs2"})
 FOREIGN: Final = frozenset({"exfat", "hfs", "hfsplus", "msdos", "ntfs", "ntfs3", "vfat"})
 
-# Below them nothing can be replaced any more, not even a checkpoint.
+# Below these limits no file can be replaced, not even a checkpoint.
 FREE_BYTES_MIN: Final = 16 << 20
 FREE_INODES_MIN: Final = 1_000
 SCARCE_PERCENT: Final = 5
-# ext4's own is 5 s.
+# The default of ext4 is 5 s.
 COMMIT_SECONDS_MAX: Final = 30
 
 
 class _Rule(NamedTuple):
-    """An option of a mount that is worth a finding."""
+    """A mount option that causes a finding."""
 
     options: frozenset[str]
     severity: Severity
@@ -100,7 +100,7 @@ _OPTION_RULES: Final = (
 
 
 def check_file_system(context: CheckContext) -> Iterator[Finding]:
-    """Say what is known of the file system's type."""
+    """Report known problems of the type of the file system."""
     for path, mount in _mounts(context):
         advice = _judged(mount)
         if advice is not None:
@@ -161,7 +161,7 @@ def _judged(mount: Mount) -> Advice | None:
 
 
 def check_mount_options(context: CheckContext) -> Iterator[Finding]:
-    """Say which options break a promise or cost time."""
+    """Report mount options that break a guarantee or cost time."""
     for path, mount in _mounts(context):
         every = mount.flags | mount.options
         if "ro" in every:
@@ -199,7 +199,7 @@ def check_mount_options(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_free_space(context: CheckContext) -> Iterator[Finding]:
-    """Say whether there is room for what a log does besides growing."""
+    """Report if there is too little space for what a log does besides growing."""
     for paths, space, point in _disk_spaces(context):
         largest = max(
             (
@@ -238,7 +238,7 @@ def check_free_space(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_inodes(context: CheckContext) -> Iterator[Finding]:
-    """Say whether the file system can hold more files."""
+    """Report if the file system can hold few more files."""
     for paths, space, point in _disk_spaces(context):
         if space.total_inodes == 0:
             continue  # it makes them as they are needed
@@ -258,7 +258,7 @@ def check_inodes(context: CheckContext) -> Iterator[Finding]:
 
 
 def _mounts(context: CheckContext) -> Iterator[tuple[Path, Mount]]:
-    """Yield what each directory is mounted from."""
+    """Yield the mount of each directory."""
     table = context.machine.read(MOUNTS)
     for survey in context.surveys:
         mount = None if table is None else find_mount(os.path.realpath(survey.path), table)
@@ -269,7 +269,7 @@ def _mounts(context: CheckContext) -> Iterator[tuple[Path, Mount]]:
 
 
 def _disk_spaces(context: CheckContext) -> Iterator[tuple[tuple[Path, ...], DiskSpace, str]]:
-    """Yield the room of each file system once, with the directories on it and its place."""
+    """Yield the disk space of each file system once, with its directories and its mount point."""
     points = {path: mount.point for path, mount in _mounts(context)}
     together: dict[str, list[Path]] = {}
     for survey in context.surveys:

@@ -1,7 +1,7 @@
-"""`examine_directory`: every check there is, over directories and the machine under them.
+"""`examine_directories`: all checks, over directories and their machine.
 
-Nothing is changed, no lock is taken, and a writer may go on meanwhile. A check that is added goes
-into the table below, with a test of its own.
+Nothing is changed and no lock is taken; a writer may run at the same time. A new check goes into
+the table below and gets a test.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ def examine_directories(
     handover: HandOver | None = None,
 ) -> Diagnosis:
     """
-    Look for what ails data directories, or single partition directories, and their machine.
+    Check data directories, or single partition directories, and their machine.
 
     >>> diagnosis = examine_directories(["/data"])
     >>> [finding.check for finding in diagnosis.findings]
     ['vm.swappiness']
 
     Args:
-        directories: what one manager or broker opens together, one path or several; opened for
-            reading at most.
-        config: settings of the logs, for what they need of the machine; the defaults if None.
+        directories: one path, or the paths that one manager or broker opens together. They are only
+            read.
+        config: settings of the logs, for their needs of the machine; the defaults if None.
         machine: the machine; this one if None.
         filesystem: the disk; this machine's if None.
         clock: source of time; this machine's if None.
-        handover: the broker that is to have the directories, for what it will compare; all
-            batches are looked at then. None for no such broker.
+        handover: the broker that takes the directories over; all batches are then read. None for no
+            such broker.
 
     Raises:
         NotALogError: a path is neither a data directory nor a partition directory.

@@ -1,4 +1,4 @@
-"""What an examination says: findings, each with what was seen, why it matters, what to change.
+"""Findings of an examination: each with what was seen, why it matters and what to change.
 
 Thread-safety: all values are immutable.
 """
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 __all__ = ["Advice", "Diagnosis", "Finding", "Severity", "named"]
 
-# So many of a long list are shown in a sentence.
+# Number of names of a long list that a sentence shows.
 _SHOWN = 3
 
 
 class Severity(IntEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     NOTE = 0  # worth knowing; nothing has to change
-    WARNING = 1  # costs time or room, or will become a fault
+    WARNING = 1  # costs time or space, or will become a fault
     ERROR = 2  # a promise about data does not hold, or the directory cannot be used
 
 
 class Advice(NamedTuple):
-    """What a table of a check says of one kind of thing: see `Finding`."""
+    """Texts of a check about one kind of thing: see `Finding`."""
 
     severity: Severity
     matters: str
@@ -35,14 +35,14 @@ class Advice(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    One thing that somebody should know.
+    One result of a check.
 
     Attributes:
-        severity: how bad it is.
+        severity: the severity.
         check: name of the check, which stays the same: "vm.swappiness".
         seen: what is there.
-        matters: why that is of any importance.
-        remedy: what to change, as a command where there is one; empty where nothing has to be.
+        matters: why that is important.
+        remedy: what to change, as a command where there is one; empty if nothing has to be changed.
         paths: all files and directories concerned.
     """
 
@@ -68,13 +68,13 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """
-    What an examination found.
+    Result of an examination.
 
     Attributes:
-        directories: what was examined.
-        partition_count, segment_count, log_bytes: what lies there, live partitions only.
+        directories: the directories that were examined.
+        partition_count, segment_count, log_bytes: totals of the live partitions.
         findings: the worst ones first.
-        unseen: what could not be looked at, and so may be right or wrong.
+        unseen: what could not be read, and so may be right or wrong.
     """
 
     directories: tuple[Path, ...]
@@ -90,7 +90,7 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing worse than notes was found."""
+        """True if nothing worse than notes was found."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What a broker's controller will compare, and what it would lose: `doctor --handover`.
+"""Checks before data directories go from a manager to a broker: `doctor --handover`.
 
-Beside the other checks, before data directories go from a manager to a broker. Everything here is
-read: the headers of all batches of all logs, the topics `__consumer_offsets` and
-`__transaction_state`, and the small files. A writer must not be at work.
+They run in addition to the other checks, and find what the broker's controller compares and what
+the broker would lose. Everything is read: the headers of all batches of all logs, the topics
+`__consumer_offsets` and `__transaction_state`, and the small files. No writer must run at the same
+time.
 
-Thread-safety: functions of a check_context, which they do not change but for `unseen`.
+Thread-safety: functions of a check context, of which they change only `unseen`.
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ _LEFTOVERS: Final = {
 @dataclass(frozen=True, slots=True)
 class HandOver:
     """
-    What the broker will be.
+    The broker that takes the directories over.
 
     Attributes:
-        highest_epoch: its controller's leader epoch of the partitions, or less; 0 for topics that
-            it just made.
+        highest_epoch: a lower bound of the leader epochs that its controller gives the partitions;
+            0 for topics that it just made.
         offsets_partitions: its `offsets.topic.num.partitions`.
         transaction_partitions: its `transaction.state.log.num.partitions`.
     """
@@ -90,7 +91,7 @@ class HandOver:
 
 @dataclass(slots=True)
 class _Facts:
-    """What the headers of a log's batches say."""
+    """Facts from the headers of a log's batches."""
 
     highest_epoch: int = -1
     old_batches: int = 0
@@ -113,7 +114,7 @@ class _Facts:
 def examine_handover(
     check_context: CheckContext, filesystem: FileSystem, broker: HandOver
 ) -> Iterator[Finding]:
-    """Yield what stands against a hand-over, and what it takes along."""
+    """Yield the reasons against a hand-over, and its side effects."""
     yield from _check_closed(check_context)
     yield from _check_identities(check_context)
     yield from _check_leftovers(check_context)
@@ -337,14 +338,14 @@ def _listed_epoch(filesystem: FileSystem, partition: PartitionSurvey) -> int:
             rising=False
         )
     except (CorruptStateError, KafkaLogError):
-        return -1  # told by the check of damaged files
+        return -1  # the check of damaged files reports it
     return max((entry.epoch for entry in entries), default=-1)
 
 
 def _facts_of(
     check_context: CheckContext, filesystem: FileSystem, partition: PartitionSurvey
 ) -> _Facts:
-    """Walk the headers of a log, as far as they are whole."""
+    """Read the headers of a log, up to the first damage of each segment."""
     facts, columns = _Facts(), BatchColumns(4096)
     context = make_context(filesystem, partition.path, _SETTINGS, SystemClock(), read_only=True)
     try:

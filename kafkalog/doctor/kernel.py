@@ -1,10 +1,10 @@
-"""What the kernel does with bytes that nobody has synced, and whether it tells of a failure.
+"""Checks of the kernel's write-back of unsynced bytes, and of its report of failures.
 
-What an append leaves in the page cache is written in the background: after
+The kernel writes the bytes that an append leaves in the page cache in the background: after
 `vm.dirty_expire_centisecs`, or as soon as `vm.dirty_background_*` is passed, by threads that wake
-up every `vm.dirty_writeback_centisecs`; a process that writes when `vm.dirty_*` is passed is made
-to wait. So these settings say how much a power cut takes of what was only `written`, and how long
-a sync may have to queue.
+up every `vm.dirty_writeback_centisecs`. A process that writes when `vm.dirty_*` is passed has to
+wait. So these settings decide how many bytes that were only `written` a power cut loses, and how
+long a sync may have to queue.
 
 Thread-safety: pure functions of a context.
 """
@@ -28,11 +28,11 @@ __all__ = [
     "check_writeback_interval",
 ]
 
-# Before it, the first sync of anybody took the error away from all others.
+# In older kernels the first sync of any process consumed the error, and no other process saw it.
 FIRST_RELIABLE_KERNEL: Final = (4, 13)
-# Four seconds of a disk that writes 1 GB/s, forty of one that writes 100 MB/s.
+# Four seconds of a disk that writes 1 GB/s, forty seconds at 100 MB/s.
 BACKGROUND_BYTES_MAX: Final = 4 << 30
-# The kernel's own default is 30 s.
+# The default of the kernel is 30 s.
 EXPIRY_MS_MAX: Final = 60_000
 SWAPPINESS_MAX: Final = 10
 
@@ -44,7 +44,7 @@ def _change(name: str, value: int) -> str:
 
 
 def check_kernel(context: CheckContext) -> Iterator[Finding]:
-    """Say whether the kernel keeps the error of a write-back for the sync that comes after it."""
+    """Report if the kernel does not keep the error of a write-back for the next sync."""
     release = context.machine.release()
     if not context.is_linux:
         yield Finding(
@@ -80,7 +80,7 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_background_threshold(context: CheckContext) -> Iterator[Finding]:
-    """Say whether much may be dirty before the kernel begins to write."""
+    """Report if much may be dirty before the kernel begins to write."""
     threshold = _threshold(context, "dirty_background_bytes", "dirty_background_ratio")
     if threshold is None:
         return
@@ -97,7 +97,7 @@ def check_background_threshold(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_dirty_limit(context: CheckContext) -> Iterator[Finding]:
-    """Say whether writers are stopped long before or at the moment at which write-back begins."""
+    """Report if writers are stopped long before, or when, write-back begins."""
     background = _threshold(context, "dirty_background_bytes", "dirty_background_ratio")
     limit = _threshold(context, "dirty_bytes", "dirty_ratio")
     if background is None or limit is None:
@@ -115,7 +115,7 @@ def check_dirty_limit(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_expiry(context: CheckContext) -> Iterator[Finding]:
-    """Say for how long bytes may wait for the disk when nobody asks for a sync."""
+    """Report how long bytes may wait for the disk without a sync."""
     expiry = context.kernel_setting("dirty_expire_centisecs")
     if expiry is not None and expiry * 10 > EXPIRY_MS_MAX:
         yield Finding(
@@ -128,7 +128,7 @@ def check_expiry(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_writeback_interval(context: CheckContext) -> Iterator[Finding]:
-    """Say whether dirty pages are written by age at all."""
+    """Report if dirty pages are not written by age."""
     if context.kernel_setting("dirty_writeback_centisecs") == 0:
         yield Finding(
             Severity.ERROR,
@@ -141,8 +141,8 @@ def check_writeback_interval(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_laptop_mode(context: CheckContext) -> Iterator[Finding]:
-    """Say whether writing is put off to let a disk sleep."""
-    # Newer kernels have it no more: then there is nothing to look at.
+    """Report if writes are delayed to let a disk sleep."""
+    # Newer kernels do not have the setting.
     if context.optional_setting("laptop_mode"):
         yield Finding(
             Severity.WARNING,
@@ -155,7 +155,7 @@ def check_laptop_mode(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_swapping(context: CheckContext) -> Iterator[Finding]:
-    """Say whether the kernel may swap the process out to keep pages of files."""
+    """Report if the kernel may swap the process out to keep pages of files."""
     swappiness = context.kernel_setting("swappiness")
     swap = context.memory_bytes("SwapTotal")
     if swappiness is None or not swap:
@@ -172,14 +172,14 @@ def check_swapping(context: CheckContext) -> Iterator[Finding]:
 
 
 def _threshold(context: CheckContext, name: str, ratio_name: str) -> tuple[int, str] | None:
-    """Return a threshold in bytes and the setting it comes from; None where that is not known."""
+    """Return a threshold in bytes and the setting it comes from; None if it is unknown."""
     size = context.kernel_setting(name)
     if size is None:
         return None
     if size:
         return size, f"vm.{name} = {size}"
     ratio = context.kernel_setting(ratio_name)
-    # The kernel takes the ratio of what could be had: free memory and page cache.
+    # The kernel applies the ratio to available memory: free memory and page cache.
     memory = context.memory_bytes("MemAvailable")
     if ratio is None or memory is None:
         return None

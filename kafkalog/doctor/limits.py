@@ -1,9 +1,9 @@
-"""Whether this process may have as many descriptors and mappings as the logs can need.
+"""Checks of the process limits of descriptors and mappings against the needs of the logs.
 
-Each log that is appended to holds a few files; what is read is held by the manager's pool of files
-and mappings, which gives back what was not used for long. Where the limit is low, a manager lets
-logs rest that nobody appends to, so it gets on with less, and takes longer. A broker on the same
-directory can do neither: it keeps every segment open and both its indexes mapped.
+Each log with appends holds a few files; the manager's pool holds the files and mappings that are
+read, and closes those that were not used for long. Where the limit is low, a manager closes the
+files of idle logs, so it needs fewer, and takes longer. A broker on the same directory can do
+neither: it keeps every segment open and both its indexes mapped.
 
 Thread-safety: pure functions of a context.
 """
@@ -21,9 +21,9 @@ from kafkalog.log.idle_files import FILES_OF_OPEN_LOG
 
 __all__ = ["WRITER_DESCRIPTORS", "check_descriptors", "check_mappings", "needs"]
 
-# Of a log that is written to.
+# Of a log with appends.
 WRITER_DESCRIPTORS: Final = FILES_OF_OPEN_LOG
-# The interpreter, its libraries, sockets, checkpoints that are being written.
+# The interpreter, its libraries, sockets, and checkpoints during a write.
 OTHER_DESCRIPTORS: Final = 64
 OTHER_MAPPINGS: Final = 1024
 # A segment file and two indexes are read through the pool.
@@ -35,7 +35,7 @@ _PERMANENT: Final = "LimitNOFILE= of the service, or /etc/security/limits.conf"
 
 
 def needs(context: CheckContext) -> tuple[int, int]:
-    """Return how many descriptors and mappings there are when every log is written and read."""
+    """Return the number of descriptors and mappings if every log is written and read."""
     partitions = [partition for _survey, partition in context.partitions()]
     files = sum(len(each.live_sizes(kind)) for each in partitions for kind in POOLED_KINDS)
     opened = min(files, context.config.open_files_max)
@@ -46,7 +46,7 @@ def needs(context: CheckContext) -> tuple[int, int]:
 
 
 def check_descriptors(context: CheckContext) -> Iterator[Finding]:
-    """Hold the limit of descriptors against what is needed, here and by a broker."""
+    """Compare the limit of descriptors with the needs of the logs, here and in a broker."""
     soft, hard = context.machine.descriptor_limits()
     if soft is None:
         return
@@ -77,7 +77,7 @@ def check_descriptors(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_mappings(context: CheckContext) -> Iterator[Finding]:
-    """Hold `vm.max_map_count` against what is needed, here and by a broker."""
+    """Compare `vm.max_map_count` with the needs of the logs, here and in a broker."""
     limit = context.kernel_setting("max_map_count")
     if limit is None:
         return

@@ -1,10 +1,11 @@
-"""What is missing in logs, and which of their files contradict their batches.
+"""Checks for missing records in logs, and for indexes that contradict their batches.
 
-Of each log the last batches of every segment are read, from the last entry of its offset index on,
-and the headers of those segments that have a transaction index. A log that a process has locked is
-left alone: its `Log.corrupt_ranges` and `LogManager.health` say what it has met.
+Of each log the checks read the last batches of every segment, from the last entry of its offset
+index on, and the headers of the segments that have a transaction index. A log that a process has
+locked is not read: its `Log.corrupt_ranges` and `LogManager.health` report the damage that it
+found.
 
-Thread-safety: functions of a check_context, which they do not change but for `unseen`.
+Thread-safety: functions of a check context, of which they change only `unseen`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["examine_losses"]
 
 @dataclass(slots=True)
 class _Losses:
-    """What was found in the logs."""
+    """Damage found in the logs."""
 
     corrupt_ranges: list[CorruptRange] = field(default_factory=list)
     contradicted: list[RepairedIndex] = field(default_factory=list)
@@ -55,7 +56,7 @@ class _Losses:
 def examine_losses(
     check_context: CheckContext, filesystem: FileSystem, clock: Clock
 ) -> Iterator[Finding]:
-    """Yield what is missing in logs, and which transaction indexes contradict them."""
+    """Yield missing records of logs, and transaction indexes that contradict them."""
     losses = _Losses()
     for survey, partition in check_context.partitions():
         if partition.name.topic_partition.topic == CLUSTER_METADATA_TOPIC:
@@ -82,7 +83,7 @@ def _context_of(
     survey: DirectorySurvey,
     partition: PartitionSurvey,
 ) -> SegmentContext:
-    """Return what the segments of a log share, with whether a cleaner was there."""
+    """Return the segment context of a log, which knows if a cleaner has cleaned the log."""
     context = make_context(filesystem, partition.path, check_context.config, clock, read_only=True)
     is_cleaned = (
         "compact" in _policy(check_context.config, survey, partition)
@@ -107,7 +108,7 @@ def _check_partition(
 ) -> None:
     """Add the corrupt ranges of a log, and its indexes that contradict its batches."""
     start_offset = survey.checkpointed(LOG_START_OFFSET_CHECKPOINT, partition)
-    # As one that was closed in order, whatever it is: a recovery would read it all.
+    # Opened like a cleanly closed log, even if it was not: a recovery would read it all.
     loaded = load_log(context, clean=True, recovery_point=0, start_offset=start_offset)
     snapshot = loaded.local.snapshot
     if not survey.has_marker:
@@ -122,7 +123,7 @@ def _check_partition(
             repaired = verify_index(context, snapshot, slot)
             if repaired is not None:
                 losses.add_index(repaired)
-    # What is torn at the end of a log that was not closed in order is for its recovery to judge.
+    # A torn tail of a log that was not closed cleanly is left to its recovery.
     judged = segments if survey.has_marker else segments[:-1]
     losses.add_ranges(
         corrupt_range

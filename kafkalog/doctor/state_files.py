@@ -1,4 +1,4 @@
-"""What the small files of a directory say: identity, checkpoints, lock, clean shutdown.
+"""Checks of the small files of a directory: identity, checkpoints, lock, clean shutdown.
 
 Thread-safety: pure functions of a context.
 """
@@ -40,7 +40,7 @@ __all__ = [
     "check_topic_ids",
 ]
 
-# What it means for the next opening that a file cannot be used, and what to do.
+# Effect of an unusable file on the next opening, and the remedy.
 _DAMAGE: Final = {
     META_PROPERTIES: Advice(
         Severity.ERROR,
@@ -95,7 +95,7 @@ _UNREADABLE: Final = Advice(
 
 
 def check_damaged_files(context: CheckContext) -> Iterator[Finding]:
-    """Say which small files cannot be understood, or not be read."""
+    """Report small files that cannot be parsed or read."""
     for survey in context.surveys:
         problems = dict(survey.problems)
         for partition in survey.partitions:
@@ -108,7 +108,7 @@ def check_damaged_files(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_identity(context: CheckContext) -> Iterator[Finding]:
-    """Say whether `meta.properties` is there, and of a version that brokers of today take."""
+    """Report a missing `meta.properties`, or one of a version that current brokers refuse."""
     for survey in context.surveys:
         path = survey.path / META_PROPERTIES
         if survey.is_partition or path in survey.problems:
@@ -136,7 +136,7 @@ def check_identity(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_agreement(context: CheckContext) -> Iterator[Finding]:
-    """Say whether several directories are of one node, and hold no partition twice."""
+    """Report if directories belong to different nodes, or hold a partition twice."""
     stated = [(survey.path, survey.meta) for survey in context.surveys if survey.meta is not None]
     paths = tuple(path for path, _ in stated)
     for name in ("cluster_id", "node_id"):
@@ -178,7 +178,7 @@ def check_agreement(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_lock(context: CheckContext) -> Iterator[Finding]:
-    """Say who has the directory."""
+    """Report the process that has locked the directory."""
     for survey in context.surveys:
         if survey.lock_holder is not None:
             yield Finding(
@@ -192,7 +192,7 @@ def check_lock(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_shutdown(context: CheckContext) -> Iterator[Finding]:
-    """Say which logs were not closed in order, and how much their recovery reads."""
+    """Report logs that were not closed cleanly, and the bytes that their recovery reads."""
     for survey in context.surveys:
         if survey.has_marker or survey.lock_holder is not None:
             continue
@@ -214,7 +214,7 @@ def check_shutdown(context: CheckContext) -> Iterator[Finding]:
 
 
 def _bytes_to_recover(survey: DirectorySurvey, partition: PartitionSurvey) -> int:
-    """Return the size of the segments from the one that holds the recovery point on."""
+    """Return the size of the segments from the segment of the recovery point on."""
     sizes = partition.live_sizes()
     recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition) or 0
     first = max((base for base in sizes if base <= recovery_point), default=0)
@@ -222,7 +222,7 @@ def _bytes_to_recover(survey: DirectorySurvey, partition: PartitionSurvey) -> in
 
 
 def check_orphans(context: CheckContext) -> Iterator[Finding]:
-    """Say which lines of checkpoints are of partitions that are not there."""
+    """Report lines of checkpoints about missing partitions."""
     for survey in context.surveys:
         if survey.is_partition:
             continue
@@ -242,7 +242,7 @@ def check_orphans(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_ends(context: CheckContext) -> Iterator[Finding]:
-    """Hold what the checkpoints say of each log against where it ends."""
+    """Compare the checkpoints of each log with its log end offset."""
     for survey, partition in context.partitions():
         end = partition.log_end_offset
         if end is None or survey.lock_holder is not None:
@@ -283,7 +283,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_partition_metadata(context: CheckContext) -> Iterator[Finding]:
-    """Say which partitions a broker would not take for its own."""
+    """Report partitions that a broker would not accept."""
     for survey in context.surveys:
         if survey.is_partition or survey.meta is None:
             continue
@@ -308,7 +308,7 @@ def check_partition_metadata(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_topic_ids(context: CheckContext) -> Iterator[Finding]:
-    """Say which topics have partitions of several ids."""
+    """Report topics whose partitions have several ids."""
     topics = defaultdict(list)
     for survey, partition in context.partitions():
         if not survey.is_partition and partition.topic_id is not None:

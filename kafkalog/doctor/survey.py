@@ -1,10 +1,10 @@
-"""What lies in a data directory, or in a partition directory that stands alone.
+"""Survey of a data directory, or of a standalone partition directory.
 
-Nothing is opened for writing and no lock is taken, so a writer may be at work meanwhile: files that
-go between two looks are left out. Of a log only its last segment is read, from the last entry of
-its offset index on; no checksum is looked at.
+Nothing is opened for writing and no lock is taken, so a writer may run at the same time: files that
+disappear between two reads are left out. Of a log only its last segment is read, from the last
+entry of its offset index on; no checksum is verified.
 
-Thread-safety: a survey is made in one go and not changed afterwards.
+Thread-safety: a survey is immutable.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ __all__ = [
     "survey_directory",
 ]
 
-# What the file system itself puts into its topmost directory.
+# Made by the file system in its topmost directory.
 LOST_AND_FOUND: Final = "lost+found"
 
-# Where a log ends does not depend on its settings; making them takes as long as finding that end.
+# The log end offset does not depend on the settings; making them takes as long as finding it.
 _SETTINGS: Final = LogConfig()
 
 _Read = TypeVar("_Read")
@@ -80,14 +80,14 @@ class PartitionSurvey:
     A partition directory.
 
     Attributes:
-        path: where it is.
-        name: what its name says.
-        files: everything in it.
+        path: its path.
+        name: its parsed name.
+        files: all its files.
         segments: the parsed names of its segments' files, in every state.
-        log_end_offset: behind the last batch, as far as headers tell; None where they do not.
-        topic_id: what `partition.metadata` says, None where there is none, or it is damaged.
-        problems: files of it that cannot be used, with the reason.
-        is_link: whether it lies in a data directory under the name of a symbolic link.
+        log_end_offset: one past the last batch by the headers; None if they do not show it.
+        topic_id: the id in `partition.metadata`, None if the file is missing or damaged.
+        problems: its files that cannot be used, with the reason.
+        is_link: True if it is a symbolic link in a data directory.
     """
 
     path: Path
@@ -101,7 +101,7 @@ class PartitionSurvey:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is neither doomed nor stray nor on its way."""
+        """True if it is neither deleted nor stray nor being moved."""
         return self.name.state is DirectoryState.LIVE
 
     def in_state(self, state: FileState) -> list[Path]:
@@ -118,27 +118,27 @@ class PartitionSurvey:
 
     @property
     def size_bytes(self) -> int:
-        """What all its files hold."""
+        """Total size of its files."""
         return sum(facts.size_bytes for facts in self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
 class DirectorySurvey:
     """
-    A data directory, or a partition directory that stands alone.
+    A data directory, or a standalone partition directory.
 
     Attributes:
-        path: where it is.
-        state_directory: where checkpoints, marker and lock are: the same, or for a partition of a
-            data directory that one.
-        is_partition: whether it is a partition directory itself.
-        files: what lies in it and is no partition directory.
+        path: its path.
+        state_directory: the directory of checkpoints, marker and lock: the same, or for a partition
+            of a data directory the data directory.
+        is_partition: True if it is a partition directory itself.
+        files: its files and directories that are no partition directories.
         partitions: its partition directories.
-        meta: what `meta.properties` says, None without one.
-        checkpoints: what each checkpoint says that is there and whole.
-        overrides: what `.kafkalog_topics` says, None without one.
-        has_marker: whether the last writer closed everything in order.
-        lock_holder: the process that holds the lock, None where none does, or it is not known.
+        meta: the content of `meta.properties`, None without one.
+        checkpoints: the content of each undamaged checkpoint.
+        overrides: the content of `.kafkalog_topics`, None without one.
+        has_marker: True if the last writer closed everything cleanly.
+        lock_holder: the process that holds the lock, None if there is none or it is unknown.
         problems: files that cannot be used, with the reason.
         moves: notes of partitions that move to or from it, by their paths.
     """
@@ -157,28 +157,28 @@ class DirectorySurvey:
     moves: dict[Path, MoveNote] = field(default_factory=dict)
 
     def live(self) -> Iterator[PartitionSurvey]:
-        """Yield the partitions that are neither doomed nor stray nor on their way."""
+        """Yield the partitions that are neither deleted nor stray nor being moved."""
         return (partition for partition in self.partitions if partition.is_live)
 
     def checkpointed(self, name: str, partition: PartitionSurvey) -> int | None:
-        """Return what a checkpoint says of a partition, None where it says nothing."""
+        """Return the entry of a checkpoint for a partition, None without one."""
         return self.checkpoints.get(name, {}).get(partition.name.topic_partition)
 
 
 def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> DirectorySurvey:
     """
-    Look at a data directory, or at a partition directory.
+    Survey a data directory, or a partition directory.
 
-    A partition of a data directory is surveyed with that directory's checkpoints, alone.
+    A partition of a data directory is surveyed alone, with the checkpoints of the data directory.
 
     Raises:
-        NotALogError: nothing is there, or neither of the two.
+        NotALogError: the path is missing, or neither of the two.
         LogStorageError: the directory itself cannot be read.
     """
     with storage_errors(directory, doing="examining"):
         facts = filesystem.stat(directory)
         if facts is None or not facts.is_directory:
-            raise NotALogError(f"{directory} is no directory", path=directory)
+            raise NotALogError(f"not a directory: {directory}", path=directory)
         names = filesystem.list(directory)
     if not _is_partition(directory, names):
         files, partitions = _survey_names(filesystem, directory, names, clock)
@@ -202,7 +202,7 @@ def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> D
 
 
 def _is_partition(directory: Path, names: list[str]) -> bool:
-    """Say whether it is a partition directory (else a data directory); NotALogError if neither."""
+    """Return True for a partition directory, False for a data directory; else NotALogError."""
     if any(try_parse_segment_file(name) is not None for name in names):
         return True
     if any(name in DATA_DIRECTORY_FILES for name in names):
@@ -223,7 +223,7 @@ def _is_partition(directory: Path, names: list[str]) -> bool:
 def _survey_names(
     filesystem: FileSystem, directory: Path, names: list[str], clock: Clock
 ) -> tuple[dict[str, FileFacts], tuple[PartitionSurvey, ...]]:
-    """Return the files of a data directory that are no partition directories, and these."""
+    """Return the partition directories of a data directory, and its other entries."""
     files, partitions = {}, []
     for name in names:
         path = directory / name
@@ -273,7 +273,7 @@ def _survey_partition(
 
 
 def _try_read(read: Callable[[], _Read], path: Path, problems: dict[Path, str]) -> _Read | None:
-    """Return what is read; None, and an entry of `problems`, where it cannot be used."""
+    """Return what `read` returns; None, and an entry in `problems`, if the file cannot be used."""
     try:
         return read()
     except (CorruptStateError, LogStorageError) as error:
@@ -282,7 +282,7 @@ def _try_read(read: Callable[[], _Read], path: Path, problems: dict[Path, str]) 
 
 
 def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -> int | None:
-    """Find where the log ends, without a recovery."""
+    """Return the log end offset, found without a recovery."""
     bases = found.live_sizes()
     if not bases:
         return None
@@ -299,7 +299,7 @@ def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -
                 check_crc=False,
             ).next_offset
     except (CorruptRecordError, InvalidRecordError):
-        return None  # where the log ends is for a recovery to find out
+        return None  # a recovery finds the end of a damaged log
     except KafkaLogError as error:
         found.problems[found.path] = str(error)
         return None
@@ -308,7 +308,7 @@ def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -
 
 
 def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> DirectorySurvey:
-    """Return a survey with what the directory says of all partitions together."""
+    """Return a survey with the state files of the directory."""
     directory, problems = found.state_directory, dict(found.problems)
     read_meta = partial(read_meta_properties, filesystem, directory)
     meta = _try_read(read_meta, directory / META_PROPERTIES, problems)

@@ -151,7 +151,7 @@ def test_compact_that_is_refused_changes_nothing(alone: Path) -> None:
     with unchanged(alone):
         result = run(alone)
     assert 2 == result.exit_code
-    assert "has cleanup.policy=delete as far as is known here" in result.stderr
+    assert "has cleanup.policy=delete by the settings given here" in result.stderr
 
 
 def test_compact_of_a_log_in_use_says_so(alone: Path) -> None:

@@ -162,12 +162,12 @@ def test_convert_never_overwrites(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "name the directory"),
-        (("x", "--in-place"), "one of the two"),
+        ((), "either the directory"),
+        (("x", "--in-place"), "either the directory"),
         (("--in-place", "--no-verify"), "always verified"),
-        (("x", "--on-corrupt", "maybe"), "raise or skip"),
+        (("x", "--on-corrupt", "maybe"), "must be raise or skip"),
         (("x", "-c", "brotli"), "unknown codec"),
-        (("x", "-c", "producer"), "no codec here"),
+        (("x", "-c", "producer"), "must be keep, none"),
         (("x", "--level", "3"), "level"),
         (("x", "-c", "gzip", "--level", "99"), "99"),
     ],

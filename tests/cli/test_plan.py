@@ -109,16 +109,16 @@ def test_plan_takes_the_defaults_of_a_broker_s_file(alone: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("plan", "{alone}"), "orders-0 has cleanup.policy=delete as far as is known here"),
+        (("plan", "{alone}"), "orders-0 has cleanup.policy=delete by the settings given here"),
         (("plan", "{data}", "--partition", "stream-0"), "stream-0 has cleanup.policy=delete"),
         (("plan", "{data}", "--partition", "table-9"), "has no partition table-9"),
         (("plan", "{data}", *COMPACT), "name the partitions of"),
-        (("plan", "{alone}", "--partition", "x-0"), "is no data directory"),
-        (("plan", "{alone}", "--set", "cleanup.policy"), "say KEY=VALUE"),
+        (("plan", "{alone}", "--partition", "x-0"), "not a data directory"),
+        (("plan", "{alone}", "--set", "cleanup.policy"), "must be KEY=VALUE"),
         (("plan", "{alone}", "--set", "cleanup.unknown=compact"), "cleanup.unknown"),
         (("plan", "{alone}/absent"), "absent"),
         (("explain", "{alone}", "11", *COMPACT), "no record at offset 11 in"),
-        (("explain", "{data}", "0"), "holds 2 partitions: name the one that is meant"),
+        (("explain", "{data}", "0"), "holds 2 partitions: name one of them"),
         (("explain", "{data}", "0", "--partition", "stream-0"), "cleanup.policy=delete"),
     ],
 )
@@ -137,7 +137,7 @@ def test_plan_of_a_directory_without_compacted_logs_says_so(tmp_path: Path) -> N
     with unchanged(DATA):
         result = run("plan", DATA)
     assert 2 == result.exit_code
-    assert "has compact in its cleanup.policy as far as is known here" in result.stderr
+    assert "has compact in its cleanup.policy by the settings given here" in result.stderr
 
 
 def test_plan_of_what_a_broker_compacted_finds_it_clean() -> None:

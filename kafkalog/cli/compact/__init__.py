@@ -1,1 +1,1 @@
-"""The views of `kafkalog compact`, `plan` and `explain`: library calls, and what they say then."""
+"""Views of `kafkalog compact`, `plan` and `explain`: library calls and their output."""

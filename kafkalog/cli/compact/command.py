@@ -1,4 +1,4 @@
-"""What `kafkalog plan` and `kafkalog explain` do with their arguments.
+"""Execution of `kafkalog plan` and `kafkalog explain`.
 
 Progress goes to standard error, results to standard output; with `--json` these are one object.
 """
@@ -27,11 +27,11 @@ __all__ = ["CompactRequest", "run_explain", "run_plan"]
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
     """
-    What the words on the command line ask for.
+    Arguments of the command line.
 
     Attributes:
-        targets: which logs.
-        include_active: whether the active segment is rolled first.
+        targets: the logs.
+        include_active: True to roll the active segment first.
         memory_bytes: for the map of keys; as in the settings if None.
         throttle: bytes a second that may be read and written; as in the settings if None.
         as_json: the result as one JSON object.
@@ -48,10 +48,10 @@ def run_plan(
     output: Console, progress: Console, filesystem: FileSystem, request: CompactRequest
 ) -> None:
     """
-    Say what a cleaning of each log would do.
+    Show what a cleaning of each log would do.
 
     Raises:
-        KafkaLogError: a log cannot be read, or is not to be compacted.
+        KafkaLogError: a log cannot be read, or must not be compacted.
     """
     targets = find_targets(filesystem, request.targets)
     plans: list[CompactionPlan] = []
@@ -78,15 +78,15 @@ def run_explain(
     output: Console, filesystem: FileSystem, request: CompactRequest, offset: int
 ) -> None:
     """
-    Say what a cleaning would do with one record, and why.
+    Show what a cleaning would do with one record, and why.
 
     Raises:
-        KafkaLogError: the log cannot be read, is not to be compacted, or has no such offset.
+        KafkaLogError: the log cannot be read, must not be compacted, or has no such offset.
     """
     targets = find_targets(filesystem, request.targets)
     if len(targets.logs) != 1:
         raise ConfigError(
-            f"{targets.directory} holds {len(targets.logs)} partitions: name the one that is meant"
+            f"{targets.directory} holds {len(targets.logs)} partitions: name one of them"
             " with --partition"
         )
     (target,) = select_compacted(targets, request.targets)
@@ -105,5 +105,5 @@ def run_explain(
 
 
 def open_read_only(filesystem: FileSystem, target: LogTarget) -> Log:
-    """Open a log that may be somebody else's; NotALogError, LogStorageError as `open_log`."""
+    """Open a log that another process may write; NotALogError, LogStorageError as `open_log`."""
     return open_log(target.path, config=target.config, read_only=True, filesystem=filesystem)

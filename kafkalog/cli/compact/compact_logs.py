@@ -1,7 +1,7 @@
-"""What `kafkalog compact` does: one log after the other is opened for writing, and cleaned.
+"""Execution of `kafkalog compact`: each log in turn is opened for writing, and cleaned.
 
-Where memory does not suffice for all that is dirty, the next cleaning goes on behind it, until
-nothing is left that may be cleaned. Where an error ends it, what was done before is shown.
+If memory does not suffice for the dirty part, the next cleaning resumes after it, until nothing is
+left that may be cleaned. If an error ends the command, the completed cleanings are shown.
 
 Thread-safety: one caller at a time.
 """
@@ -36,11 +36,11 @@ def run_compact(
     output: Console, progress: Console, filesystem: FileSystem, request: CompactRequest
 ) -> None:
     """
-    Clean every log that is asked for, and say what was done.
+    Clean every requested log, and show the results.
 
     Raises:
-        KafkaLogError: a log cannot be opened, is not to be compacted, is damaged, or the disk
-            refused; those before it are done.
+        KafkaLogError: a log cannot be opened, must not be compacted, is damaged, or the disk
+            refused; the logs before it are done.
     """
     targets = find_targets(filesystem, request.targets)
     config = targets.cleaner
@@ -52,7 +52,7 @@ def run_compact(
         with progress_bar(progress) as move:
             for target in select_compacted(targets, request.targets):
                 cleanings = _compact_log(filesystem, target, config, request, throttle, move)
-                # One by one: an error may end them.
+                # One after the other: an error may end them.
                 done.extend((target.path, cleaning) for cleaning in cleanings)
     finally:
         if request.as_json:
@@ -71,7 +71,7 @@ def _compact_log(
     throttle: Throttle,
     move: Move,
 ) -> Iterator[CleaningResult]:
-    """Clean a log until nothing is left to be done; yield each cleaning."""
+    """Clean a log until nothing is left to clean; yield each cleaning."""
 
     def on_progress(step: CleaningProgress) -> None:
         what = f"{step.stage} {target.name}"
@@ -96,7 +96,7 @@ def _compact_log(
             yield cleaning
             if cleaning.is_complete:
                 return
-            # It was rolled; what is left behind the first cleaning is sealed.
+            # It was rolled; the rest after the first cleaning is sealed.
             include_active = False
 
 

@@ -1,6 +1,6 @@
-"""Plans and explanations for people: lines and a table.
+"""Plans and explanations as text: lines and a table.
 
-Thread-safety: pure functions but for the console.
+Thread-safety: pure functions except for the console.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which logs a command is about, and with which settings.
+"""Selection of the logs of a command, and their settings.
 
-A broker keeps the settings of its topics in the log of its controllers, which no partition
-directory tells. What counts here, each over the one before:
+A broker keeps the settings of its topics in the log of its controllers; a partition directory does
+not have them. The sources, each overrides the one before:
 
     Kafka's defaults
     --properties FILE            a broker's server.properties
-    .kafkalog_topics             in the data directory, where a manager of ours has written it
+    .kafkalog_topics             in the data directory, if a manager of kafkalog has written it
     --set KEY=VALUE              a topic's settings, for all logs of the command
 
 Thread-safety: pure functions over the disk.
@@ -37,11 +37,11 @@ _POLICY = "cleanup.policy"
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
     """
-    What the words on the command line ask for.
+    Arguments of the command line.
 
     Attributes:
         directory: a partition directory or a data directory.
-        partitions: names of those that are meant in a data directory; all if there are none.
+        partitions: names of partitions of a data directory; all of them if empty.
         properties: a broker's file.
         settings: KEY=VALUE, of topics.
         key_hash: `log.cleaner.hash.algorithm`; as in the settings if None.
@@ -69,19 +69,19 @@ class LogTarget:
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """The name in tables."""
         return self.path.name
 
 
 @dataclass(frozen=True, slots=True)
 class LogTargets:
     """
-    What a command is about.
+    The logs of a command.
 
     Attributes:
         directory: as it was given.
-        is_data_directory: whether that is one.
-        logs: what lies there.
+        is_data_directory: True for a data directory.
+        logs: its logs.
         cleaner: settings of compaction.
     """
 
@@ -93,10 +93,10 @@ class LogTargets:
 
 def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
     """
-    Return the logs that are asked for, whatever their policy.
+    Return the requested logs, whatever their policy.
 
     Raises:
-        ConfigError: a setting is wrong, or there is no such partition.
+        ConfigError: a setting is wrong, or a partition does not exist.
         NotALogError: nothing there is a log.
         LogStorageError: the disk refused.
     """
@@ -110,7 +110,7 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
             known = convertible_partitions(filesystem, directory)
             if missing := [name for name in request.partitions if name not in known]:
                 raise ConfigError(f"{directory} has no partition {missing[0]}")
-            # A partition that nothing was ever written to may have no segment yet.
+            # A partition without any write may have no segment yet.
             names = request.partitions or [
                 name for name in known if live_bases(filesystem, directory / name)
             ]
@@ -118,7 +118,9 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
             state = directory
         else:
             if request.partitions:
-                raise ConfigError(f"{directory} is no data directory: no partitions to be named")
+                raise ConfigError(
+                    f"not a data directory, so --partition cannot be used: {directory}"
+                )
             paths = find_partition_paths(filesystem, directory)
             topics, state = {directory: paths.topic_partition.topic}, paths.state_directory
         saved = read_overrides(filesystem, state) or SavedOverrides()
@@ -139,11 +141,11 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
 
 def select_compacted(targets: LogTargets, request: TargetRequest) -> tuple[LogTarget, ...]:
     """
-    Return those of the logs whose policy is to be compacted.
+    Return the logs whose policy includes compact.
 
     Raises:
-        ConfigError: none is, or one that was named is not; or all of a data directory would be
-            by a policy given for them together.
+        ConfigError: no log has the policy, or a named one does not have it; or a policy given for
+            all logs together would compact a whole data directory.
     """
     by_word = _POLICY in _settings(request.settings)
     if targets.is_data_directory and by_word and not request.partitions:
@@ -156,24 +158,24 @@ def select_compacted(targets: LogTargets, request: TargetRequest) -> tuple[LogTa
         if is_named and not target.config.is_compacted:
             policy = ",".join(target.config.cleanup_policy)
             raise ConfigError(
-                f"{target.path} has {_POLICY}={policy} as far as is known here: compaction would"
-                f" remove records that its topic may need. If its topic is compacted, say"
+                f"{target.path} has {_POLICY}={policy} by the settings given here: compaction would"
+                f" remove records that its topic may need. If its topic is compacted, give"
                 f" --set {_POLICY}=compact"
             )
     chosen = tuple(target for target in targets.logs if target.config.is_compacted)
     if not chosen:
         raise ConfigError(
-            f"no partition of {targets.directory} has compact in its {_POLICY} as far as is known"
-            f" here: name those that do with --partition, and say --set {_POLICY}=compact"
+            f"no partition of {targets.directory} has compact in its {_POLICY} by the settings"
+            f" given here: name partitions with --partition, and give --set {_POLICY}=compact"
         )
     return chosen
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:
-    said = {}
+    settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ConfigError(f"--set {pair}: say KEY=VALUE")
-        said[key.strip()] = value.strip()
-    return said
+            raise ConfigError(f"--set must be KEY=VALUE, got {pair}")
+        settings[key.strip()] = value.strip()
+    return settings

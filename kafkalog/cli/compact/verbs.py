@@ -1,7 +1,7 @@
 """The verbs about compaction: `kafkalog compact`, `plan`, `explain` and `stat`.
 
-Exit status: 0 all well, 1 damage was found (stat), 2 wrong arguments or settings, 3 the command
-could not be carried out.
+Exit status: 0 success, 1 damage was found (stat), 2 wrong arguments or settings, 3 the command
+failed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ DirectoryArgument: TypeAlias = Annotated[
 ]
 PartitionOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--partition", help="Of a data directory only this one; may be given again."),
+    typer.Option("--partition", help="Only this partition of a data directory; repeatable."),
 ]
 PropertiesOption: TypeAlias = Annotated[
     Path | None, typer.Option("--properties", help="A broker's server.properties.")
 ]
 SettingOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", help="A setting of the topic, as KEY=VALUE; may be given again."),
+    typer.Option("--set", help="A setting of the topic, as KEY=VALUE; repeatable."),
 ]
 ActiveOption: TypeAlias = Annotated[
     bool, typer.Option("--include-active", help="The active segment too: it is rolled first.")
@@ -37,7 +37,7 @@ MemoryOption: TypeAlias = Annotated[
 ]
 HashOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--hash", help="How keys are told apart: siphash, exact or md5."),
+    typer.Option("--hash", help="Comparison of keys: siphash, exact or md5."),
 ]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="The result as one JSON object.")
@@ -55,7 +55,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """
-    Say what compaction would do with a log now: what goes and why, bytes, memory, time.
+    Show what compaction would remove, with reasons, bytes, memory and time.
 
     Both passes are made, nothing is written, and a running broker is not disturbed.
     """
@@ -82,7 +82,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """
-    Say which rule of compaction keeps or removes the record at an offset.
+    Show the compaction rule that keeps or removes a record.
 
     Nothing is written, and a running broker is not disturbed.
     """
@@ -103,7 +103,7 @@ def stat(
     html: Annotated[
         Path | None, typer.Option("--html", help="Draw a picture into this HTML file.")
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="So many of the biggest keys.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Number of largest keys to show.")] = 10,
     hide_keys: Annotated[
         bool, typer.Option("--hide-keys", help="Show hashes instead of keys.")
     ] = False,
@@ -113,7 +113,7 @@ def stat(
     as_json: JsonOption = False,
 ) -> None:
     """
-    Show what logs are made of: segments, live and dead bytes, tombstones, the biggest keys.
+    Show the content of logs: segments, live and dead bytes, tombstones, the biggest keys.
 
     The picture is one file without scripts, and needs no network. Nothing else is written, and a
     running broker is not disturbed. The exit status is 1 if a log is damaged.
@@ -146,11 +146,11 @@ def compact(
     as_json: JsonOption = False,
 ) -> None:
     """
-    Clean compacted logs now: leave of each key the latest record.
+    Clean compacted logs now: keep the latest record of each key.
 
     Stop the writer first: each log is opened for writing, locked, and recovered if it has to be.
-    Segments are exchanged one by one, each at once; a crash leaves the old or the new one.
-    `kafkalog plan` says before what this does.
+    Segments are replaced one by one, each atomically; a crash leaves the old or the new one.
+    `kafkalog plan` shows the effect without writing.
     """
     from kafkalog.cli.compact.command import CompactRequest
     from kafkalog.cli.compact.compact_logs import run_compact

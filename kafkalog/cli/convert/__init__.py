@@ -1,1 +1,1 @@
-"""The view of `kafkalog convert`: a library call with a progress bar, and what it says then."""
+"""View of `kafkalog convert`: a library call with a progress bar, and its output."""

@@ -1,4 +1,4 @@
-"""What `kafkalog convert` does with its arguments: which library call, and how it is shown.
+"""Execution of `kafkalog convert`: the library call for the arguments, and its view.
 
 Progress goes to standard error, results to standard output; with `--json` these are one object.
 """
@@ -35,12 +35,12 @@ __all__ = ["ConvertRequest", "make_request", "run_convert", "run_estimate"]
 @dataclass(frozen=True, slots=True)
 class ConvertRequest:
     """
-    What the user asked for.
+    Arguments of the command line.
 
     Attributes:
         source: a partition directory or a data directory.
         target: the directory to make; None in place, and for an estimate.
-        in_place: whether the source is rewritten.
+        in_place: True to rewrite the source.
         codec, level: of all batches; None keeps the codec of each.
         on_corrupt, verify: as for `convert_log`.
         as_json: the result as one JSON object.
@@ -67,14 +67,14 @@ def make_request(
     as_json: bool,
 ) -> ConvertRequest:
     """
-    Return what the words on the command line ask for.
+    Return the request of the command line.
 
     Raises:
-        UnsupportedCodecError: a codec of no such name.
-        ConfigError: any other word that means nothing.
+        UnsupportedCodecError: the codec is unknown.
+        ConfigError: another argument is invalid.
     """
     if on_corrupt not in ("raise", "skip"):
-        raise ConfigError(f"--on-corrupt {on_corrupt}: say raise or skip")
+        raise ConfigError(f"--on-corrupt must be raise or skip, got {on_corrupt}")
     return ConvertRequest(
         source=source,
         target=target,
@@ -95,7 +95,7 @@ def _codec_named(name: str) -> Codec | None:
         return Codec.NONE
     codec = Codec.of_config(name)
     if codec is None:
-        raise UnsupportedCodecError(f"{name!r} is no codec here: say keep, none, gzip, ...")
+        raise UnsupportedCodecError(f"--compression must be keep, none, gzip, ..., got {name!r}")
     return codec
 
 
@@ -103,14 +103,14 @@ def run_convert(
     output: Console, progress: Console, filesystem: FileSystem, request: ConvertRequest
 ) -> bool:
     """
-    Convert, and say what was done; return whether everything was converted.
+    Convert, and show the result; return True if everything was converted.
 
     Raises:
-        KafkaLogError: it could not be done, and nothing was left; in place, what was done before is
+        KafkaLogError: it failed, and nothing was left; in place, the completed conversions are
             shown. With JSON the error is in the object as well.
     """
     if (request.target is None) != request.in_place:
-        raise ConfigError("name the directory to make, or say --in-place: one of the two")
+        raise ConfigError("give either the directory to make or --in-place")
     done: list[LogConversion] = []
     try:
         with progress_bar(progress) as move:
@@ -150,7 +150,7 @@ def _show(
 
 
 def _not_done(filesystem: FileSystem, source: Path, done: list[LogConversion]) -> list[str]:
-    """Return the partitions that are what they were, or in part."""
+    """Return the partitions that are unconverted, or converted in part."""
     whole = {log.source.name for log in done if log.is_complete}
     if not is_data_directory(filesystem, source):
         return [] if source.absolute().name in whole else [source.absolute().name]
@@ -181,7 +181,7 @@ def _convert(
 
 def run_estimate(output: Console, filesystem: FileSystem, request: ConvertRequest) -> None:
     """
-    Measure every codec, or the one asked for, on samples; show ratio and speed.
+    Measure every codec, or the requested one, on samples; show ratio and speed.
 
     Raises:
         KafkaLogError: a log cannot be read.

@@ -111,7 +111,7 @@ def show_conversions(
 
 
 def _verified(log: LogConversion) -> str:
-    """Say whether the result was compared: there is none where the first segment was damaged."""
+    """Return the text of the comparison; there is none if the first segment was damaged."""
     if not log.is_complete and not any(segment.was_converted for segment in log.segments):
         return "-"
     return "yes" if log.verified else "no"

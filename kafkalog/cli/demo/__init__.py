@@ -1,1 +1,1 @@
-"""`kafkalog demo`: a log at work on real data, a kill survived, a broker's own directory read."""
+"""`kafkalog demo`: a log with real data, a survived kill, a broker's own directory."""

@@ -1,8 +1,8 @@
-"""A real broker's data directory, read partition by partition, record by record.
+"""Check of a real broker's data directory, partition by partition, record by record.
 
-Beside the golden data of the repository lie manifests: count and SHA-256 of what Kafka's own
-classes read from the same files. The demo computes both from what kafkalog reads. The line that is
-hashed is told in the data's README: six fields parted by tabs, bytes in base64, `-` for null.
+The golden data of the repository have manifests: count and SHA-256 of what Kafka's own classes read
+from the same files. The demo computes both from what kafkalog reads. The hashed line is described
+in the data's README: six fields separated by tabs, bytes in base64, `-` for null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GOLDEN_SET: Final = Path("tests") / "golden" / "kafka-4.1"
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """What was read of one partition, and whether Kafka's classes read the same."""
+    """Records read from one partition, and the comparison with Kafka's classes."""
 
     name: str
     segments: int
@@ -36,7 +36,7 @@ class PartitionCheck:
 
 
 def find_golden() -> Path | None:
-    """Return the golden set of the repository that this package stands in, None if installed."""
+    """Return the golden set of the repository of this package, None if it is installed."""
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         if (root / _GOLDEN_SET / "data").is_dir():
             return root / _GOLDEN_SET
@@ -84,7 +84,7 @@ def agrees(expected: dict[str, Any], count: int, sha256: str) -> bool:
 
 
 def canonical_line(record: Record) -> bytes:
-    """Return the line that stands for a record in the manifests' hash."""
+    """Return the line of a record in the manifests' hash."""
     headers = ",".join(
         f"{encoded(name.encode('utf-8', 'surrogateescape'))}={encoded(value)}"
         for name, value in record.headers

@@ -1,7 +1,7 @@
-"""What the demo shows, act by act; the acts themselves are in the modules beside this one.
+"""Views of the demo, act by act; the acts themselves are in the other modules of the package.
 
-Progress bars on what takes time, a table where there are rows, and at the end one panel with what
-was promised and what was found. On a pipe or in a log file the bars are left out.
+Slow steps have progress bars, rows a table; a panel at the end compares promises with findings.
+Without a terminal the bars are left out.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ LOOK_UP_TIME_MS = int(datetime(2013, 7, 4, 16, tzinfo=UTC).timestamp() * 1000)
 
 
 class DemoDirectoryError(Exception):
-    """A directory named for the demo is not free for it, or does not hold what it should."""
+    """A directory for the demo is in use, or lacks what it should contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
     """
-    Where the demo works, and on how much.
+    Options of the demo.
 
     Attributes:
         directory: for its logs; a temporary one if None.
-        keep: whether the logs stay there afterwards.
-        limit: how many flights; all of them if None.
+        keep: True to keep the logs afterwards.
+        limit: number of flights; all of them if None.
         golden: a broker's data with manifests; that of the repository if None.
     """
 
@@ -73,7 +73,7 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class Findings:
-    """The lines of the final panel, and whether every promise was kept."""
+    """Lines of the final panel, and True if every promise was kept."""
 
     good: bool = True
     lines: list[tuple[bool | None, str]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Findings:
 
 def run_demo(console: Console, options: DemoOptions) -> bool:
     """
-    Run all acts; return whether everything was as it has to be.
+    Run all acts; return True if every check passed.
 
     Raises:
         MissingDataError: the flights are not installed.
@@ -95,7 +95,7 @@ def run_demo(console: Console, options: DemoOptions) -> bool:
     """
     archive = find_flights()
     findings = Findings()
-    # What recovery has to say is shown from its report; a log line would break into the bars.
+    # The report of the recovery is shown instead: a log line would break into the bars.
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())
     started = time.perf_counter()
     with working_directory(options) as directory:
@@ -117,7 +117,7 @@ def run_demo(console: Console, options: DemoOptions) -> bool:
 
 @contextmanager
 def working_directory(options: DemoOptions) -> Iterator[Path]:
-    """Yield the directory to work in; a temporary one goes afterwards unless it is to be kept."""
+    """Yield the directory to work in; a temporary one is removed afterwards unless `keep`."""
     if options.directory is not None:
         if (options.directory / FLIGHTS).exists():
             raise DemoDirectoryError(f"{options.directory} holds an earlier demo: name another")
@@ -203,7 +203,7 @@ def print_record(console: Console, title: str, record: Record) -> None:
 
 
 def act_crash(console: Console, directory: Path, findings: Findings) -> None:
-    """Kill a writer in the middle of its work, tear its last bytes, open the log again."""
+    """Kill a writer during its appends, tear its last bytes, open the log again."""
     heading(console, 3, "Kill a writer with SIGKILL in the middle of its work, and recover")
     with progress_bar(console, "durable appends until the kill", KILL_AFTER_APPENDS) as advance:
         outcome = crash_and_recover(directory, KILL_AFTER_APPENDS, lambda _: advance(1))
@@ -242,7 +242,7 @@ def act_broker(console: Console, golden: Path | None, findings: Findings) -> Non
         findings.add("a broker's directory was not at hand (see --golden)", None)
         return
     if not (golden / "manifests").is_dir():
-        raise DemoDirectoryError(f"{golden} holds no data/ with manifests/ beside it")
+        raise DemoDirectoryError(f"{golden} must contain data/ and manifests/")
     names = partition_names(golden)
     if LISTED_PARTITION in names:
         with open_log(golden / "data" / LISTED_PARTITION, read_only=True) as log:
@@ -304,7 +304,7 @@ def heading(console: Console, number: int, title: str) -> None:
 
 @contextmanager
 def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that moves the bar on; nothing is drawn where there is no terminal."""
+    """Yield a function that moves the bar; nothing is drawn without a terminal."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

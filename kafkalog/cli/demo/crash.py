@@ -1,8 +1,9 @@
-"""The crash of the demo: a writer killed in the middle of its work, and what is left of it.
+"""The crash of the demo: a writer is killed, its log is recovered and compared.
 
-The parent knows what was acknowledged from the writer's lines alone. After the kill it adds what a
-kill cannot cause and a power cut can: the first half of one more batch at the end of the log. Then
-it opens the log, which has to cut exactly that, and compares every acknowledged record.
+The parent learns only from the writer's lines which appends were acknowledged. After the kill it
+adds damage that a kill cannot cause and a power cut can: the first half of one more batch at the
+end of the log. Then it opens the log, which has to cut exactly that, and compares every
+acknowledged record.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ SECONDS_MAX = 60
 @dataclass(frozen=True, slots=True)
 class CrashOutcome:
     """
-    What the kill did and what recovery made of it.
+    Result of the kill and of the recovery.
 
     Attributes:
         acknowledged: appends that returned to the writer.
-        acknowledged_offset: log end that the last of them reported as durable.
-        exit_signal: what ended the writer.
-        torn_bytes: half a batch, put at the end by the demo.
-        report: what opening the log found and did.
-        recovered_offset: log end after recovery.
-        lost, wrong: acknowledged records that are not there, or not what was written.
+        acknowledged_offset: log end offset that the last of them reported as durable.
+        exit_signal: signal that ended the writer.
+        torn_bytes: half a batch, added at the end by the demo.
+        report: the recovery report of the log.
+        recovered_offset: log end offset after recovery.
+        lost, wrong: acknowledged records that are missing, or differ from what was written.
     """
 
     acknowledged: int
@@ -50,7 +51,7 @@ class CrashOutcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether every promise was kept and exactly the torn bytes were cut."""
+        """True if every promise was kept and exactly the torn bytes were cut."""
         cut = sum(tail.size_bytes for tail in self.report.cut)
         return self.lost == self.wrong == 0 and cut >= self.torn_bytes
 
@@ -95,14 +96,16 @@ def crash_and_recover(
 def run_writer_and_kill(
     directory: Path, appends: int, progress: Callable[[int], None]
 ) -> list[int]:
-    """Return the log ends that the writer saw acknowledged, the last ones after the decision to
-    kill it among them: the pipe is read to its end."""
+    """
+    Return the log end offsets that the writer acknowledged, those after the decision to kill it
+    included: the pipe is read to its end.
+    """
     command = [sys.executable, "-m", "kafkalog.cli.demo.writer", str(directory)]
     acknowledged: list[int] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         for line in writer.stdout:
-            # A line that the kill cut off says nothing that was promised.
+            # A line that the kill cut off promised nothing.
             if line.endswith("\n"):
                 acknowledged.append(int(line))
                 progress(len(acknowledged))
@@ -115,7 +118,7 @@ def run_writer_and_kill(
 
 
 def tear_tail(directory: Path) -> int:
-    """Put the first half of the log's first batch behind its last one; return its size."""
+    """Append the first half of the log's first batch to the file; return its size."""
     logs = sorted(directory.glob("*.log"))
     head = logs[0].read_bytes()[:4096]
     torn = head[: (int.from_bytes(head[8:12]) + 12) // 2]

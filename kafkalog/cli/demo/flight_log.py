@@ -1,8 +1,8 @@
-"""The main part of the demo: a year of flights into a log, and every way back out of it.
+"""The main part of the demo: a year of flights is appended to a log and read back.
 
-What goes in is remembered as two columns (timestamps, checksums of key and value), so that what
-comes out can be held against it: every record of the full read, and every answer of a look-up
-against a search through all timestamps.
+The appended records are kept as two columns (timestamps, checksums of key and value). The full read
+is compared with them record by record, and every answer of a look-up with a search through all
+timestamps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What went in: how much, how long the log took for it, and the columns to check against."""
+    """Result of the appends: count, duration in the log, and the columns to compare with."""
 
     count: int
     payload_bytes: int
@@ -57,7 +57,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The full read: how many records, how many of them not as they were appended."""
+    """Result of the full read: count of records, and count of records that differ."""
 
     count: int
     wrong: int
@@ -66,7 +66,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class LookUps:
-    """Look-ups by offset or by time: how many, how many with another answer than a plain search."""
+    """Result of look-ups by offset or by time: count, and count that differ from a plain search."""
 
     count: int
     wrong: int
@@ -119,7 +119,7 @@ def append_flights(log: Log, records: Iterator[Record], progress: Progress) -> A
 
 
 def segment_summaries(log: Log) -> list[DemoSegmentSummary]:
-    """Return the segments with the sizes of their files, as they lie on the disk now."""
+    """Return the segments with the present sizes of their files."""
 
     def size(path: Path) -> int:
         return path.stat().st_size if path.exists() else 0

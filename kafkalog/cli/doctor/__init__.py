@@ -1,1 +1,1 @@
-"""`kafkalog doctor`: what ails a data directory, and what to change."""
+"""View of `kafkalog doctor`: problems of a data directory and their remedies."""

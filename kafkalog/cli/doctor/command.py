@@ -1,4 +1,4 @@
-"""A diagnosis as text for people and as one JSON object for programs."""
+"""View of a diagnosis: text for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_json(output: TextIO, diagnosis: Diagnosis) -> None:
 
 
 def show_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
-    """Show every finding, and a summary behind them."""
+    """Show every finding, and then a summary."""
     for finding in diagnosis.findings:
         console.print(_heading(finding), soft_wrap=True)
         for label, text in _lines(finding):
@@ -34,7 +34,7 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _paragraph(console: Console, label: str, text: str) -> str:
-    """Return a text behind its label: on a terminal wrapped at words, else as one line."""
+    """Return a text after its label: wrapped at words on a terminal, else as one line."""
     if not console.is_terminal:
         return f"  {label:<8} {text}"
     return textwrap.fill(

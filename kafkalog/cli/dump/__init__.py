@@ -1,1 +1,1 @@
-"""`kafkalog dump`: what is in a file of a log, or in a whole directory, damage included."""
+"""`kafkalog dump`: the content of a file of a log, or of a whole directory, damage included."""

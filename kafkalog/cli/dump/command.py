@@ -1,4 +1,4 @@
-"""The view of a dump: facts to lines on a stream, and a count of what went by."""
+"""The view of a dump: facts become lines on a stream, and are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Selection", "Tally", "dump_to"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the caller wants to see, and in which form."""
+    """Selection of the facts to show, and their form."""
 
     records: bool = False
     batches: bool = True
@@ -31,7 +31,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Tally:
-    """How much was shown of each kind that was asked for."""
+    """Counts of the shown facts of each requested kind."""
 
     selection: Selection
     files: int = 0
@@ -53,7 +53,7 @@ class Tally:
             self.damaged_bytes += fact.size_bytes
 
     def summary(self) -> str:
-        """Return one line for people; of a kind that was not asked for it says nothing, not 0."""
+        """Return one line for people; it leaves out kinds that were not requested, instead of 0."""
         kinds = [_counted("file", self.files)]
         if self.selection.batches:
             kinds.append(_counted("batch", self.batches))
@@ -73,12 +73,12 @@ def dump_to(
     Write the dump of all paths to `stream`, line by line as the files are read.
 
     Raises:
-        KafkaLogError: a path is none of a log's, or the disk refused; what was read before it has
-            been written.
-        BrokenPipeError: nobody reads the stream any more.
+        KafkaLogError: a path does not belong to a log, or the disk refused; what was read before it
+            has been written.
+        BrokenPipeError: the reader of the stream is gone.
     """
     if isinstance(stream, io.TextIOWrapper):
-        # A terminal that cannot show a character of somebody's data gets its escape instead.
+        # A terminal that cannot show a character of the data gets its escape instead.
         stream.reconfigure(errors="backslashreplace")
     options = DumpOptions(
         batches=selection.batches,

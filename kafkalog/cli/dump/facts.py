@@ -1,10 +1,10 @@
-"""What a dump says, one fact a line: as text for people and grep, as JSON for programs.
+"""Facts of a dump, one a line: as text for people and grep, as JSON for programs.
 
-Text lines of batches, records and index entries have the form that Kafka's own dump tool gives
-them, so what people wrote for that tool reads these too. JSON objects have a member `kind`, then
-the names that kafkalog's own attributes have; keys and values of records are base64 or null.
+Text lines of batches, records and index entries have the form of Kafka's own dump tool, so scripts
+for that tool read these too. JSON objects have a member `kind`, then the names of kafkalog's own
+attributes; keys and values of records are base64 or null.
 
-Facts are plain frozen values. They know no file and no terminal.
+Facts are plain frozen values. They depend on no file and no terminal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendT
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd", "codec5", "codec6", "codec7")
 _SEQUENCE_COUNT: Final = 2**31
 
-# Fields of a batch that messages of the old formats have not.
+# Fields of a batch that messages of the old formats do not have.
 _ONLY_IN_V2: Final = (
     "base_timestamp",
     "leader_epoch",
@@ -46,7 +46,7 @@ _ONLY_IN_V2: Final = (
     "last_sequence",
 )
 
-# How Kafka's tool introduces what a control record says.
+# Labels of control records in Kafka's tool.
 _CONTROL_TITLES: Final = {
     ControlType.LEADER_CHANGE: "LeaderChange: ",
     ControlType.SNAPSHOT_HEADER: "SnapshotHeader ",
@@ -110,8 +110,9 @@ class BatchFact:
     """
     A whole batch with a good CRC, from its header.
 
-    A message of the old formats is a batch, too; what its format does not have is null in JSON. Of
-    a wrapper that is the base offset and the number of records as well: they are not in its header.
+    A message of the old formats is a batch, too; fields that its format does not have are null in
+    JSON. Of a wrapper also the base offset and the number of records are null: they are not in its
+    header.
     """
 
     position: int
@@ -204,7 +205,7 @@ class BatchFact:
 
 @dataclass(frozen=True, slots=True)
 class RecordFact:
-    """A record; `control` says what it means where it is no data, `crc` is a message's own."""
+    """A record; `control` is the meaning of a control record, `crc` is a message's own."""
 
     offset: int
     timestamp_ms: int
@@ -273,7 +274,9 @@ class EntryFact:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransactionFact:
-    """An entry of a transaction index: one transaction whose records nobody shall read."""
+    """
+    An entry of a transaction index: one transaction whose records no reader of committed data gets.
+    """
 
     version: int
     producer_id: int
@@ -344,7 +347,7 @@ class ProducerFact:
 
 @dataclass(frozen=True, slots=True)
 class ZerosFact:
-    """Zero bytes up to the end of a segment: room that was made and never written, no damage."""
+    """Zero bytes up to the end of a segment: preallocated and never written, no damage."""
 
     position: int
     size_bytes: int
@@ -359,11 +362,11 @@ class ZerosFact:
 @dataclass(frozen=True, slots=True)
 class DamageFact:
     """
-    Bytes that are not what they should be; the dump goes on behind them.
+    Damaged bytes; the dump continues after them.
 
     Attributes:
-        position: first damaged byte of the file, or None where it is the file as a whole.
-        size_bytes: how many bytes are passed over.
+        position: first damaged byte of the file, or None if it is the file as a whole.
+        size_bytes: number of bytes that are skipped.
         reason: short and stable, for grep: the name of the check that failed.
         meaning: one sentence for people.
         first_offset, next_offset: the range of offsets that may be missing, or None.
@@ -396,7 +399,7 @@ class DamageFact:
 
 
 def control_text(control: ControlRecord) -> str:
-    """Return what a control record says, in the words of Kafka's tool."""
+    """Return the content of a control record in the form of Kafka's tool."""
     if control.type in (ControlType.ABORT, ControlType.COMMIT):
         epoch = control.fields["coordinatorEpoch"]
         return f"endTxnMarker: {control.type.name} coordinatorEpoch: {epoch}"

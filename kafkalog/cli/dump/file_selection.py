@@ -1,10 +1,10 @@
-"""Which files a path stands for, in which order, and who can read each.
+"""Selection and order of the files of a path, with the reader of each.
 
-A file is dumped by what its name says it is; a partition directory file by file in the order of
-names; a data directory first its own files, then its partitions, the doomed and stray ones too.
-Files of a name that nobody here knows are passed over in a directory and refused as an argument.
+The name of a file decides how it is dumped; a partition directory is dumped file by file in the
+order of names; a data directory first its own files, then its partitions, deleted and stray ones
+included. Files with unknown names are skipped in a directory and refused as an argument.
 
-Nothing is ever written, created or locked: a directory may be in use by a broker meanwhile.
+Nothing is ever written, created or locked: a broker may use the directory at the same time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _CONTENTS: Final = {
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
     """
-    What is shown of each file.
+    Options for each file.
 
     Attributes:
-        batches: whether batches are.
-        others: whether files other than segments are (indexes, snapshots, checkpoints, ...).
+        batches: True to show batches.
+        others: True to show files other than segments (indexes, snapshots, checkpoints, ...).
         records: decoder of a batch's records, None for no records.
     """
 
@@ -61,7 +61,7 @@ def dump_path(filesystem: FileSystem, path: Path, options: DumpOptions) -> Itera
     Yield the facts about a file or directory.
 
     Raises:
-        NotALogError: there is no such path, or nothing in it that belongs to a log.
+        NotALogError: the path does not exist, or contains nothing of a log.
         LogStorageError: the disk refused.
     """
     with storage_errors(path, doing="looking at"):
@@ -78,7 +78,7 @@ def dump_path(filesystem: FileSystem, path: Path, options: DumpOptions) -> Itera
 
 
 def content_of(name: str) -> str | None:
-    """Say what a file of this name holds, or None where the name means nothing to Kafka."""
+    """Return the kind of a file of this name, or None for names that Kafka does not use."""
     segment = names.try_parse_segment_file(name)
     if segment is not None:
         return _CONTENTS[segment.kind]
@@ -89,7 +89,7 @@ def content_of(name: str) -> str | None:
 
 
 def is_cut_tail(name: str) -> bool:
-    """Say whether a file holds bytes that recovery cut off: dumped only where it is named."""
+    """Return True for a file of bytes that recovery cut off: dumped only if it is an argument."""
     segment = names.try_parse_segment_file(name)
     return segment is not None and segment.state is FileState.BROKEN
 
@@ -104,7 +104,7 @@ def _directory(filesystem: FileSystem, directory: Path, options: DumpOptions) ->
         with storage_errors(path, doing="looking at"):
             facts = filesystem.stat(path)
         if facts is None:
-            continue  # gone meanwhile: whoever uses the directory has deleted it
+            continue  # deleted during the dump by the process that uses the directory
         content = content_of(name)
         if not facts.is_directory and content is not None and not is_cut_tail(name):
             found = True
@@ -117,7 +117,7 @@ def _directory(filesystem: FileSystem, directory: Path, options: DumpOptions) ->
             yield fact
     if not found:
         raise NotALogError(
-            f"{directory}: neither a partition directory nor one that holds partitions",
+            f"{directory}: must be a partition directory or contain partitions",
             path=directory,
         )
 
@@ -174,7 +174,7 @@ def mapped(filesystem: FileSystem, path: Path) -> memoryview:
 
 
 def beside(filesystem: FileSystem, index: Path) -> memoryview | None:
-    """Return a view of the segment that an index belongs to, None where it is not there."""
+    """Return a view of the segment that an index belongs to, None if it does not exist."""
     name = index.name.replace(FileKind.OFFSET_INDEX.value, FileKind.LOG.value, 1)
     try:
         return mapped(filesystem, index.with_name(name))

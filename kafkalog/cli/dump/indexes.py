@@ -1,8 +1,8 @@
-"""What index files and producer snapshots hold, entry by entry, and where they cannot be right.
+"""Entries of index files and producer snapshots, and the entries that cannot be right.
 
 Input is the bytes of one file. Nothing raises for content: an entry that breaks a rule becomes a
-DamageFact with its position, and the entries behind it are shown. Zero bytes that a writer has
-preallocated behind the last entry are not entries and no damage.
+DamageFact with its position, and the later entries are shown. Zero bytes that a writer has
+preallocated after the last entry are not entries and no damage.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _CHUNK_BYTES: Final = 1 << 20
 
 def offset_index(data: memoryview, base_offset: int, log: memoryview | None) -> Iterator[Fact]:
     """
-    Yield (offset, position) entries; damaged ones side by side are one fact.
+    Yield (offset, position) entries; adjacent damaged ones are one fact.
 
     Args:
         data: the index file.
         base_offset: of its segment.
-        log: the segment, if it is there: every entry is held against the batch it points at.
+        log: the segment, if it exists: every entry is compared with the batch at its position.
     """
     yield from _joined(_offset_entries(data, base_offset, log))
     yield from _odd_end(data, _OFFSET_ENTRY.size)
@@ -105,7 +105,7 @@ def _transactions(data: memoryview, base_offset: int) -> Iterator[Fact]:
 
 
 def _joined(facts: Iterator[Fact]) -> Iterator[Fact]:
-    """Yield facts, damaged entries side by side as one: it says what is wrong with the first."""
+    """Yield facts, adjacent damaged entries as one, with the reason of the first."""
     for kind, beside in groupby(facts, type):
         if kind is DamageFact:
             yield _one_of([fact for fact in beside if isinstance(fact, DamageFact)])
@@ -125,7 +125,7 @@ def _one_of(damages: list[DamageFact]) -> DamageFact:
 
 
 def producer_snapshot(data: memoryview) -> Iterator[Fact]:
-    """Yield the producers that a snapshot remembers."""
+    """Yield the producers of a snapshot."""
     if len(data) < HEAD_LAYOUT.size:
         yield DamageFact(0, len(data), "TRUNCATED", "the snapshot ends inside its header")
         return
@@ -167,7 +167,7 @@ def _entries(data: memoryview, entry: struct.Struct) -> Iterator[tuple[int, tupl
 
 
 def _used_size(data: memoryview, entry_size: int) -> int:
-    """Return where the preallocated zeros begin, up to a whole entry."""
+    """Return the position of the preallocated zeros, rounded up to a whole entry."""
     end = len(data)
     while end > 0:
         start = max(0, end - _CHUNK_BYTES)
@@ -187,15 +187,15 @@ def _odd_end(data: memoryview, entry_size: int) -> Iterator[Fact]:
 
 
 def _wrong_batch(log: memoryview, offset: int, position: int) -> str | None:
-    """Say why the batch at `position` is not the one that an index entry means; None if it is."""
+    """Return why the batch at `position` does not match an index entry; None if it does."""
     if position >= len(log):
         return f"offset {offset} at {position} points behind the segment's {len(log)} bytes"
     try:
         header = parse_header(log, position)
     except (CorruptRecordError, InvalidRecordError) as error:
         return f"offset {offset} points at {position}, where no batch begins: {error}"
-    # An entry has the last offset of what was appended in one go: it may lie behind the batch. Up
-    # to 0.10.2 it was the first offset, which is not the one that a wrapper says.
+    # An entry has the last offset of one append, which may be above the batch. Up to 0.10.2 it was
+    # the first offset, which differs from the offset of a wrapper.
     if header.base_offset > offset and not header.is_wrapper:
         return f"offset {offset} points at the batch of offset {header.base_offset}"
     return None

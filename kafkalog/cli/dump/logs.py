@@ -1,12 +1,11 @@
-"""A segment batch by batch, around every damage to its end.
+"""The batches of a segment, with every damage, up to its end.
 
-The segment comes as a view of the mapped file; headers are read in chunks of columns, so the
-memory used does not depend on the size of the file. Every batch's CRC is checked. What fails
-becomes a DamageFact for the range up to the next whole batch, found by the same search that
-recovery uses.
+The segment comes as a view of the mapped file; headers are read in chunks of columns, so the memory
+used does not depend on the size of the file. Every batch's CRC is checked. A failure becomes a
+DamageFact for the range up to the next whole batch, found by the same search that recovery uses.
 
-Offsets are outside the CRC. A whole batch that breaks their order is shown all the same, with a
-DamageFact of no size before it: which of the two neighbours lies, the reader of a dump must judge.
+Offsets are outside the CRC. A whole batch that breaks their order is still shown, with a DamageFact
+of no size before it: the user must decide which of the two neighbours is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def segment_batches(
         data: the whole segment.
         path: its file, for messages.
         base_offset: the offset in its name; an earlier offset inside is damage.
-        show_batches: whether batches themselves are shown; damage always is.
+        show_batches: True to show batches themselves; damage is always shown.
         records: decodes one batch (its bytes and its fact); None shows no records.
     """
     columns = BatchColumns(_CHUNK_BATCHES)
@@ -81,7 +80,7 @@ def segment_batches(
 
 class _BelievedBatches:
     """
-    The batches of a segment that contradict no other, found when first asked for.
+    The batches of a segment that contradict no other, found at the first call.
 
     Segments of old cleaners have offsets further from the base than an index can express.
     """
@@ -93,7 +92,7 @@ class _BelievedBatches:
         self._corrupt_ranges: tuple[CorruptRange, ...] | None = None
 
     def has(self, position: int) -> bool:
-        """Say whether the batch at a position is one of them."""
+        """Return True if the batch at a position is one of them."""
         if self._corrupt_ranges is None:
             self._corrupt_ranges = judge_batches(
                 self._data,
@@ -117,7 +116,7 @@ def _damage(
         position=position,
         end=len(data),
         status=status,
-        # Not what is expected next: the batch before may have lied about its offsets.
+        # Not the expected offset: the offsets of the batch before may be false.
         next_offset=base_offset,
         offset_max=base_offset + _SPAN,
         following_offset=expected,

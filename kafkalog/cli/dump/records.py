@@ -1,8 +1,8 @@
 """The records of one batch, control records decoded.
 
-A batch whose CRC is good can still hold records that cannot be read: a codec stream that breaks
-off, a record that runs past its end, a decompressed size beyond all measure. That is one DamageFact
-for the batch, and the dump goes on with the next.
+A batch whose CRC is good can still hold records that cannot be read: a codec stream that ends
+early, a record that runs past its end, a decompressed size above the limit. That is one DamageFact
+for the batch, and the dump continues with the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .facts import BatchFact, DamageFact, Fact, RecordFact
 
 __all__ = ["batch_records"]
 
-# A batch on disk is at most a few MB in practice; what unpacks to more is a bomb.
+# A batch on disk is at most a few MB in practice; a larger decompressed size is an attack.
 MAX_DECOMPRESSED_BYTES: Final = 1 << 30
 # Offset, size and CRC of a message.
 _MESSAGE_HEAD: Final = struct.Struct(">qiI")
@@ -73,7 +73,7 @@ def _unreadable(batch: BatchFact, reason: str, meaning: str) -> DamageFact:
         batch.size_bytes,
         reason,
         meaning,
-        # A wrapper of an old format does not say where it begins.
+        # A wrapper of an old format does not contain its base offset.
         first_offset=None if batch.is_wrapper else batch.base_offset,
         next_offset=batch.last_offset + 1,
     )

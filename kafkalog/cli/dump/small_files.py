@@ -1,7 +1,7 @@
-"""What the small files beside a log say: checkpoints, leader epochs, metadata, markers.
+"""Content of the small files of a log: checkpoints, leader epochs, metadata, markers.
 
-The readers of `kafkalog.state` decide what is right. Where they refuse a file the dump says so, and
-still shows the lines that can be understood: they may be what the reader of the dump needs.
+The readers of `kafkalog.state` decide what is right. If they refuse a file, the dump reports it,
+and still shows the lines that can be parsed: the user may need them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def offset_entry(topic: str, partition: int, offset: int) -> EntryFact:
 
 
 def leader_epochs(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
-    """Yield leader epochs and where each began."""
+    """Yield leader epochs and their start offsets."""
     try:
         entries = [tuple(each) for each in LeaderEpochCheckpoint(filesystem, path).read()]
     except CorruptStateError as error:
@@ -94,14 +94,14 @@ def meta_properties(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
 
 
 def shutdown_marker(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
-    """Yield the epoch of the broker that closed the directory in order."""
+    """Yield the epoch of the broker that closed the directory cleanly."""
     marker = read_shutdown_marker(filesystem, path.parent)
     if marker is not None:
         yield EntryFact("clean_shutdown", {"broker_epoch": marker.broker_epoch})
 
 
 def quorum_state(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
-    """Yield what a KRaft node remembers of its quorum."""
+    """Yield a KRaft node's state of its quorum."""
     data = read_file(filesystem, path, max_bytes=_MAX_BYTES) or b""
     try:
         values = json.loads(data)
@@ -117,7 +117,7 @@ def quorum_state(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
 def refused(filesystem: FileSystem, path: Path, error: CorruptStateError) -> DamageFact:
     facts = filesystem.stat(path)
     size = 0 if facts is None else facts.size_bytes
-    # The reader's message begins with the path, which the dump has just said.
+    # The reader's message begins with the path, which the dump has just printed.
     return DamageFact(None, size, "STATE_FILE", str(error).removeprefix(f"{path}: "))
 
 

@@ -19,16 +19,16 @@ from kafkalog.model import LoweredEpochs
 
 __all__ = ["lower_epochs", "write_lowered"]
 
-# Neither retention nor the cleaner is to do anything while the directories are open.
+# Neither retention nor the cleaner must run while the directories are open.
 _SETTINGS = {"log.initial.task.delay.ms": str(2**40), "log.cleaner.enable": "false"}
 
 
 def lower_epochs(directories: Sequence[Path], highest: int) -> LoweredEpochs:
     """
-    Let no leader epoch in data directories, or in one partition directory, be above `highest`.
+    Lower every leader epoch above `highest` in data directories, or in one partition directory.
 
     Raises:
-        ConfigError: `highest` is negative, or a partition is named beside other directories.
+        ConfigError: `highest` is negative, or a partition is given together with other directories.
         NotALogError: a path is neither a data directory nor a log.
         LogLockedError: a writer has it open.
         LogOfflineError, LogStorageError: the disk refused; some of it may be done.

@@ -1,7 +1,7 @@
 """`kafkalog spark JOB`: the jobs of `kafkalog.spark.jobs` on any Spark master.
 
-Exit status: 0 all well, 1 something is bad or was left undone, 2 wrong arguments, 3 the command
-could not be carried out. pyspark is loaded when a job is begun.
+Exit status: 0 success, 1 damage was found or work was left undone, 2 wrong arguments, 3 the command
+failed. pyspark is loaded when a job begins.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Paths: TypeAlias = Annotated[list[Path], typer.Argument(help="Data directories."
 Master: TypeAlias = Annotated[str, typer.Option(help="As of spark-submit.")]
 Conf: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--conf", help="A setting of Spark, as KEY=VALUE; may be given again."),
+    typer.Option("--conf", help="A setting of Spark, as KEY=VALUE; repeatable."),
 ]
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
-        help="An option of the data source, as KEY=VALUE (subscribe=orders); may be given again.",
+        help="An option of the data source, as KEY=VALUE (subscribe=orders); repeatable.",
     ),
 ]
 Settings: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", help="A setting of the topics, as KEY=VALUE; may be given again."),
+    typer.Option("--set", help="A setting of the topics, as KEY=VALUE; repeatable."),
 ]
 WorkDir: TypeAlias = Annotated[
-    Path | None, typer.Option(help="For the job's files; beside the first directory if not given.")
+    Path | None, typer.Option(help="For the job's files; next to the first directory if not given.")
 ]
 JobId: TypeAlias = Annotated[
     str | None, typer.Option(help="A name for the job; that of an earlier run finishes it.")
@@ -73,7 +73,7 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 
 @contextmanager
 def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """Start a session and stop it; errors become exits."""
+    """Start a session and stop it; errors become exit statuses."""
     with error_boundary():
         from kafkalog.spark import start_session
         from kafkalog.spark.prerequisites import require_pyspark
@@ -96,7 +96,7 @@ def _print_progress(progress: JobProgress) -> None:
 
 
 def _once(report: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
-    """Leave out what was said already."""
+    """Leave out warnings that were printed before."""
     told: list[JobProgress] = []
 
     def report_new(progress: JobProgress) -> None:
@@ -145,7 +145,7 @@ def verify(
     job_id: JobId = None,
     as_json: AsJsonLines = False,
 ) -> None:
-    """Look through every byte; a line for each segment that is bad, status 1 if there is one."""
+    """Verify every byte; print a line for each damaged segment, with status 1 if there is one."""
     with _session(master, conf) as spark:
         from kafkalog.spark import jobs
 
@@ -177,7 +177,7 @@ def stats(
     options: Options = None,
     as_json: AsJsonLines = False,
 ) -> None:
-    """Say what there is in each partition, by the headers of its batches."""
+    """Show the content of each partition, by the headers of its batches."""
     with _session(master, conf) as spark:
         from kafkalog.spark import jobs
 
@@ -253,9 +253,7 @@ def export(
     paths: Paths,
     out: Annotated[Path, typer.Option(help="A directory for Parquet.")],
     codec: Annotated[str, typer.Option(help="none, snappy, gzip, lz4 or zstd.")] = "zstd",
-    by: Annotated[
-        list[str] | None, typer.Option("--by", help="topic, date; may be given again.")
-    ] = None,
+    by: Annotated[list[str] | None, typer.Option("--by", help="topic, date; repeatable.")] = None,
     headers: Annotated[bool, typer.Option(help="A column of headers too.")] = False,
     master: Master = "local[*]",
     conf: Conf = None,
@@ -348,7 +346,7 @@ def reindex(
     job_id: JobId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make offset and time indexes anew."""
+    """Rebuild offset and time indexes."""
     with _session(master, conf) as spark:
         from kafkalog.spark import jobs
 

@@ -1,1 +1,1 @@
-"""The view of `kafkalog stat`: a survey of logs as tables, as JSON, and as a picture."""
+"""View of `kafkalog stat`: a survey of logs as tables, as JSON, and as a picture."""

@@ -1,7 +1,7 @@
-"""What `kafkalog stat` does with its arguments: surveys, and how they are shown.
+"""Execution of `kafkalog stat`: surveys and their views.
 
 Progress goes to standard error, results to standard output; with `--json` these are one object. A
-log that is damaged is told, and hinders no other.
+damaged log is reported, and the others are still surveyed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["StatRequest", "run_stat"]
 @dataclass(frozen=True, slots=True)
 class StatRequest:
     """
-    What the words on the command line ask for.
+    Arguments of the command line.
 
     Attributes:
-        targets: which logs.
-        html: where to put a picture; None for none.
-        top: how many of the biggest keys.
+        targets: the logs.
+        html: path of the picture; None for none.
+        top: number of the biggest keys.
         memory_bytes: for the map of keys; as in the settings if None.
-        hide_keys: whether keys are shown as hashes.
+        hide_keys: True to show keys as hashes.
         as_json: the result as one JSON object.
     """
 
@@ -54,7 +54,7 @@ def run_stat(
     output: Console, progress: Console, filesystem: FileSystem, request: StatRequest
 ) -> bool:
     """
-    Show what logs are made of; return whether none is damaged.
+    Show the content of logs; return True if none is damaged.
 
     Raises:
         KafkaLogError: a log cannot be read, or the picture not written.
@@ -79,7 +79,7 @@ def run_stat(
     return not damaged
 
 
-# What a page has beyond ASCII it has as character references.
+# Characters outside ASCII become character references in the page.
 _ESCAPED = "xmlcharrefreplace"
 
 

@@ -1,14 +1,14 @@
-"""A survey as one HTML file: no script, nothing from a network, drawings as SVG within it.
+"""A survey as one HTML file: no script, no network, drawings as SVG within it.
 
 Its content security policy forbids what it does not need, which is everything but its own style.
-Every text in it is escaped: names of directories and keys are bytes from strangers.
+Every text in it is escaped: names of directories and keys are foreign bytes.
 
 Of each log:
 
-  * its segments as bars as wide as their bytes, in the colour of what the next cleaning makes of
-    them; the dead part of each is pale. Of more segments than can be told apart, neighbours of one
+  * its segments as bars as wide as their bytes, in the colour of their state in the next cleaning;
+    the dead part of each is pale. If there are too many segments to distinguish, neighbours of one
     state are drawn as one bar.
-  * tombstones by the time from which they may go;
+  * tombstones by the time from which they may be removed;
   * the biggest keys, by records and by bytes.
 
 Thread-safety: pure functions.
@@ -33,7 +33,7 @@ __all__ = ["Bar", "segment_bars", "survey_page"]
 WIDTH: Final = 960
 _BAR_HEIGHT: Final = 72
 _TIME_HEIGHT: Final = 60
-# More bars than this nobody tells apart.
+# More bars than this cannot be distinguished.
 _BARS_MAX: Final = 240
 _BAR_MIN_WIDTH: Final = 1.5
 _KEY_WIDTH: Final = 220
@@ -70,11 +70,11 @@ td.text, th.text { text-align: left; } td.key { font-family: ui-monospace, monos
 @dataclass(frozen=True, slots=True)
 class Bar:
     """
-    One or more segments side by side, as they are drawn.
+    One or more adjacent segments, as they are drawn.
 
     Attributes:
-        x, width: where, in units of the drawing.
-        segments: which.
+        x, width: place in units of the drawing.
+        segments: the segments.
         size_bytes, dead_bytes: of all of them.
     """
 
@@ -86,7 +86,7 @@ class Bar:
 
     @property
     def state(self) -> SegmentState:
-        """Of all of them."""
+        """The state of all of them."""
         return self.segments[0].state
 
 
@@ -94,7 +94,7 @@ def segment_bars(segments: Sequence[SegmentSurvey], width: float = WIDTH) -> lis
     """Return the bars of segments, from left to right, as wide together as the drawing."""
     groups = list(_groups(segments))
     total = sum(segment.size_bytes for segment in segments)
-    # All get the least that can be seen, and share the rest by their bytes.
+    # Each gets the least visible width, and shares the rest by its bytes.
     rest = max(0.0, width - _BAR_MIN_WIDTH * len(groups))
     bars, x = [], 0.0
     for group in groups:
@@ -108,7 +108,7 @@ def segment_bars(segments: Sequence[SegmentSurvey], width: float = WIDTH) -> lis
 
 
 def _groups(segments: Sequence[SegmentSurvey]) -> Iterator[tuple[SegmentSurvey, ...]]:
-    """Yield the segments of each bar: neighbours of one state, so many that the bars are few."""
+    """Yield the segments of each bar: neighbours of one state, in groups large enough to be few."""
     per_bar = -(-len(segments) // _BARS_MAX)
     for _state, run in groupby(segments, key=lambda segment: segment.state):
         neighbours = tuple(run)
@@ -122,8 +122,8 @@ def survey_page(surveys: Sequence[LogSurvey], title: str, *, hide_keys: bool = F
 
     Args:
         surveys: a log each.
-        title: what they are of.
-        hide_keys: whether keys are shown as their hashes.
+        title: name of the directory.
+        hide_keys: True to show keys as their hashes.
     """
     parts = [
         "<!DOCTYPE html>",
@@ -180,7 +180,7 @@ def _segments_drawing(segments: Sequence[SegmentSurvey]) -> Iterator[str]:
     for bar in segment_bars(segments):
         dead = height * bar.dead_bytes / bar.size_bytes if bar.size_bytes else 0.0
         colour = _COLOURS[bar.state]
-        # A gap on the right tells neighbours apart.
+        # A gap on the right separates neighbours.
         width = max(bar.width - 0.5, 1.0)
         yield f'<g class="{bar.state}"><title>{escape(_bar_title(bar))}</title>'
         yield (
@@ -221,7 +221,7 @@ def _segments_table(segments: Sequence[SegmentSurvey]) -> str:
 
 
 def _tombstones_drawing(tombstones: Sequence[TombstoneSurvey], now_ms: int) -> Iterator[str]:
-    """Yield bars over time, from now to the last moment; those not seen yet stand at its end."""
+    """Yield bars over time, from now to the last moment; those without a time are at its end."""
     height, known = (
         _TIME_HEIGHT,
         [each.until_ms for each in tombstones if each.until_ms is not None],

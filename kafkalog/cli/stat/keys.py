@@ -1,9 +1,8 @@
-"""Keys as text: bytes from strangers, which may be anything.
+"""Keys as text. Keys are foreign bytes, and may contain anything.
 
-What is shown is UTF-8 as far as it is printable, a backslash doubled; everything else is escaped,
-so that no key can move a cursor or pass for markup once the view escapes it. Long ones are cut,
-with their length and a hash behind them, so that they can be told apart. Hidden ones are their hash
-alone.
+Printable UTF-8 is shown, with backslashes doubled; everything else is escaped, so that no key can
+move a cursor or act as markup once the view escapes it. Long keys are cut, with their length and a
+hash after them, so that they can be distinguished. Hidden keys are their hash alone.
 
 Thread-safety: pure functions.
 """
@@ -15,7 +14,7 @@ from typing import Final
 
 __all__ = ["key_text"]
 
-# Characters, of which a byte that is no text takes four.
+# In characters; a byte that is not text needs four.
 _SHOWN_MAX: Final = 48
 _HASH_DIGITS: Final = 12
 
@@ -29,12 +28,12 @@ def key_text(key: bytes, *, hidden: bool = False) -> str:
 
     Args:
         key: its bytes.
-        hidden: whether only its hash is shown.
+        hidden: True to show only its hash.
     """
     digest = hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
     if hidden:
         return f"sha256:{digest}"
-    # Of the longest characters as many are shown; one that is cut through is not.
+    # Enough bytes for the longest characters; a character that the limit cuts is not shown.
     start = key[: 4 * _SHOWN_MAX + 4]
     text = start.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
     shown = ""

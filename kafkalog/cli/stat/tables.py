@@ -1,6 +1,6 @@
-"""A survey as tables for people.
+"""A survey as tables.
 
-Thread-safety: pure functions but for the console.
+Thread-safety: pure functions except for the console.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["headline", "range_line", "segment_cells", "show_survey", "tombstone_
 
 
 def headline(survey: LogSurvey) -> str:
-    """Return what there is most to say of a log."""
+    """Return the main facts of a log in a line."""
     return (
         f"{survey.topic_partition}: offsets {survey.log_start_offset:,}..{survey.log_end_offset:,},"
         f" {survey.size_bytes:,} bytes in {len(survey.segments)} segments,"
@@ -28,7 +28,7 @@ def headline(survey: LogSurvey) -> str:
 
 
 def range_line(survey: LogSurvey) -> str:
-    """Return what the next cleaning would clean, and why."""
+    """Return the range that the next cleaning would clean, and why."""
     begins, end = survey.begins, survey.ends[0]
     kind = "" if survey.is_compacted else "not compacted, as far as is known here; "
     return (
@@ -37,7 +37,7 @@ def range_line(survey: LogSurvey) -> str:
 
 
 def tombstone_lines(survey: LogSurvey) -> list[str]:
-    """Return how many tombstones wait, and until when."""
+    """Return the number of tombstones that wait, and until when."""
     return [
         f"{each.count:,} tombstones that no cleaning has seen yet"
         if each.until_ms is None

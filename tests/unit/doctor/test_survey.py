@@ -74,7 +74,7 @@ def test_other_directory_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_directory_is_refused(tmp_path: Path, name: str) -> None:
     """Nothing there, or a file."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotALogError, match="is no directory"):
+    with pytest.raises(NotALogError, match="not a directory"):
         examined(tmp_path / name)
 
 
