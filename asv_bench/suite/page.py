@@ -20,7 +20,7 @@ HEAD = """# Benchmarks
 
 What kafkalog does beside other programs on the same work. Drawn by `python3 ci/bench.py` from what
 it measured (`asv_bench/results.jsonl`); see [performance](performance.md) for what costs what, and
-[how to repeat it](performance.md#beside-other-programs).
+[how to repeat it](performance.md#comparison-with-other-programs).
 
 Cases of a comparison take turns in one process, round by round, and a ratio is that of their
 medians; its spread are the lowest and the highest ratio of a round. So both sides met the same
