@@ -2,7 +2,8 @@
 
 Checked: an Unreleased section comes first; versions are semantic, fall, and carry an ISO date;
 headings below them are the six known ones, each at most once and in that order; every entry is a
-bullet under such a heading; the version of `pyproject.toml` is released here or still Unreleased.
+bullet under such a heading, or a row of a table whose rows have as many cells as its first row; the
+version of `pyproject.toml` is released here or still Unreleased.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ class Reader:
         self.is_unreleased_seen = False
         self.kind = -1
         self.is_in_section = False
+        self.cell_count = 0
 
     def read(self, number: int, line: str) -> None:
-        """Take one line."""
+        """Check the next line."""
+        if line.startswith("|"):
+            self._row(number, line)
+            return
+        self.cell_count = 0
         if line.startswith("## "):
             self._section(number, line)
         elif line.startswith("### "):
@@ -38,6 +44,14 @@ class Reader:
             self._complain(number, "an entry stands under no heading")
         elif line.strip() and self.is_in_section and not line.startswith(("- ", "  ")):
             self._complain(number, "text in a section is no bullet")
+
+    def _row(self, number: int, line: str) -> None:
+        cell_count = len(re.findall(r"(?<!\\)\|", line)) - 1
+        if self.kind < 0:
+            self._complain(number, "a row of a table stands under no heading")
+        elif not line.endswith("|") or cell_count != (self.cell_count or cell_count):
+            self._complain(number, f"a row of {self.cell_count} cells must end with |, got {line}")
+        self.cell_count = self.cell_count or cell_count
 
     def _section(self, number: int, line: str) -> None:
         self.kind, self.is_in_section = -1, True

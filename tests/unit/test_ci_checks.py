@@ -31,6 +31,9 @@ def _load(name: str) -> ModuleType:
         (["## [1.0.0] - 2026-01-31", "## [1.0.1] - 2026-01-30"], "do not fall"),
         (["## 1.0.0"], "want"),
         (["## [Unreleased]", "### Added", "prose"], "no bullet"),
+        (["## [Unreleased]", "| old | new |"], "under no heading"),
+        (["## [Unreleased]", "### Changed", "| old | new |", "|---|"], "2 cells"),
+        (["## [Unreleased]", "### Changed", "| old | new"], "must end with |"),
     ],
 )
 def test_changelog_with_a_broken_rule_is_refused(lines: list[str], complaint: str) -> None:
@@ -43,10 +46,12 @@ def test_changelog_with_a_broken_rule_is_refused(lines: list[str], complaint: st
 
 
 def test_changelog_in_order_is_accepted() -> None:
-    """Sections, headings, bullets and their continuation lines."""
+    """Sections, headings, bullets, their continuation lines, and tables."""
     reader = _load("check_changelog").Reader()
-    text = "## [Unreleased]\n\n### Added\n\n- a\n  b\n\n### Fixed\n\n- c\n\n## [0.1.0] - 2026-01-31"
-    for number, line in enumerate(text.splitlines(), start=1):
+    text = "## [Unreleased]\n\n### Added\n\n- a\n  b\n\n### Fixed\n\n- c\n\n"
+    table = "| old | new |\n|---|---|\n| `a` | `b` |\n\n| one cell |\n\n- d\n\n"
+    release = "## [0.1.0] - 2026-01-31"
+    for number, line in enumerate((text + table + release).splitlines(), start=1):
         reader.read(number, line)
     assert reader.problems == []
     assert reader.versions == [(0, 1, 0)]
