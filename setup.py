@@ -91,6 +91,7 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
     },
     "_engine": {
         "append_file": [],
+        "append_info": [],
         "append_lane": [],
         "epoch_state": [],
         "file_writer": [],

@@ -1,9 +1,9 @@
-"""Fail if a `.pyx` or `.pxd` of `_core` or `_engine` imports more than it may.
+"""Fail if a source of `_core` or `_engine` imports a forbidden module or declares a system call.
 
-import-linter reads Python files only, so the lowest layers would go unwatched. `_core` may import
-itself, `kafkalog.errors` and `kafkalog.model`, the C library, CPython's C API, Cython, and NumPy
-(as Python objects, never its C API); `_engine` the same, and `_core`. Usage:
-`python ci/check_core_imports.py`.
+import-linter reads Python files only, not the compiled packages. `_core` may import itself,
+`kafkalog.errors`, the C library, CPython's C API, Cython, and NumPy (as Python objects, never its C
+API), and declares no function of `unistd.h` or `time.h`; `_engine` may also import `_core` and
+`kafkalog.model`. Usage: `python ci/check_core_imports.py`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("_core", "_engine")
 
-# crc32c is the portable fallback of the checksum kernel. It and datetime are imported on first
-# need.
+# crc32c is the portable fallback of the checksum kernel, imported on first use, as datetime is.
 ALLOWED_IMPORTS = {"__future__", "crc32c", "cython", "datetime", "numpy", "sys", "typing"}
-ALLOWED_IMPORTS |= {"kafkalog.errors", "kafkalog.model"}
 ALLOWED_CIMPORTS = {"cython", "cpython", "libc"}
 ALLOWED_OWN = {
-    "_core": ("kafkalog._core",),
-    "_engine": ("kafkalog._core", "kafkalog._engine"),
+    "_core": ("kafkalog._core", "kafkalog.errors"),
+    "_engine": ("kafkalog._core", "kafkalog._engine", "kafkalog.errors", "kafkalog.model"),
 }
+# Processes, clocks and files belong to `_engine`.
+SYSTEM_HEADERS = re.compile(r"^\s*cdef extern from \"<?(?:unistd|time|sys/time|fcntl)\.h>?\"")
 
 STATEMENT = re.compile(
     r"^\s*(?:from\s+(?P<origin>[\w.]+)\s+(?P<kind>c?import)\s+(?P<names>.+)"
@@ -32,9 +32,11 @@ STATEMENT = re.compile(
 
 
 def problems_of(path: Path, lines: list[str]) -> list[str]:
-    """Return one line for each statement that reaches too far."""
+    """Return one line for each forbidden import and each header of system calls."""
     found = []
     for number, line in enumerate(lines, start=1):
+        if path.parent.name == "_core" and SYSTEM_HEADERS.match(line):
+            found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
         match = STATEMENT.match(line.split("#", 1)[0].rstrip())
         if match is None:
             continue

@@ -35,8 +35,6 @@ from kafkalog._core.memory_records cimport EPOCHS_DIFFER, MemoryRecords, make_ru
 from kafkalog._core.batch_metadata cimport MetadataRow, BatchMetadata
 from kafkalog._core.status cimport STATUS_OK
 
-from kafkalog.model import Rewriting
-
 cdef enum:
     # Below this the sums take a few microseconds: keeping the GIL is cheaper than regaining it.
     NOGIL_SIZE_MIN = 256 * 1024
@@ -68,7 +66,7 @@ cdef bint has_matching_crcs(const uint8_t* batch, const MetadataRow* rows,
     return True
 
 
-def follower_fast_path(data not None, int64_t size_limit):
+def follower_fast_path(data not None, int64_t size_limit, tuple rewritings not None):
     """
     Return a MemoryRecords of batches that keep their offsets; None unless all of them are ordinary.
 
@@ -77,7 +75,9 @@ def follower_fast_path(data not None, int64_t size_limit):
     others is not said here.
 
     Args:
-        data: bytes, or a bytearray that nobody else has.
+        data: bytes, or a bytearray that no other code has.
+        size_limit: largest size of a batch in bytes.
+        rewritings: attribute `rewriting` of the result, by the id of its last compressed codec.
     """
     cdef Cursor cursor
     cdef BatchFields fields
@@ -124,5 +124,5 @@ def follower_fast_path(data not None, int64_t size_limit):
     run.record_count = record_count
     run.needs_offsets = False
     if codec:
-        run.rewriting = Rewriting(codec, codec)
+        run.rewriting = rewritings[codec]
     return run

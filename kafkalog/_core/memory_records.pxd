@@ -1,4 +1,4 @@
-"""A run of batches that is ready for a log but for its offsets."""
+"""A run of whole batches in one buffer, ready for a log except for its offsets."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -7,7 +7,7 @@ from kafkalog._core.batch_metadata cimport BatchMetadata
 
 
 cdef enum:
-    # No epoch of batches, which have -1 or more.
+    # Batches have -1 or more.
     EPOCHS_DIFFER = -2
 
 
@@ -23,9 +23,8 @@ cdef class MemoryRecords:
     cdef readonly bint needs_offsets
     cdef readonly bint has_producers
 
-    cdef object assign_offsets_from(self, int64_t log_end_offset, int32_t partition_leader_epoch)
-    cdef object _info(self, int64_t first_offset, int64_t last_offset, int64_t max_timestamp,
-                      int64_t shallow_offset)
+    cdef int assign_offsets_from(self, int64_t log_end_offset,
+                                 int32_t partition_leader_epoch) except -1
 
 
 cdef MemoryRecords make_run(object data, BatchMetadata batches, int64_t record_count,

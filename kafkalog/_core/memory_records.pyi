@@ -1,12 +1,11 @@
 """Types of a run of batches."""
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from typing_extensions import Buffer
 
 from kafkalog._core.batch_metadata import BatchMetadata
-from kafkalog.model import AppendInfo, Rewriting
 
 class _RebuiltBatches(Protocol):
     @property
@@ -23,7 +22,7 @@ class MemoryRecords:
     record_count: Final[int]
     log_append_time_ms: Final[int | None]
     needs_offsets: Final[bool]
-    rewriting: Final[Rewriting]
+    rewriting: Final[Any]
     rebuild_at: Final[Callable[[int], _RebuiltBatches] | None]
     has_producers: Final[bool]
     leader_epoch: Final[int]
@@ -35,9 +34,9 @@ class MemoryRecords:
         log_append_time_ms: int | None = None,
         *,
         needs_offsets: bool = True,
-        rewriting: Rewriting = ...,
+        rewriting: object = None,
         rebuild_at: Callable[[int], _RebuiltBatches] | None = None,
         has_producers: bool = False,
         leader_epoch: int = -2,
     ) -> None: ...
-    def assign_offsets(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo: ...
+    def assign_offsets(self, log_end_offset: int, partition_leader_epoch: int) -> None: ...

@@ -11,6 +11,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from kafkalog._core.memory_records cimport MemoryRecords
+from kafkalog._engine.append_info cimport append_info_of
 from kafkalog._engine.epoch_state cimport EpochState
 from kafkalog._engine.gate_state cimport GateState
 from kafkalog._engine.segment_appender cimport SegmentAppender
@@ -113,7 +114,7 @@ cdef class AppendLane:
         cdef SegmentAppender end = active.end
         cdef int64_t size = 0, waited_ms = 0
         cdef Py_ssize_t row
-        info = run.assign_offsets_from(before.end_offset, self._epochs.current)
+        info = append_info_of(run, before.end_offset, self._epochs.current)
         if end.stage._state.rolling_timestamp < 0:
             waited_ms = active.age_ms()
         try:

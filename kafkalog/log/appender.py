@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog._core.memory_records import MemoryRecords
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog._engine.append_lane import AppendLane
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.config import LogConfig
@@ -211,7 +212,7 @@ class LogAppender:
         """Append any run; return its AppendInfo, and whether a segment was begun."""
         local, epochs = self._local, self._state.epochs
         before = local.snapshot
-        info: AppendInfo = run.assign_offsets(before.end_offset, epochs.current)
+        info: AppendInfo = assign_run_offsets(run, before.end_offset, epochs.current)
         if not run.batches:
             return info, False
         pending: PendingAppend | None = None

@@ -35,7 +35,13 @@ from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producer_recovery import aborted_of, add_batch
 from kafkalog.log.producer_replay import replay_segments
 from kafkalog.log.transactions import add_aborted
-from kafkalog.model import ActiveProducer, AppendInfo, AppendOrigin, OngoingTransaction
+from kafkalog.model import (
+    NOTHING_REWRITTEN,
+    ActiveProducer,
+    AppendInfo,
+    AppendOrigin,
+    OngoingTransaction,
+)
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import encode_marker
 from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
@@ -418,7 +424,7 @@ def duplicate_info(
         log_append_time_ms=last.timestamp_ms if is_log_append_time else None,
         max_timestamp_ms=newest.timestamp_ms,
         shallow_offset_of_max_timestamp=newest.last_offset if newest.timestamp_ms >= 0 else -1,
-        rewriting=run.rewriting,
+        rewriting=NOTHING_REWRITTEN if run.rewriting is None else run.rewriting,
         is_duplicate=True,
     )
 

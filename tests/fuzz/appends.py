@@ -11,16 +11,17 @@ from dataclasses import replace
 from functools import cache
 
 from kafkalog._core.batch_metadata import BatchFacts
-from kafkalog._core.follower_fast_path import follower_fast_path
 from kafkalog._core.memory_records import MemoryRecords
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.errors import KafkaLogError, OffsetOverflowError, OffsetsOutOfOrderError
-from kafkalog.model import AppendOrigin
+from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.validation.follower import validate_as_follower
 from kafkalog.records.validation.leader import validate_as_leader
 from tests.fuzz.inputs import Choices, mended
 from tests.support import reference, reference_records
 from tests.support import reference_codecs as codecs
+from tests.support.encoded_batches import follower_fast_path
 from tests.support.kernel_staging import KernelStaging
 from tests.support.old_appends import config
 from tests.support.reference import Header, Scan
@@ -117,14 +118,14 @@ def _assert_metadata(
     assert any(header.producer_id >= 0 for header in headers) == run.has_producers
     assert (epochs.pop() if len(epochs) == 1 else EPOCHS_DIFFER) == run.leader_epoch
     used = [header.attributes & 7 for header in headers if header.attributes & 7]
-    assert (used[-1:] or [0]) == [run.rewriting.target_codec]
+    assert (used[-1:] or [0]) == [(run.rewriting or NOTHING_REWRITTEN).target_codec]
 
 
 def _assert_stamped_alike(run: MemoryRecords, octets: bytes, end_offset: int) -> None:
     """Assert that a run goes behind the end of a log, and no further down."""
     facts = list(run.batches)
     try:
-        info = run.assign_offsets(end_offset, 3)
+        info = assign_run_offsets(run, end_offset, 3)
     except OffsetsOutOfOrderError:
         assert facts[0].base_offset < end_offset
         return
@@ -164,7 +165,7 @@ def append_as_leader(data: bytes) -> None:
     if end_offset < 0:
         return
     try:
-        info = run.assign_offsets(end_offset, epoch)
+        info = assign_run_offsets(run, end_offset, epoch)
     except OffsetOverflowError:
         assert end_offset + run.record_count > 2**63 - 1
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog._core.memory_records import MemoryRecords
+from kafkalog.model import NOTHING_REWRITTEN
 
 __all__ = ["run_contents"]
 
@@ -16,7 +17,7 @@ def run_contents(run: MemoryRecords) -> tuple[Any, ...]:
         list(run.batches),
         run.record_count,
         run.needs_offsets,
-        run.rewriting,
+        run.rewriting or NOTHING_REWRITTEN,
         run.has_producers,
         run.log_append_time_ms,
     )

@@ -86,7 +86,11 @@ def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) 
         ("_engine", "from kafkalog._core.header cimport BatchHeader", False),
         ("_engine", "from kafkalog._engine.append_file cimport AppendFile", False),
         ("_engine", "from kafkalog.files import names", True),
+        ("_engine", "from kafkalog.model import AppendInfo", False),
         ("_core", "from kafkalog._engine.append_file cimport AppendFile", True),
+        ("_core", "from kafkalog.model import AppendInfo", True),
+        ("_core", 'cdef extern from "<unistd.h>":', True),
+        ("_engine", 'cdef extern from "<unistd.h>":', False),
     ],
 )
 def test_engine_import_beyond_core_is_refused(

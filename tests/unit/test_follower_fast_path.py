@@ -7,13 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._core.follower_fast_path import follower_fast_path
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation import follower
-from tests.support.encoded_batches import BatchSpec, batch, edited
+from tests.support.encoded_batches import BatchSpec, batch, edited, follower_fast_path
 from tests.support.packed_runs import run_contents
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))

@@ -11,6 +11,7 @@ import pytest
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.records.append_rules import AppendRules
@@ -58,7 +59,7 @@ def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
     config = LogConfig(compression_type=codec, batch_bytes=4000)
     wanted = records(100)
     run = packed(wanted, config, NOW_MS)
-    info = run.assign_offsets(500, 7)
+    info = assign_run_offsets(run, 500, 7)
     found = views(run)
     expected_codec = Codec.of_config(codec) or Codec.NONE
     assert {expected_codec} == {view.codec for view in found}
@@ -111,7 +112,7 @@ def test_pack_records_default_timestamp_is_for_records_without_one(
     """The clock's time, the caller's, or none."""
     run = packed([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
     assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
-    assert expected == run.assign_offsets(0, 0).max_timestamp_ms
+    assert expected == assign_run_offsets(run, 0, 0).max_timestamp_ms
 
 
 def test_pack_records_log_append_time_covers_every_record() -> None:
@@ -120,7 +121,7 @@ def test_pack_records_log_append_time_covers_every_record() -> None:
     run = packed(records(3), config, NOW_MS)
     found = views(run)[0].records()
     assert [(NOW_MS, 1)] * 3 == [(each.timestamp_ms, each.timestamp_type) for each in found]
-    info = run.assign_offsets(0, 0)
+    info = assign_run_offsets(run, 0, 0)
     assert (NOW_MS, NOW_MS) == (info.log_append_time_ms, info.max_timestamp_ms)
 
 
@@ -143,7 +144,7 @@ def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
     """Of a generator too; the info says that nothing was appended."""
     kinds: list[Iterable[Record]] = [[], iter(())]
     for nothing in kinds:
-        info = packed(nothing, LogConfig(), NOW_MS).assign_offsets(9, 0)
+        info = assign_run_offsets(packed(nothing, LogConfig(), NOW_MS), 9, 0)
         assert (9, 8, 0, 0, -1) == (
             info.first_offset,
             info.last_offset,

@@ -20,6 +20,7 @@ from kafkalog._core.batch import scan_batches
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import decode_records
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
@@ -105,7 +106,7 @@ def test_client_batches_verdict_equals_kafkas_leader(
     data = bytes.fromhex(case["hex"])
     if not refused:
         run = validate_as_leader(data, CONFIG, NOW_MS, origin)
-        run.assign_offsets(1000, 3)
+        assign_run_offsets(run, 1000, 3)
         assert (len(data), 0) == (scan_batches(run.data)[1], scan_batches(run.data).status)
         return
     with pytest.raises(KafkaLogError):
@@ -134,7 +135,7 @@ def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Co
     """A run of batches moves to the log end; its payload is untouched."""
     one, two = batch(BatchSpec(codec), base_offset=50), batch(BatchSpec(codec, (7,), (b"k",)))
     run = validate_as_leader(one + two, CONFIG.replace(), NOW_MS)
-    info = run.assign_offsets(900, 4)
+    info = assign_run_offsets(run, 900, 4)
     assert (900, 903, 4, 2) == (
         info.first_offset,
         info.last_offset,
@@ -159,8 +160,8 @@ def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Co
 def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
     """A run whose append failed may be tried again at a later log end."""
     run = validate_as_leader(batch() + batch(), CONFIG, NOW_MS)
-    run.assign_offsets(10, 0)
-    info = run.assign_offsets(20, 0)
+    assign_run_offsets(run, 10, 0)
+    info = assign_run_offsets(run, 20, 0)
     assert (20, 25) == (info.first_offset, info.last_offset)
     assert [20, 23] == [facts.base_offset for facts in run.batches]
 
@@ -170,7 +171,7 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
     data = bytearray(edited(batch(), 35, ">q", 5))
     before = bytes(data)
     run = validate_as_leader(data, CONFIG, NOW_MS)
-    run.assign_offsets(77, 1)
+    assign_run_offsets(run, 77, 1)
     assert before == bytes(data)
     data[:] = bytes(len(data))
     assert 77 == parse_header(run.data).base_offset
@@ -203,7 +204,7 @@ def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
         header.max_timestamp,
         scan_batches(run.data).status,
     )
-    info = run.assign_offsets(0, 0)
+    info = assign_run_offsets(run, 0, 0)
     assert (NOW_MS, NOW_MS) == (info.log_append_time_ms, info.max_timestamp_ms)
     if codec is Codec.NONE:
         assert [NOW_MS] * 3 == timestamps_of(bytes(run.data), header)
@@ -232,7 +233,7 @@ def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int)
 def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
     """Like an append of no records."""
     for run in (validate_as_leader(b"", CONFIG, NOW_MS), validate_as_follower(b"", CONFIG)):
-        info = run.assign_offsets(5, 0)
+        info = assign_run_offsets(run, 5, 0)
         assert (5, 4, 0, 0) == (
             info.first_offset,
             info.last_offset,
@@ -414,7 +415,7 @@ def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) 
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
     facts = list(Manifest(CLEAN, partition).batches())
     run = validate_as_follower(data, CONFIG)
-    info = run.assign_offsets(facts[0].base_offset, 99)
+    info = assign_run_offsets(run, facts[0].base_offset, 99)
     assert data == bytes(run.data)
     assert [(each.base_offset, each.last_offset, each.batch_size) for each in facts] == [
         (each.base_offset, each.last_offset, each.size_bytes) for each in run.batches
@@ -426,12 +427,12 @@ def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) 
 def test_own_offsets_gap_to_the_log_end_is_allowed_and_overlap_is_not() -> None:
     """A follower may skip offsets that were compacted away, never repeat one."""
     run = validate_as_follower(batch(base_offset=10), CONFIG)
-    assert 10 == run.assign_offsets(10, 0).first_offset
-    assert 10 == run.assign_offsets(3, 0).first_offset
+    assert 10 == assign_run_offsets(run, 10, 0).first_offset
+    assert 10 == assign_run_offsets(run, 3, 0).first_offset
     with pytest.raises(
         UnexpectedAppendOffsetError, match="begins at offset 10, and the log already"
     ):
-        run.assign_offsets(11, 0)
+        assign_run_offsets(run, 11, 0)
 
 
 @pytest.mark.parametrize("second", [0, 1, 2])
@@ -475,7 +476,7 @@ def test_edited_batches_are_accepted_whole_or_refused_typed(
         run = validate_as_leader(data, CONFIG, NOW_MS)
     except KafkaLogError:
         return
-    run.assign_offsets(5, 0)
+    assign_run_offsets(run, 5, 0)
     result = scan_batches(run.data, next_offset=5)
     assert (0, len(data)) == (result.status, result.position)
 

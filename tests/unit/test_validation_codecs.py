@@ -7,6 +7,7 @@ import pytest
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import parse_header
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.config import LogConfig
 from kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from kafkalog.model import AppendOrigin, Rewriting
@@ -75,7 +76,7 @@ def test_leader_matrix_of_codecs_and_timestamp_types(
     wanted = Codec.of_config(target)
     codec = source if wanted is None else wanted
     run = validate_as_leader(data, config, NOW_MS, origin)
-    info = run.assign_offsets(700, 2)
+    info = assign_run_offsets(run, 700, 2)
     view = BatchView(bytes(run.data))
     view.check()
     is_append_time = timestamp_type == "LogAppendTime"
@@ -115,7 +116,7 @@ def test_recompressed_batches_among_others_keep_their_order() -> None:
     mixed = [Codec.ZSTD, Codec.NONE, Codec.ZSTD, Codec.GZIP, Codec.LZ4, Codec.ZSTD]
     parts = [batch(BatchSpec(codec, (NOW_MS,) * 40, keys)) for codec in mixed]
     run = validate_as_leader(b"".join(parts), LogConfig(compression_type="zstd"), NOW_MS)
-    info = run.assign_offsets(10, 0)
+    info = assign_run_offsets(run, 10, 0)
     result = scan_batches(run.data, next_offset=10)
     assert (6, 0, 10 + 240) == (result.count, result.status, result.next_offset)
     assert (6, 240, Rewriting(Codec.ZSTD, Codec.ZSTD, 3)) == (
@@ -179,7 +180,7 @@ def test_shallow_offset_without_timestamps_is_kafkas(
     """Table of what Kafka's leader answers; a batch that stays compressed gives its last offset."""
     data = batch(BatchSpec(source, (-1, -1, -1)))
     run = validate_as_leader(data, LogConfig(compression_type=target), NOW_MS)
-    info = run.assign_offsets(50, 0)
+    info = assign_run_offsets(run, 50, 0)
     assert (-1, expected) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 
 
@@ -187,5 +188,5 @@ def test_shallow_offset_is_that_of_the_earliest_batch_with_the_largest_timestamp
     """Its last offset, not the record's, and not that of a later batch with the same time."""
     early = batch(BatchSpec(timestamps=(NOW_MS, NOW_MS, NOW_MS)))
     run = validate_as_leader(early + batch() + batch(), CONFIG, NOW_MS)
-    info = run.assign_offsets(50, 0)
+    info = assign_run_offsets(run, 50, 0)
     assert (NOW_MS + 5, 55) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.header import parse_header
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     InvalidRecordError,
@@ -73,7 +74,7 @@ def test_old_messages_verdict_equals_kafkas_leader(
         assert names_records or caught.value.position == 0
         return
     run = validate_as_leader(data, config(magic), NOW_MS, origin)
-    info = run.assign_offsets(1000, 3)
+    info = assign_run_offsets(run, 1000, 3)
     assert case["leader_append"].get("log_end_offset", 1) == info.record_count
     assert (0, 1000 + info.record_count) == (
         scan_batches(run.data).status,
@@ -92,7 +93,7 @@ def test_old_messages_of_a_follower_verdict_equals_kafkas(case: dict[str, Any]) 
             validate_as_follower(data, LogConfig())
         return
     run = validate_as_follower(data, LogConfig())
-    run.assign_offsets(0, 5)
+    assign_run_offsets(run, 0, 5)
     assert data == bytes(run.data)
 
 
@@ -109,7 +110,7 @@ def test_kafkas_old_sets_are_taken_by_a_log_of_every_format(data: bytes, release
     source = [record for entry in stored(data) for record in entry.records]
     claims = any(record.timestamp_type == 1 for record in source)
     run = validate_as_leader(data, config(release, **changes), NOW_MS)
-    info = run.assign_offsets(70, 1)
+    info = assign_run_offsets(run, 70, 1)
     result = [record for entry in stored(bytes(run.data)) for record in entry.records]
     assert [(record.key, record.value) for record in source] == [
         (record.key, record.value) for record in result
@@ -126,7 +127,7 @@ def test_kafkas_old_sets_are_stored_as_they_are_by_a_follower(data: bytes) -> No
     """Offsets, number and the largest timestamp are told of what is inside wrappers too."""
     source = [record for entry in stored(data) for record in entry.records]
     run = validate_as_follower(data, LogConfig())
-    info = run.assign_offsets(0, 5)
+    info = assign_run_offsets(run, 0, 5)
     assert data == bytes(run.data)
     assert (source[0].offset, source[-1].offset, len(source)) == (
         info.first_offset,
@@ -148,7 +149,7 @@ def test_follower_wrapper_that_reaches_back_is_refused() -> None:
     assert len(first) == caught.value.position
     run = validate_as_follower(wrapper(inside, offset=7), LogConfig())
     with pytest.raises(OffsetsOutOfOrderError, match="begins at offset 6, and the log already"):
-        run.assign_offsets(7, 0)
+        assign_run_offsets(run, 7, 0)
 
 
 @pytest.mark.parametrize("case", vectors("conversions")["cases"], ids=lambda case: case["name"])
@@ -220,7 +221,7 @@ def test_leader_stores_what_the_reference_stores(
     kind = "LogAppendTime" if has_append_time else "CreateTime"
     log = LeaderLog(magic, codec, NOW_MS if has_append_time else None, end_offset)
     run = validate_as_leader(data, config(magic, codec, message_timestamp_type=kind), NOW_MS)
-    info = run.assign_offsets(end_offset, 0)
+    info = assign_run_offsets(run, end_offset, 0)
     entries, answer = expected(data, log)
     assert entries == stored(bytes(run.data))
     assert (answer.max_timestamp, answer.shallow_offset) == (
@@ -259,7 +260,7 @@ def test_v2_batches_become_old_messages(
     data = batch(BatchSpec(source, times, tuple(b"%d" % number for number in range(40))))
     wanted = config(magic, codec, message_timestamp_type=kind)
     run = validate_as_leader(data, wanted, NOW_MS, AppendOrigin.CLIENT)
-    info = run.assign_offsets(300, 9)
+    info = assign_run_offsets(run, 300, 9)
     entries = stored(bytes(run.data))
     target = source if codec is None else codec
     assert {(magic, target)} == {(entry.magic, entry.codec) for entry in entries}
@@ -278,7 +279,7 @@ def test_wrapper_of_the_logs_format_stays_as_it_is() -> None:
     """Only outer fields are set; its codec's level and its inner bytes are the producer's."""
     data = encode_set(messages(1), codec=codecs.LZ4)
     run = validate_as_leader(data, config(1), NOW_MS)
-    run.assign_offsets(50, 0)
+    assign_run_offsets(run, 50, 0)
     assert data[8:] == bytes(run.data[8:])
     assert 52 == parse_header(run.data).base_offset
     stamped = config(1, message_timestamp_type="LogAppendTime")
@@ -305,7 +306,7 @@ def test_offsets_that_a_producer_wrote_inside_do_not_count(magic: int) -> None:
         for target, outer in product((0, 1, 2), (0, 2, 9)):
             sent = wrapper(inside, magic=magic, offset=outer)
             run = validate_as_leader(sent, config(target), NOW_MS)
-            run.assign_offsets(20, 0)
+            assign_run_offsets(run, 20, 0)
             (entry,) = stored(bytes(run.data))
             assert [(20, b"key0"), (21, b"key1"), (22, b"key2")] == [
                 (record.offset, record.key) for record in entry.records
@@ -326,7 +327,7 @@ def test_wrapper_that_stays_has_an_offset_for_the_time_index_without_times() -> 
     timeless = [replace(each, timestamp=-1) for each in messages(1)]
     data = encode_set(timeless, codec=codecs.GZIP)
     for target, shallow in ((1, 42), (0, -1), (2, -1)):
-        info = validate_as_leader(data, config(target), NOW_MS).assign_offsets(40, 0)
+        info = assign_run_offsets(validate_as_leader(data, config(target), NOW_MS), 40, 0)
         assert (-1, shallow) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 
 
@@ -352,7 +353,7 @@ def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
     """Its messages have true offsets, under the compression; a second try moves them again."""
     run = validate_as_leader(encode_set(messages(0), codec=codecs.GZIP), config(0), NOW_MS)
     for offset in (7, 2**33, 0):
-        info = run.assign_offsets(offset, 0)
+        info = assign_run_offsets(run, offset, 0)
         (entry,) = stored(bytes(run.data))
         assert [offset, offset + 1, offset + 2] == [record.offset for record in entry.records]
         assert (offset, offset + 2) == (info.first_offset, info.last_offset)
@@ -362,7 +363,7 @@ def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
     """The checksum of the frame's header covers the frame's magic; in v1 it is as it should be."""
     for magic, checksum in ((0, 0x1A), (1, 0x82)):
         run = validate_as_leader(encode_messages(messages(magic)), config(magic, 3), NOW_MS)
-        run.assign_offsets(3, 0)
+        assign_run_offsets(run, 3, 0)
         start = bytes(run.data).index(b"\x04\x22\x4d\x18")
         assert b"\x60\x40" == bytes(run.data[start + 4 : start + 6])
         assert checksum == run.data[start + 6]
@@ -387,7 +388,7 @@ def test_plain_messages_become_one_batch_of_a_client_and_several_of_the_program(
     assert 1 == len(one.batches)
     assert 10 < len(several.batches) < 20
     assert all(facts.size_bytes <= 2000 for facts in several.batches)
-    several.assign_offsets(10, 0)
+    assign_run_offsets(several, 10, 0)
     result = scan_batches(several.data, next_offset=10)
     assert (len(several.batches), 60, 0) == (result.count, result.next_offset, result.status)
 
@@ -403,7 +404,7 @@ def test_embedded_program_may_mix_plain_messages_and_wrappers() -> None:
         ]
         for target, codings in ((0, [0, 0, 3, 0, 1]), (1, [0, 0, 3, 0, 1]), (2, [0, 3, 0, 1])):
             run = validate_as_leader(b"".join(parts), config(target), NOW_MS)
-            info = run.assign_offsets(5, 0)
+            info = assign_run_offsets(run, 5, 0)
             entries = stored(bytes(run.data))
             assert codings == [entry.codec for entry in entries]
             offsets = [record.offset for entry in entries for record in entry.records]

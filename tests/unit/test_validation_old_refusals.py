@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import parse_header
+from kafkalog._engine.append_info import assign_run_offsets
 from kafkalog.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -205,7 +206,7 @@ def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
             error, RecordValidationError | RecordTooLargeError
         )
         return
-    info = run.assign_offsets(9, 0)
+    info = assign_run_offsets(run, 9, 0)
     records = [record for entry in stored(bytes(run.data)) for record in entry.records]
     assert list(range(9, 9 + info.record_count)) == [record.offset for record in records]
 
@@ -218,7 +219,7 @@ def test_unknown_codec_in_a_v2_batch_is_refused_by_an_old_log_too() -> None:
 
 def test_old_log_takes_nothing_for_nothing() -> None:
     """A run of no batches."""
-    info = validate_as_leader(b"", config(0), NOW_MS).assign_offsets(5, 0)
+    info = assign_run_offsets(validate_as_leader(b"", config(0), NOW_MS), 5, 0)
     assert (5, 4, 0) == (info.first_offset, info.last_offset, info.size_bytes)
     with pytest.raises(CorruptRecordError):
         validate_as_leader(b"\0" * 11, config(0), NOW_MS)

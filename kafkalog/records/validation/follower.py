@@ -27,7 +27,7 @@ from kafkalog._core.message import summarize_messages
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, NO_TIMESTAMP
-from kafkalog.model import NOTHING_REWRITTEN, Rewriting
+from kafkalog.model import Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation.entries import (
@@ -48,6 +48,8 @@ _NO_PRODUCER: Final = -1
 # Plain messages that are looked at together, first and at most.
 _ENTRIES_AHEAD: Final = 16
 _ENTRIES_MAX: Final = 4096
+# By codec: followers store batches with the codec that they came with.
+_UNCHANGED_CODECS: Final = tuple(Rewriting(codec, codec) for codec in Codec)
 
 
 def validate_as_follower(data: Buffer, rules: AppendRules) -> MemoryRecords:
@@ -72,7 +74,7 @@ def validate_as_follower(data: Buffer, rules: AppendRules) -> MemoryRecords:
     """
     # Nothing is stamped into them: bytes that cannot change need not be copied.
     copy = data if type(data) is bytes else bytearray(data)
-    run = follower_fast_path(copy, rules.segment_bytes)
+    run = follower_fast_path(copy, rules.segment_bytes, _UNCHANGED_CODECS)
     return _run_of_any(copy, rules) if run is None else run
 
 
@@ -104,7 +106,7 @@ def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> MemoryRecords:
         record_count += count
         next_offset = header.next_offset
         position = header.end_position
-    rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
+    rewriting = _UNCHANGED_CODECS[codec] if codec else None
     return MemoryRecords(
         copy,
         batches,
