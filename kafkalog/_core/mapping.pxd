@@ -26,7 +26,7 @@ cdef extern from *:
     void touch_pages "kafkalog_touch" (const uint8_t* data, Py_ssize_t size) noexcept nogil
 
 # How many mappings of the process have lost pages: nearly always none.
-cdef const int64_t* losses
+cdef const int64_t* LOSSES
 
 # Raise LogStorageError where a page of these bytes was lost.
 cdef int refuse_lost(const uint8_t* data, Py_ssize_t size) except -1
@@ -43,13 +43,13 @@ cdef inline int check_read(const uint8_t* data, Py_ssize_t size) except -1:
 
     Bytes that are in no mapping of ours are never lost. One load where no mapping has lost any.
     """
-    if has_losses(losses):
+    if has_losses(LOSSES):
         return refuse_lost(data, size)
     return 0
 
 
 cdef inline int check_object(object data) except -1:
     """As `check_read`, of all bytes of a buffer."""
-    if has_losses(losses):
+    if has_losses(LOSSES):
         return refuse_lost_object(data)
     return 0

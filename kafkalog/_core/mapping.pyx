@@ -33,7 +33,7 @@ cdef extern from "mapping_guard.h" nogil:
     PyObject* guard_find "kafkalog_guard_find" (const void* data, size_t size)
     const int64_t guard_losses "kafkalog_guard_losses"
 
-losses = &guard_losses
+LOSSES = &guard_losses
 
 
 @cython.final
@@ -113,7 +113,7 @@ cdef int refuse_lost(const uint8_t* data, Py_ssize_t size) except -1:
 
 cdef bint is_range_lost(const uint8_t* data, Py_ssize_t size) noexcept:
     cdef FileMapping mapping
-    if not has_losses(losses):
+    if not has_losses(LOSSES):
         return False
     mapping = _lost_mapping(data, size)
     if mapping is None:
@@ -140,7 +140,7 @@ def check_bytes(data not None, *, bint touch=False):
         touch: read a byte of each page first, so that one that cannot be read is known.
     """
     cdef Py_buffer view
-    if not touch and not has_losses(losses):
+    if not touch and not has_losses(LOSSES):
         return
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -154,7 +154,7 @@ def check_bytes(data not None, *, bint touch=False):
 
 def lost_mapping_count():
     """Return how many mappings that are still there have lost pages."""
-    return losses[0]
+    return LOSSES[0]
 
 
 def install_signal_handler():

@@ -44,7 +44,7 @@ from kafkalog._core.index cimport (
     load_key,
 )
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
-from kafkalog._core.mapping cimport is_range_lost, check_read, has_losses, losses
+from kafkalog._core.mapping cimport LOSSES, check_read, has_losses, is_range_lost
 from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
 from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
 from kafkalog._core.record cimport (
@@ -239,7 +239,7 @@ cdef class PointReader:
         return self._is_lost()
 
     cdef bint _is_lost(self) noexcept:
-        return has_losses(losses) and is_range_lost(
+        return has_losses(LOSSES) and is_range_lost(
             <const uint8_t*>self._ref.view.buf, self._ref.view.len)
 
     @property

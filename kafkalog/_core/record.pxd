@@ -337,6 +337,14 @@ cdef class PayloadRef:
 
 
 @cython.final
+cdef class ArenaAnchors:
+    cdef list _anchors
+    cdef Py_ssize_t _next
+
+    cdef int add(self, const RecordFields* fields) except -1
+
+
+@cython.final
 @cython.no_gc
 cdef class Record:
     cdef readonly int64_t offset

@@ -36,14 +36,30 @@ class Record:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
+class ArenaAnchors:
+    def __new__(cls) -> Self: ...
+
 def decode_records(
     payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool = True
 ) -> list[Record]: ...
 def decode_tuples(
-    payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool = True
+    payload: Buffer,
+    header: BatchHeader,
+    start: int,
+    end: int,
+    *,
+    strict: bool = True,
+    anchors: ArenaAnchors | None = None,
 ) -> list[tuple[bytes | None, bytes | None]]: ...
 def decode_lists(
-    payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool = True
+    payload: Buffer,
+    header: BatchHeader,
+    start: int,
+    end: int,
+    *,
+    strict: bool = True,
+    anchors: ArenaAnchors | None = None,
 ) -> tuple[list[bytes | None], list[bytes | None]]: ...
 def check_records(
     payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool = True

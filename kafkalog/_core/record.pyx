@@ -27,7 +27,7 @@ from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport NO_TIMESTAMP
-from kafkalog._core.mapping cimport check_read, has_losses, losses, refuse_lost
+from kafkalog._core.mapping cimport LOSSES, check_read, has_losses, refuse_lost
 from kafkalog._core.objects cimport new_field, set_item, store_in_list, store_in_tuple
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
@@ -52,17 +52,11 @@ cdef str VALUE = "value"
 cdef str OFFSET = "offset"
 
 cdef enum:
-    # Rows that are made between two anchors, and anchors that there are.
+    # Rows between two anchors, and largest number of anchors.
     ANCHOR_ROWS = 512
     ANCHOR_COUNT = 16
-    ANCHOR_SIZE_MAX = 512 - 33         # larger bytes lie elsewhere: 33 are CPython's
-
-# CPython gives memory of small objects, a mebibyte at a time, back to the system as soon as nothing
-# lives there. The lists of a large batch fill some of it, and who goes from batch to batch would
-# have the system clear it page by page for each: a third of the time of two lists. So some bytes
-# stay between theirs until others take their place. Smaller batches never get here.
-cdef list _anchors = [None] * ANCHOR_COUNT
-cdef Py_ssize_t _next_anchor = 0
+    # Larger bytes objects are not in an arena; their header takes 33 bytes.
+    ANCHOR_SIZE_MAX = 512 - 33
 
 
 # ---- reading one record carefully -------------------------------------------------------------
@@ -227,14 +221,14 @@ cdef class Record:
     cdef bytes key_bytes(self):
         if self._key is None and self._key_size >= 0:
             self._key = _make_bytes(self._key_data, self._key_size)
-            if has_losses(losses):
+            if has_losses(LOSSES):
                 self._key = self._check_mapped(self._key, self._key_data)
         return self._key
 
     cdef bytes value_bytes(self):
         if self._value is None and self._value_size >= 0:
             self._value = _make_bytes(self._value_data, self._value_size)
-            if has_losses(losses):
+            if has_losses(LOSSES):
                 self._value = self._check_mapped(self._value, self._value_data)
         return self._value
 
@@ -364,16 +358,30 @@ cdef Record make_record(
     return record
 
 
-cdef int _anchor(const RecordFields* fields) except -1:
-    """Keep the memory mapped that a value, or a key, was just made in."""
-    global _next_anchor
-    cdef int32_t size = fields.value_size
-    if size > ANCHOR_SIZE_MAX:
-        size = fields.key_size
-    if 0 < size <= ANCHOR_SIZE_MAX:
-        _anchors[_next_anchor] = PyBytes_FromStringAndSize(NULL, size)
-        _next_anchor = (_next_anchor + 1) % ANCHOR_COUNT
-    return 0
+@cython.final
+cdef class ArenaAnchors:
+    """
+    Sixteen small objects that keep arenas of CPython allocated between two batches.
+
+    CPython returns an arena of small objects, a mebibyte, to the system once it is empty. A caller
+    that decodes one batch after the other would have the system clear that memory again for each:
+    a third of the time of `decode_lists`. Batches of fewer than 512 records leave no anchor.
+
+    Thread-safety: none; a thread has its own.
+    """
+
+    def __cinit__(self):
+        self._anchors = [None] * ANCHOR_COUNT
+
+    cdef int add(self, const RecordFields* fields) except -1:
+        """Allocate an object next to a value, or key, that was just made."""
+        cdef int32_t size = fields.value_size
+        if size > ANCHOR_SIZE_MAX:
+            size = fields.key_size
+        if 0 < size <= ANCHOR_SIZE_MAX:
+            self._anchors[self._next] = PyBytes_FromStringAndSize(NULL, size)
+            self._next = (self._next + 1) % ANCHOR_COUNT
+        return 0
 
 
 cdef tuple make_pair(const RecordFields* fields):
@@ -439,22 +447,25 @@ def decode_tuples(
     Py_ssize_t end,
     *,
     bint strict=True,
+    ArenaAnchors anchors=None,
 ):
     """
     Return the records in `payload[start:end]` as a list of (key, value) tuples of bytes or None.
 
     Arguments and errors are those of `decode_records`; the payload is not held afterwards.
+    `anchors` save time if the caller decodes many batches.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
-        return _decode_tuples(&view, header, start, end, strict)
+        return _decode_tuples(&view, header, start, end, strict, anchors)
     finally:
         PyBuffer_Release(&view)
 
 
 cdef list _decode_tuples(
-    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict
+    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict,
+    ArenaAnchors anchors,
 ):
     cdef RecordFields fields
     cdef list pairs
@@ -472,8 +483,8 @@ cdef list _decode_tuples(
                 break
             cursor.position = next_position
             set_item(pairs, row, make_pair(&fields))
-            if row % ANCHOR_ROWS == ANCHOR_ROWS - 1:
-                _anchor(&fields)
+            if row % ANCHOR_ROWS == ANCHOR_ROWS - 1 and anchors is not None:
+                anchors.add(&fields)
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
@@ -490,22 +501,25 @@ def decode_lists(
     Py_ssize_t end,
     *,
     bint strict=True,
+    ArenaAnchors anchors=None,
 ):
     """
     Return the records in `payload[start:end]` as two lists, keys and values, of bytes or None.
 
     Arguments and errors are those of `decode_records`; the payload is not held afterwards.
+    `anchors` save time if the caller decodes many batches.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
-        return _decode_lists(&view, header, start, end, strict)
+        return _decode_lists(&view, header, start, end, strict, anchors)
     finally:
         PyBuffer_Release(&view)
 
 
 cdef tuple _decode_lists(
-    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict
+    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict,
+    ArenaAnchors anchors,
 ):
     cdef RecordFields fields
     cdef list keys
@@ -526,8 +540,8 @@ cdef tuple _decode_lists(
             cursor.position = next_position
             store_in_list(<PyObject*>keys, row, new_field(fields.key, fields.key_size))
             store_in_list(<PyObject*>values, row, new_field(fields.value, fields.value_size))
-            if row % ANCHOR_ROWS == ANCHOR_ROWS - 1:
-                _anchor(&fields)
+            if row % ANCHOR_ROWS == ANCHOR_ROWS - 1 and anchors is not None:
+                anchors.add(&fields)
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:

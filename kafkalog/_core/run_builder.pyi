@@ -42,6 +42,7 @@ class RunBuilder(RecordsBuilder):
     def finish(self, log_append_time_ms: int | None = None) -> MemoryRecords: ...
 
 def pack_uncompressed(
+    builder: RunBuilder,
     records: list[Record],
     limits: AppendLimits,
     now_ms: int,

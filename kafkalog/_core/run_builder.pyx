@@ -61,6 +61,7 @@ cdef class RunBuilder(RecordsBuilder):
     cdef BatchMetadata _facts
     cdef int64_t _begins               # where the last batch does, in the run
     cdef int64_t _usual
+    cdef bint _is_packing              # within `pack_uncompressed`
     cdef uint64_t _earliest
     cdef readonly int64_t record_count
     cdef readonly int64_t nulls
@@ -237,28 +238,31 @@ cdef class RunBuilder(RecordsBuilder):
         )
 
 
-# Used by one call after the other, each of which takes it away meanwhile.
-cdef RunBuilder spare_builder = None
-
-
-def pack_uncompressed(list records not None, AppendLimits limits not None, int64_t now_ms,
-                      int64_t default_timestamp_ms):
+def pack_uncompressed(RunBuilder builder not None, list records not None,
+                      AppendLimits limits not None, int64_t now_ms, int64_t default_timestamp_ms):
     """
-    Return the run of records: what `reset`, `pack_records` and `finish` of a RunBuilder make.
+    Return a run of records, or None if a record or batch may be invalid.
 
-    None where a record or a batch of it may have to be refused: who that is, others say.
+    The result equals that of `reset`, `pack_records` and `finish`. For None the caller takes the
+    slow path, which raises the error.
+
+    Args:
+        builder: used for this call only; if a call that uses it is running, as where the timestamp
+            of a record appends to a log, another builder is made.
+        records, limits: what to pack, and what the settings allow.
+        now_ms: time of the append.
+        default_timestamp_ms: timestamp of records that have none.
     """
-    global spare_builder
-    cdef RunBuilder builder = spare_builder
     cdef MemoryRecords run = None
-    spare_builder = None
-    if builder is None:
+    if builder._is_packing:
         builder = RunBuilder()
-    else:
+    builder._is_packing = True
+    try:
         builder._begin_run()
-    builder._pack_records(records, default_timestamp_ms, limits.batch_bytes,
-                          now_ms if limits.is_log_append_time else NO_TIMESTAMP)
-    if not builder._has_invalid_record(limits, now_ms):
-        run = builder._finish(now_ms if limits.is_log_append_time else None)
-    spare_builder = builder
+        builder._pack_records(records, default_timestamp_ms, limits.batch_bytes,
+                              now_ms if limits.is_log_append_time else NO_TIMESTAMP)
+        if not builder._has_invalid_record(limits, now_ms):
+            run = builder._finish(now_ms if limits.is_log_append_time else None)
+    finally:
+        builder._is_packing = False
     return run

@@ -10,6 +10,8 @@ Thread-safety: functions are pure.
 from cpython.sequence cimport PySequence_Fast
 from libc.stdint cimport int64_t
 
+from datetime import UTC, datetime, timedelta
+
 import numpy
 
 cdef extern from "Python.h":
@@ -19,22 +21,8 @@ cdef extern from "Python.h":
 
 cdef str ACCEPTED = "an int of milliseconds since 1970 or a datetime with a time zone"
 
-# Made with the first datetime: importing the module takes a tenth of what importing this package
-# does.
-cdef object _datetime = None
-cdef object _epoch = None
-cdef object _microsecond = None
-
-
-cdef int _load_datetime() except -1:
-    global _datetime, _epoch, _microsecond
-    if _microsecond is None:
-        import datetime
-
-        _datetime = datetime.datetime
-        _epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        _microsecond = datetime.timedelta(microseconds=1)
-    return 0
+cdef object EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+cdef object MICROSECOND = timedelta(microseconds=1)
 
 
 cdef int64_t _convert_datetime(object value, str name, bint round_up) except? -2:
@@ -44,7 +32,7 @@ cdef int64_t _convert_datetime(object value, str name, bint round_up) except? -2
             " replace(tzinfo=UTC)"
         )
     # Whole microseconds: exact, as a float of seconds is not.
-    ms, rest = divmod((value - _epoch) // _microsecond, 1000)
+    ms, rest = divmod((value - EPOCH) // MICROSECOND, 1000)
     if ms < 0:
         raise ValueError(f"{name} must not be before 1970, got {value!r}")
     return ms + (1 if round_up and rest else 0)
@@ -55,8 +43,7 @@ cdef int64_t convert_timestamp(object value, str name, bint round_up) except? -2
         return <int64_t>value
     if PyIndex_Check(value) and not PyBool_Check(value):
         return <int64_t>PyNumber_Index(value)
-    _load_datetime()
-    if isinstance(value, _datetime):
+    if isinstance(value, datetime):
         return _convert_datetime(value, name, round_up)
     message = f"{name} must be {ACCEPTED}, got {type(value).__name__} {value!r:.80}"
     if isinstance(value, float):

@@ -1,15 +1,16 @@
-"""Zstandard's own decompressor, called by kernels: a shared library that somebody has loaded.
+"""Zstandard's own decompressor in a shared library, called by kernels without the GIL.
 
-Who loads it says where its functions are (`use`); kafkalog.records.zstd_library does. Without one
-every batch is left to the Python package, whose verdict counts in any case: what is refused here
-is only left to it.
+`kafkalog.records.zstd_library` loads the library and passes the addresses of its functions to
+`use`. Without a library the Python package decompresses every batch. Its verdict counts in any
+case: a frame that is refused here is left to the package.
 
-Only functions that have been in the library since its first stable version are called, with the
-types that they have had since: a whole frame from memory to memory. Nothing is written behind the
-room that the headers of its blocks promise.
+Only functions of the library's first stable version are called, with the types that they have had
+since: a whole frame from memory to memory. Nothing is written after the space that the headers of
+the blocks promise.
 
-Thread-safety: a context belongs to one thread at a time. Where the library is, is the one state
-that a module has here: it is said once, before any kernel is told to call it.
+Thread-safety: a context belongs to one thread at a time. The table of functions is the one state
+of a module in this package. It is written once, under the lock of `kafkalog.records.zstd_library`,
+before the first kernel reads it.
 """
 
 from libc.stddef cimport size_t
@@ -31,16 +32,15 @@ cdef struct Library:
     FreeContext free
     Decompress decompress
     IsError is_error
+    bint is_used
 
 
-cdef Library library = Library(NULL, NULL, NULL, NULL)
-# Contexts are given back to the library that made them, whatever is used by then.
-cdef bint is_used = False
+cdef Library LIBRARY = Library(NULL, NULL, NULL, NULL, False)
 
 
 def use(uintptr_t create, uintptr_t free, uintptr_t decompress, uintptr_t is_error):
     """
-    Let kernels call a library, which stays loaded from now on.
+    Let kernels call a library, which stays loaded. Further calls change nothing.
 
     Args:
         create, free, decompress, is_error: the addresses of ZSTD_createDCtx, ZSTD_freeDCtx,
@@ -49,28 +49,30 @@ def use(uintptr_t create, uintptr_t free, uintptr_t decompress, uintptr_t is_err
     Raises:
         ValueError: an address is 0.
     """
-    global is_used
-    if library.create != NULL:
-        return                         # another thread was first, with the same library
+    if LIBRARY.create != NULL:
+        return
     if not (create and free and decompress and is_error):
-        raise ValueError("a function has no address")
-    library.create = <CreateContext>create
-    library.free = <FreeContext>free
-    library.decompress = <Decompress>decompress
-    library.is_error = <IsError>is_error
-    is_used = True
+        raise ValueError("addresses must not be 0")
+    LIBRARY.create = <CreateContext>create
+    LIBRARY.free = <FreeContext>free
+    LIBRARY.decompress = <Decompress>decompress
+    LIBRARY.is_error = <IsError>is_error
+    LIBRARY.is_used = True
 
 
 def set_used(bint used):
-    """Say whether kernels call the library, where there is one; return whether they did."""
-    global is_used
-    cdef bint before = is_used
-    is_used = used and library.create != NULL
+    """
+    Set whether kernels call the library, if there is one; return whether they did.
+
+    For tests that compare the library with the package. Contexts go back to the library that made them in any case.
+    """
+    cdef bint before = LIBRARY.is_used
+    LIBRARY.is_used = used and LIBRARY.create != NULL
     return before
 
 
 cdef bint has_zstd() noexcept nogil:
-    return is_used
+    return LIBRARY.is_used
 
 
 cdef bint open_zstd(
@@ -95,17 +97,17 @@ cdef bint open_zstd(
 cdef int64_t decode_zstd(void** context, const ZstdFrame* frame, uint8_t* target) noexcept nogil:
     cdef size_t size
     if context[0] == NULL:
-        context[0] = library.create()
+        context[0] = LIBRARY.create()
         if context[0] == NULL:
             return -1
-    size = library.decompress(context[0], target, <size_t>frame.space, frame.data,
+    size = LIBRARY.decompress(context[0], target, <size_t>frame.space, frame.data,
                               <size_t>frame.size)
-    if library.is_error(size) or size > <size_t>frame.space:
+    if LIBRARY.is_error(size) or size > <size_t>frame.space:
         return -1
     return <int64_t>size
 
 
 cdef void close_zstd(void** context) noexcept nogil:
     if context[0] != NULL:
-        library.free(context[0])
+        LIBRARY.free(context[0])
         context[0] = NULL

@@ -13,7 +13,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
-from kafkalog._core.mapping cimport has_losses, losses
+from kafkalog._core.mapping cimport LOSSES, has_losses
 
 cdef extern from "<unistd.h>" nogil:
     ctypedef long long off_t
@@ -111,7 +111,7 @@ cdef class FileWriter:
             is_all = done == view.len
         finally:
             PyBuffer_Release(&view)
-        if has_losses(losses):
+        if has_losses(LOSSES):
             self._check_sources((data,))
         if not is_all:
             self._finish_write(descriptor, data, done, position, self._path)

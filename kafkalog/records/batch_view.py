@@ -12,6 +12,7 @@ Thread-safety: immutable but for the cached payload, which two threads may compu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
@@ -32,7 +33,13 @@ from kafkalog._core.message import (
     first_message_offset,
     wrapper_value,
 )
-from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
+from kafkalog._core.record import (
+    ArenaAnchors,
+    Record,
+    decode_lists,
+    decode_records,
+    decode_tuples,
+)
 from kafkalog._core.record import check_records as check_record_bytes
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import KafkaLogError, LogStorageError
@@ -45,14 +52,38 @@ __all__ = ["BatchView"]
 _TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
 
+class _ThreadAnchors(threading.local):
+    """Anchors of one thread, which keep memory allocated from one batch to the next."""
+
+    def __init__(self) -> None:
+        self.anchors = ArenaAnchors()
+
+
+_THREAD_ANCHORS = _ThreadAnchors()
+
+
 class _BatchKernels:
     """Magic 2."""
 
     records = staticmethod(decode_records)
-    tuples = staticmethod(decode_tuples)
-    lists = staticmethod(decode_lists)
     columns = staticmethod(decode_columns)
     check = staticmethod(check_record_bytes)
+
+    @staticmethod
+    def tuples(
+        payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool
+    ) -> list[tuple[bytes | None, bytes | None]]:
+        """Return (key, value) of each record."""
+        anchors = _THREAD_ANCHORS.anchors
+        return decode_tuples(payload, header, start, end, strict=strict, anchors=anchors)
+
+    @staticmethod
+    def lists(
+        payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool
+    ) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Return all keys and all values."""
+        anchors = _THREAD_ANCHORS.anchors
+        return decode_lists(payload, header, start, end, strict=strict, anchors=anchors)
 
     @staticmethod
     def uncompressed(header: BatchHeader) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from kafkalog._core.run_builder import pack_uncompressed
 from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
+from kafkalog.records.run_packer import THREAD_BUILDERS, PlainPacker, RunPacker, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -98,7 +98,9 @@ def pack_records(
         wanted = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     if rules.is_plain:
-        run = pack_uncompressed(wanted, rules.limits, now_ms, default_ms)
+        run = pack_uncompressed(
+            THREAD_BUILDERS.plain_builder, wanted, rules.limits, now_ms, default_ms
+        )
         if run is not None:
             return run
     return _pack_list(wanted, rules, now_ms, default_ms)

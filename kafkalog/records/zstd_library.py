@@ -14,6 +14,7 @@ Thread-safety: may be called from any thread.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -35,9 +36,18 @@ _FUNCTIONS: Final = (
 )
 
 
+# Two threads may scan their first compressed batch at once.
+_LOCK: Final = threading.Lock()
+
+
 @cache
 def load_zstd_library() -> bool:
-    """Let kernels call a library, the first time that this is called; say whether they do."""
+    """Let kernels call a library from the first call on; return whether there is one."""
+    with _LOCK:
+        return _load()
+
+
+def _load() -> bool:
     try:
         import ctypes
 

@@ -95,7 +95,11 @@ def test_run_equals_batch_by_batch(
         run = builder.finish()
         assert expected == (bytes(run.data), list(run.batches))
         made = pack_uncompressed(
-            records, limits(batch_bytes=limit, is_log_append_time=append_time >= 0), 77, -1
+            RunBuilder(),
+            records,
+            limits(batch_bytes=limit, is_log_append_time=append_time >= 0),
+            77,
+            -1,
         )
         assert made is not None
         assert expected == (bytes(made.data), list(made.batches))
@@ -128,14 +132,16 @@ def test_run_of_what_may_be_refused_is_left_to_others() -> None:
         limits(is_key_required=True),
         limits(before_ms=10),
     ):
-        assert pack_uncompressed(records, forbidden, 2000, -1) is None
-        assert pack_uncompressed([], forbidden, 2000, -1) is not None
-    run = pack_uncompressed(records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1)
+        assert pack_uncompressed(RunBuilder(), records, forbidden, 2000, -1) is None
+        assert pack_uncompressed(RunBuilder(), [], forbidden, 2000, -1) is not None
+    run = pack_uncompressed(
+        RunBuilder(), records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1
+    )
     assert run is not None
     assert 3 == run.record_count == len(run.batches)
     with pytest.raises(InvalidRecordError):
-        pack_uncompressed([records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
-    run = pack_uncompressed(records, limits(), 2000, -1)
+        pack_uncompressed(RunBuilder(), [records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
+    run = pack_uncompressed(RunBuilder(), records, limits(), 2000, -1)
     assert run is not None
     assert (3, 1) == (run.record_count, len(run.batches))
 
