@@ -64,7 +64,8 @@ def set_used(bint used):
     """
     Set whether kernels call the library, if there is one; return whether they did.
 
-    For tests that compare the library with the package. Contexts go back to the library that made them in any case.
+    For tests that compare the library with the package. Contexts go back to the library that made
+    them in any case.
     """
     cdef bint before = LIBRARY.is_used
     LIBRARY.is_used = used and LIBRARY.create != NULL

@@ -56,9 +56,9 @@ def files_with(pattern: str, folder: str) -> Iterator[str]:
     expression = re.compile(pattern)
     for path in sorted((ROOT / folder).rglob("*.p*")):
         # Few files have the text at all; only those are parsed.
-        if path.suffix in {".py", ".pyx", ".pxd"} and expression.search(path.read_text("utf-8")):
-            if expression.search(source_of(path)):
-                yield path.relative_to(ROOT).as_posix()
+        has_text = path.suffix in {".py", ".pyx", ".pxd"} and expression.search(path.read_text())
+        if has_text and expression.search(source_of(path)):
+            yield path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _, _ in USES}))

@@ -371,8 +371,7 @@ def test_recovery_leaves_whole_bytes_alone(data: Path) -> None:
 
 
 def test_append_after_fencing_goes_on_at_the_old_end(data: Path) -> None:
-    """A fenced log takes appends, and both sides of the corrupt range are there after a reopening.
-    """
+    """Appends to a damaged log, and both sides of the corrupt range, survive a reopening."""
     victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
     flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
     end_offset = Manifest(UNCLEAN, PARTITION).summary.log_end_offset

@@ -266,8 +266,7 @@ def test_hostile_wrapper_in_the_middle_is_raised_at_and_read_around(
 
 
 def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: Path) -> None:
-    """The corrupt range ends where its records begin, not at the offset that stands in its header.
-    """
+    """The corrupt range ends where its records begin, not at the offset in its header."""
     chapters = chapters_of(
         [(1, Codec.NONE, 1), (1, Codec.GZIP, 5), (1, Codec.LZ4, 6)], first_offset=FIRST
     )
