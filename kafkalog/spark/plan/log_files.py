@@ -33,7 +33,6 @@ from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import find_resume
-from kafkalog.log.log import partition_of
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.producers import all_batches
@@ -267,6 +266,7 @@ class _LastSegment:
 def _end_from_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
     """Return where the engine says that a damaged log ends, for it knows what was durable once."""
     # Planning seldom comes here, and starts sooner without what opens and writes logs.
+    from kafkalog.log.log import partition_of
     from kafkalog.log.opening import open_log
 
     with open_log(directory, read_only=True, filesystem=without_mappings(filesystem)) as log:
