@@ -133,8 +133,8 @@ def test_gate_of_an_idle_log_reopens_its_files_only_for_a_write() -> None:
     assert ["pause", "resume", "reopen"] == rig.calls
 
 
-def test_gate_goes_offline_once_and_tells_once() -> None:
-    """The first error stays; one that the caller knows already is not told."""
+def test_gate_goes_offline_once_and_notifies_once() -> None:
+    """The first error stays; an error that the caller has reported is not reported again."""
     rig, first = Rig(), OSError("first")
     assert rig.gate.can_write()
     rig.gate.mark_offline(first)
@@ -165,9 +165,9 @@ def test_change_that_fails_takes_the_log_offline_if_it_had_begun(
     rig = Rig()
     rig.active.is_active = is_active
     is_of_disk = isinstance(error, OSError)
-    with pytest.raises(LogStorageError if is_of_disk else KeyError):
-        with rig.gate.mark_offline_on_error("changing"):
-            raise error
+    expected = LogStorageError if is_of_disk else KeyError
+    with pytest.raises(expected), rig.gate.mark_offline_on_error("changing"):
+        raise error
     assert is_offline == (rig.gate.state.offline_error is not None)
     assert is_of_disk == any(isinstance(call, LogStorageError) for call in rig.calls)
 
