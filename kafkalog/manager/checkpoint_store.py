@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from kafkalog.files.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from kafkalog.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    partition_directory_name,
+)
 from kafkalog.log.partition_paths import PartitionPaths, fingerprint_of
-
-if TYPE_CHECKING:
-    from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.model import TopicPartition
 
 __all__ = ["DirectoryCheckpointStore"]
 
@@ -33,6 +35,14 @@ class DirectoryCheckpointStore(PartitionPaths):
     """
 
     data_directory: DataDirectory
+
+    @classmethod
+    def of(cls, directory: DataDirectory, partition: TopicPartition) -> DirectoryCheckpointStore:
+        """Return the store of a partition that is, or will be, in a directory."""
+        name = partition_directory_name(partition)
+        return cls(
+            directory.filesystem, directory.path / name, directory.path, partition, directory
+        )
 
     def read_recovery_point(self) -> int:
         """Return the recovery point, 0 where there is none."""

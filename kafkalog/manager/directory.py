@@ -20,13 +20,15 @@ Thread-safety: opening and closing by the manager, one at a time; the rest from 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafkalog.errors import KafkaLogError, LogOfflineError, LogStorageError, NotALogError
-from kafkalog.files.directories import make_directories
+from kafkalog.files.directories import make_directories, remove_tree
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
@@ -39,7 +41,6 @@ from kafkalog.files.names import (
     partition_directory_name,
     try_parse_partition_directory,
 )
-from kafkalog.manager.checkpoint_store import DirectoryCheckpointStore
 from kafkalog.manager.checkpoints import DirectoryCheckpoints
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
@@ -49,6 +50,7 @@ from kafkalog.state.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from kafkalog.state.partition_metadata import write_partition_metadata
 
 __all__ = ["DataDirectory", "Inventory", "is_failure_of_disk", "is_missing"]
 
@@ -258,12 +260,77 @@ class DataDirectory:
             path=self.path,
         )
 
-    def checkpoint_store_of(self, partition: TopicPartition) -> DirectoryCheckpointStore:
-        """Return the home of a partition that is, or will be, in this directory."""
+    def make_partition(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """
+        Create the directory of a new partition; it is on the disk when this returns.
+
+        Crash points: after the directory, with or without `partition.metadata`. The partition is
+        then empty, and opening it completes the creation; the call had not returned.
+
+        Raises:
+            LogStorageError: the disk refused, or the name exists; nothing is left of it.
+        """
+        filesystem = self.filesystem
         name = partition_directory_name(partition)
-        return DirectoryCheckpointStore(
-            self.filesystem, self.path / name, self.path, partition, self
-        )
+        path = self.path / name
+        self.ensure_there()
+        # Checkpoints of a deleted partition of this name must not apply to the new one.
+        self.checkpoints.remove(partition)
+        with storage_errors(path, doing="creating"):
+            filesystem.make_directory(path)
+            try:
+                write_partition_metadata(filesystem, path, topic_id)
+                filesystem.sync_directory(self.path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    remove_tree(filesystem, path)
+                raise
+        self.inventory.partitions[name] = partition
+        self.sessions.add(name)
+        self.checkpoints.recovery_points.set(partition, 0)
+
+    def undo_partition(self, partition: TopicPartition) -> None:
+        """Remove a partition that was just made; errors of the disk are ignored."""
+        with contextlib.suppress(OSError):
+            remove_tree(self.filesystem, self.path / partition_directory_name(partition))
+            # Without the sync, a part of a topic could be back after a crash, without a note.
+            self.filesystem.sync_directory(self.path)
+        self.unregister_partition(partition)
+
+    def unregister_partition(self, partition: TopicPartition) -> None:
+        """Remove a partition in memory; the checkpoint files follow with their next write."""
+        name = partition_directory_name(partition)
+        self.inventory.partitions.pop(name, None)
+        self.sessions.remove(name)
+        for checkpoint in self.checkpoints.all:
+            checkpoint.set(partition, None)
+
+    def rename_deleted(self, partition: TopicPartition) -> Path:
+        """
+        Rename the directory of a partition to a deleted one; return its path. On the disk then.
+
+        Crash points: before the renaming is on the disk, nothing happened; after it, the next
+        start removes the directory and the partition's lines in the checkpoints. The checkpoints
+        must be written before another partition gets the name; on a full disk that fails, and the
+        partition cannot be created.
+
+        Raises:
+            LogStorageError: the disk refused; after a crash the partition may have either name.
+        """
+        filesystem = self.filesystem
+        path = self.path / partition_directory_name(partition)
+        deleted_path = self.path / partition_directory_name(partition, DirectoryState.DELETE)
+        with storage_errors(path, doing="deleting"):
+            filesystem.rename(path, deleted_path)
+            try:
+                filesystem.sync_directory(self.path)
+            except OSError:
+                # Under the old name, or the next call of `log` would create an empty log.
+                with contextlib.suppress(OSError):
+                    filesystem.rename(deleted_path, path)
+                raise
+        self.unregister_partition(partition)
+        return deleted_path
 
     def write_high_watermarks(self) -> bool:
         """

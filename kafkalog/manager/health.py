@@ -1,27 +1,45 @@
-"""What a manager tells of itself: directories, tasks, and what went wrong.
+"""Health of a manager: directories, tasks, faults, and the state of the open logs.
 
-Thread-safety: immutable values.
+The functions read open logs only; they open no log and read no segment.
+
+Thread-safety: values are immutable; functions may be called from any thread. A log's lock is taken
+if the log has transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from kafkalog.errors import KafkaLogError
 from kafkalog.log.corrupt_ranges import CorruptRange
+from kafkalog.log.log import Log, partition_of
 from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.cleaning.health import CleanerHealth
+from kafkalog.manager.registry import PartitionRegistry
 from kafkalog.model import OngoingTransaction, TopicPartition
 
 __all__ = [
+    "READ",
     "DirectoryHealth",
     "Fault",
     "ManagerHealth",
     "StrayPartition",
     "Subject",
     "TaskHealth",
+    "damage",
+    "late_transactions",
+    "recoveries",
+    "repaired",
 ]
+
+# What the fault registry calls the reading of a record of Kafka's own topics.
+READ: Final = "read"
+# What Kafka gives a coordinator beyond the longest time that a transaction may take.
+_GRACE_MS: Final = 300_000
 
 # What an error concerns: a partition, a directory, or a task as a whole.
 Subject = TopicPartition | Path | None
@@ -178,3 +196,60 @@ class ManagerHealth:
         """The partitions that something failed for."""
         found = {each.subject for each in self.faults if isinstance(each.subject, TopicPartition)}
         return tuple(sorted(found))
+
+
+def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[CorruptRange, ...]]:
+    """Return the damaged ranges that are known, by partition."""
+    found = {}
+    for log in _open_logs(registry):
+        try:
+            corrupt_ranges = log.corrupt_ranges()
+        except KafkaLogError:
+            continue
+        if corrupt_ranges:
+            found[log.topic_partition] = corrupt_ranges
+    return found
+
+
+def recoveries(registry: PartitionRegistry) -> dict[TopicPartition, RecoveryReport]:
+    """Return what opening found in logs in which it found damage, by partition."""
+    reports = {log.topic_partition: log.recovery_report for log in _open_logs(registry)}
+    return {name: report for name, report in reports.items() if report.found_damage}
+
+
+def repaired(registry: PartitionRegistry) -> dict[TopicPartition, tuple[RepairedIndex, ...]]:
+    """Return the transaction indexes that contradicted their segments, by partition."""
+    found = {}
+    for log in _open_logs(registry):
+        with contextlib.suppress(KafkaLogError):
+            if indexes := log.repaired_indexes():
+                found[log.topic_partition] = indexes
+    return found
+
+
+def late_transactions(
+    registry: PartitionRegistry, timeout_ms: int
+) -> dict[TopicPartition, tuple[OngoingTransaction, ...]]:
+    """Return the transactions that have been silent for longer than one may take."""
+    found = {}
+    for log in _open_logs(registry):
+        try:
+            # Without the lock, and of most logs no more than this.
+            if partition_of(log).view.first_unstable_offset is None:
+                continue
+            late = [
+                each for each in log.list_transactions() if each.idle_ms > timeout_ms + _GRACE_MS
+            ]
+        except KafkaLogError:
+            # Closed or failed meanwhile; told by whoever met it.
+            continue
+        if late:
+            found[log.topic_partition] = tuple(late)
+    return found
+
+
+def _open_logs(registry: PartitionRegistry) -> Iterator[Log]:
+    for partition in registry.all():
+        log = partition.usable_log
+        if log is not None:
+            yield log

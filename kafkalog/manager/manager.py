@@ -54,19 +54,23 @@ from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
 from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.deleted_directories import DeletedDirectories
-from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
-from kafkalog.manager.duplicates import recheck_duplicate
-from kafkalog.manager.health import ManagerHealth
+from kafkalog.manager.directory_group import DirectoryGroup, as_directories
+from kafkalog.manager.health import (
+    READ,
+    ManagerHealth,
+    damage,
+    late_transactions,
+    recoveries,
+    repaired,
+)
 from kafkalog.manager.manager_gate import ManagerGate
 from kafkalog.manager.moving import PartitionMover
-from kafkalog.manager.observing import READ, damage, late_transactions, recoveries, repaired
 from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.startup import as_directories
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager.topics import TopicAdministration
 from kafkalog.manager_config import ManagerConfig
@@ -262,7 +266,7 @@ class LogManager(ClosingContextManager):
                 error, TopicPartition(topic, partition)
             ) from None
         if found.is_duplicate:
-            found = recheck_duplicate(found, self._registry, self._supervisor.faults)
+            found = self._topics.recheck(found)
         return self._opener.open(found)
 
     def scan(

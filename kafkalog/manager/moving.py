@@ -51,10 +51,9 @@ from kafkalog.files.names import (
 )
 from kafkalog.log.log import partition_of
 from kafkalog.log.segment import LogSegment
-from kafkalog.manager.creating import rename_deleted, unregister_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
-from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.directory_group import DirectoryGroup
 from kafkalog.manager.manager_gate import ManagerGate
 from kafkalog.manager.move_notes import MoveNote, remove_note, write_note
 from kafkalog.manager.opening import LogOpener
@@ -151,10 +150,10 @@ class PartitionMover:
         partition, source = move.partition, move.partition.directory
         config = self._settings.config_of(partition.topic_partition.topic)
         try:
-            deleted_path = rename_deleted(partition)
+            deleted_path = source.rename_deleted(partition.topic_partition)
         except LogStorageError as error:
             logger.warning("%s stays in %s: %s", partition, source.path, error)
-            unregister_partition(source, partition.topic_partition)
+            source.unregister_partition(partition.topic_partition)
             self._group.moves.add(move.target, move.notes[1])
             self._group.on_error(source, error)
             return

@@ -22,6 +22,7 @@ from kafkalog.errors import (
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_partition
 from kafkalog.log.partition import LogEnvironment
+from kafkalog.manager.checkpoint_store import DirectoryCheckpointStore
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.open_log_limit import OpenLogLimit
 from kafkalog.manager.registry import ManagedPartition
@@ -169,7 +170,7 @@ class LogOpener:
         directory, name = partition.directory, partition.topic_partition
         try:
             opened = open_partition(
-                directory.checkpoint_store_of(name),
+                DirectoryCheckpointStore.of(directory, name),
                 self._settings.config_of(name.topic),
                 self._environment_of(partition),
             )

@@ -21,25 +21,29 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafkalog.errors import (
     DiskFullError,
+    InvalidTopicError,
     LogOfflineError,
     LogStorageError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.names import (
+    CLUSTER_METADATA_TOPIC,
+    ensure_topic_name,
+    partition_directory_name,
+    topics_collide,
+)
 from kafkalog.log.log import partition_of
-from kafkalog.manager.creating import make_partition, rename_deleted, undo_partition
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.deletion_marks import PartitionMark, read_marks
-from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
-from kafkalog.manager.duplicates import recheck_duplicate
+from kafkalog.manager.directory_group import DirectoryGroup
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.overrides import ANY_ID, EVERYWHERE, NO_ID, Deletion
-from kafkalog.manager.placement import by_partition_count, ensure_new_topic_name
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import FaultRegistry
@@ -93,7 +97,7 @@ class TopicAdministration:
         """See `LogManager.create_topic`."""
         if partition_count < 1:
             raise ValueError(f"a topic of {partition_count} partitions")
-        ensure_new_topic_name(topic, self._registry.topic_names())
+        _ensure_new_topic_name(topic, self._registry.topic_names())
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
         self._ensure_not_deleting(topic)
@@ -118,7 +122,7 @@ class TopicAdministration:
         except BaseException:
             for partition in made:
                 self._registry.remove(partition)
-                undo_partition(partition)
+                partition.directory.undo_partition(partition.topic_partition)
             self._remove_settings(topic)
             raise
         self._settings.resolve(
@@ -132,7 +136,7 @@ class TopicAdministration:
         self, name: TopicPartition, directory: DataDirectory | None = None
     ) -> ManagedPartition:
         """See `LogManager.create_partition`."""
-        ensure_new_topic_name(name.topic, self._registry.topic_names())
+        _ensure_new_topic_name(name.topic, self._registry.topic_names())
         if name in self._registry:
             raise TopicExistsError(f"partition {name} exists")
         self._ensure_not_deleting(name.topic)
@@ -184,7 +188,7 @@ class TopicAdministration:
 
     def delete_partition(self, name: TopicPartition) -> None:
         """See `LogManager.delete_partition`."""
-        found = self._recheck(self._registry.get(name))
+        found = self.recheck(self._registry.get(name))
         _ensure_usable(found)
         # Or the next start could think that its topic is still being made.
         with contextlib.suppress(DiskFullError):
@@ -224,11 +228,37 @@ class TopicAdministration:
         found = self._registry.of_topic(topic)
         if not found:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
-        return [self._recheck(each) for each in found]
+        return [self.recheck(each) for each in found]
 
-    def _recheck(self, partition: ManagedPartition) -> ManagedPartition:
-        """Return a partition, or the copy of it that is left of two."""
-        return recheck_duplicate(partition, self._registry, self._faults)
+    def recheck(self, partition: ManagedPartition) -> ManagedPartition:
+        """
+        Return a partition, or the copy that replaced it; usable if it is the only copy now.
+
+        Raises:
+            UnknownTopicOrPartitionError: it was deleted in the meantime.
+        """
+        registry = self._registry
+        with partition.lock:
+            name = partition.topic_partition
+            if partition.is_gone:
+                return registry.get(name)
+            if not partition.is_duplicate:
+                return partition
+            copies = (partition.directory, *partition.rivals)
+            left = [directory for directory in copies if _may_have(directory, name)]
+            if len(left) != 1 or not left[0].is_online:
+                return partition
+            for directory in copies:
+                if directory is not left[0]:
+                    directory.unregister_partition(name)
+            self._faults.remove(name)
+            if left[0] is partition.directory:
+                partition.free()
+                return partition
+            partition.mark_gone()
+            moved = ManagedPartition(name, left[0], partition.topic_id)
+            registry.replace(partition, moved)
+        return moved
 
     def partitions_affected_by(self, directory: DataDirectory) -> list[ManagedPartition]:
         """Return the partitions that may go when a directory comes back, with `finish`."""
@@ -382,9 +412,9 @@ class TopicAdministration:
         directories = self._directories if wanted is None else (wanted,)
         if wanted is not None and not wanted.is_online:
             raise wanted.refusal()
-        for directory in by_partition_count(directories, self._registry.counts()):
+        for directory in _by_partition_count(directories, self._registry.counts()):
             try:
-                make_partition(directory, name, topic_id)
+                directory.make_partition(name, topic_id)
             except LogStorageError as error:
                 failure = error
                 self._on_error(directory, error)
@@ -402,7 +432,7 @@ class TopicAdministration:
             partition.mark_gone()
             self._opener.release(partition, UnknownTopicOrPartitionError(f"{name} was deleted"))
             try:
-                deleted_path = rename_deleted(partition)
+                deleted_path = partition.directory.rename_deleted(name)
             except LogStorageError as error:
                 partition.mark_present()
                 self._on_error(partition.directory, error)
@@ -423,3 +453,39 @@ def _ensure_usable(partition: ManagedPartition) -> None:
         raise partition.directory.refusal()
     if partition.is_duplicate and partition.error is not None:
         raise partition.error
+
+
+def _ensure_new_topic_name(topic: str, topics: Iterable[str]) -> None:
+    """
+    Raise unless a topic may be created beside others, itself perhaps among them.
+
+    Raises:
+        InvalidTopicError: the name breaks a rule, is a broker's own, or collides with another one.
+    """
+    try:
+        ensure_topic_name(topic)
+    except ValueError as error:
+        raise InvalidTopicError(str(error)) from error
+    if topic == CLUSTER_METADATA_TOPIC:
+        raise InvalidTopicError(f"{topic} is the log of a controller, no topic")
+    for other in topics:
+        if other != topic and topics_collide(topic, other):
+            raise InvalidTopicError(f"topic {topic!r} collides with {other!r}: '.' counts as '_'")
+
+
+def _by_partition_count(
+    directories: Sequence[DataDirectory], counts: Mapping[DataDirectory, int]
+) -> list[DataDirectory]:
+    """Return the online directories, those with fewer partitions first, else in their order."""
+    online = [directory for directory in directories if directory.is_online]
+    return sorted(online, key=lambda directory: counts.get(directory, 0))
+
+
+def _may_have(directory: DataDirectory, name: TopicPartition) -> bool:
+    if not directory.is_online:
+        return True
+    try:
+        path = directory.path / partition_directory_name(name)
+        return directory.filesystem.stat(path) is not None
+    except OSError:
+        return True

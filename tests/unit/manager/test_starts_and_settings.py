@@ -34,7 +34,7 @@ def test_interrupted_start_leaves_no_marker_and_the_next_recovers_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("kafkalog.manager.directories.recover", interrupted)
+        patch.setattr("kafkalog.manager.directory_group.recover", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manual_manager(data)
     assert [1] == count

@@ -15,20 +15,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from kafkalog.clock import Clock
 from kafkalog.errors import (
+    ConfigError,
+    CorruptStateError,
     KafkaLogError,
+    LogLockedError,
     LogOfflineError,
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.directories import Paths, as_paths
 from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import partition_directory_name
 from kafkalog.log.log import partition_of
 from kafkalog.log.report import RecoveryReport
-from kafkalog.manager.creating import rename_deleted
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.deletion_marks import PartitionMark, read_marks
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk, is_missing
@@ -40,26 +47,39 @@ from kafkalog.manager.incarnations import (
     stray_error,
 )
 from kafkalog.manager.move_notes import MoveNotes
-from kafkalog.manager.opening import LogOpener
+from kafkalog.manager.opening import OPEN, LogOpener
 from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.startup import (
-    Identity,
-    open_directories,
-    register_directory,
-    register_partitions,
-)
 from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.model import TopicPartition
+from kafkalog.state.kafka_uuid import format_id, new_id
+from kafkalog.state.meta_properties import MetaProperties
 from kafkalog.topic_configs import TopicConfigs
 
-__all__ = ["DirectoryGroup"]
+__all__ = ["DirectoryGroup", "Identity", "as_directories"]
 
 logger = logging.getLogger(__name__)
 
-# What the fault registry calls a checkpoint that could not be read.
+Identity = tuple[str, int]
+T = TypeVar("T")
+
+DEFAULT_NODE_ID = 1
+# Name of the fault of a checkpoint that cannot be read.
 CHECKPOINT = "checkpoint"
+
+
+def as_directories(paths: Paths, filesystem: FileSystem) -> list[DataDirectory]:
+    """Return the directories of some paths; ConfigError where there is none, or one twice."""
+    found: dict[str, DataDirectory] = {}
+    for path in as_paths(paths):
+        real = os.path.realpath(path)
+        if real in found:
+            raise ConfigError(f"{path} and {found[real].path} are one data directory", path=path)
+        found[real] = DataDirectory(path, filesystem)
+    if not found:
+        raise ConfigError("a manager needs a data directory: log.dirs is empty")
+    return list(found.values())
 
 
 class DirectoryGroup:
@@ -174,8 +194,8 @@ class DirectoryGroup:
             LogLockedError, ConfigError, LogStorageError, CorruptStateError: see `LogManager`; the
                 directories are to be let go then.
         """
-        open_directories(self.all)
-        identity = register_directory(
+        _open_directories(self.all)
+        identity = _register_directory(
             self.all, self._settings, self._clock, cluster_id=cluster_id, node_id=node_id
         )
         self._settings.save(self.all)
@@ -211,7 +231,9 @@ class DirectoryGroup:
         for directory in directories:
             if directory.is_online:
                 self._load_moves(directory, deleted_directories)
-        registered, left = register_partitions(found.live, self._registry, self._faults, self.moves)
+        registered, left = _register_partitions(
+            found.live, self._registry, self._faults, self.moves
+        )
         self._delete_returned(left, deleted_directories, delay_ms)
         self.moves.block_doubtful(self._registry)
         self.moves.resolve(self._registry)
@@ -296,7 +318,9 @@ class DirectoryGroup:
             directory = partition.directory
             self.unfinished.discard(directory)
             try:
-                deleted_directories.add(rename_deleted(partition), delay_ms=delay_ms)
+                deleted_directories.add(
+                    directory.rename_deleted(partition.topic_partition), delay_ms=delay_ms
+                )
             except LogStorageError as error:
                 logger.warning("%s of a deleted topic stays: %s", partition, error)
                 self.unfinished.add(directory)
@@ -320,7 +344,7 @@ class DirectoryGroup:
         directory.release()
         try:
             directory.open()
-            register_directory(
+            _register_directory(
                 self.all,
                 self._settings,
                 self._clock,
@@ -420,6 +444,164 @@ class DirectoryGroup:
         directory.mark_unread()
         self._strays.pop(directory, None)
         self._faults.remove(directory.path)
+
+
+def _open_directories(directories: Sequence[DataDirectory]) -> None:
+    """
+    Open all directories; those that cannot be opened are offline afterwards, with the error.
+
+    Raises:
+        LogLockedError, NotALogError: as `DataDirectory.open`; none is open then.
+        LogStorageError, CorruptStateError: no directory could be opened.
+    """
+    try:
+        for directory in directories:
+            try:
+                directory.open()
+            except LogLockedError:
+                raise
+            except (LogStorageError, CorruptStateError) as error:
+                directory.keep_offline(error)
+                logger.warning("data directory %s is offline: %s", directory.path, error)
+    except BaseException:
+        for directory in directories:
+            directory.release()
+        raise
+    first = directories[0].error
+    if first is not None and not any(directory.is_online for directory in directories):
+        raise first
+
+
+def _register_directory(
+    directories: Sequence[DataDirectory],
+    settings: TopicSettings,
+    clock: Clock,
+    *,
+    cluster_id: str | None,
+    node_id: int | None,
+) -> Identity:
+    """
+    Hold the online directories against each other; return the cluster and the node.
+
+    Raises:
+        ConfigError: they contradict each other, what is asked for, or Kafka's rules for settings.
+    """
+    for directory in directories:
+        if not directory.is_online:
+            continue
+        try:
+            settings.load([directory])
+        except (CorruptStateError, LogStorageError) as error:
+            # Without its settings of topics nothing of it may be opened.
+            directory.fail(error)
+    online = [directory for directory in directories if directory.is_online]
+    cluster, node = _agree(
+        {directory.path: directory.meta for directory in online},
+        cluster_id=cluster_id,
+        node_id=node_id,
+    )
+    for directory in online:
+        try:
+            directory.complete_meta(cluster, node, now_ms=clock.now_ms())
+        except LogStorageError as error:
+            directory.fail(error)
+    return cluster, node
+
+
+def _agree(
+    found: Mapping[Path, MetaProperties | None],
+    *,
+    cluster_id: str | None = None,
+    node_id: int | None = None,
+) -> tuple[str, int]:
+    """
+    Return the cluster and the node that directories belong to, made up where none says.
+
+    Args:
+        found: what the file of each directory says, None where there is none.
+        cluster_id, node_id: what they have to say; None for whatever they say.
+
+    Raises:
+        ConfigError: they contradict each other, or what they have to say.
+    """
+    cluster = _one_of("cluster.id", cluster_id, {p: m.cluster_id for p, m in found.items() if m})
+    node = _one_of("node.id", node_id, {p: m.node_id for p, m in found.items() if m})
+    ids: dict[object, Path] = {}
+    for path, meta in found.items():
+        if meta is None or meta.directory_id is None:
+            continue
+        other = ids.setdefault(meta.directory_id, path)
+        if other != path:
+            raise ConfigError(
+                f"{path} and {other} have one directory.id, {format_id(meta.directory_id)}: one is"
+                " a copy of the other; remove the line from the copy's meta.properties",
+                path=path,
+            )
+    return cluster or format_id(new_id()), DEFAULT_NODE_ID if node is None else node
+
+
+def _one_of(key: str, wanted: T | None, said: Mapping[Path, T | None]) -> T | None:
+    """Return the one value that is wanted or said, None where none is."""
+    first: Path | None = None
+    for path, value in said.items():
+        if value is None:
+            continue
+        if wanted is None:
+            wanted, first = value, path
+        elif value != wanted:
+            other = "asked for" if first is None else f"that of {first}"
+            raise ConfigError(f"{path}: {key} is {value}, not {wanted}, {other}", path=path)
+    return wanted
+
+
+def _register_partitions(
+    partitions: Iterable[ManagedPartition],
+    registry: PartitionRegistry,
+    faults: FaultRegistry,
+    moves: MoveNotes,
+) -> tuple[list[ManagedPartition], list[ManagedPartition]]:
+    """
+    Take partitions of directories that were opened into the registry.
+
+    Where another directory has a partition too, neither copy is opened: which one is right only
+    the operator knows, unless one was moved to the other's directory.
+
+    Returns:
+        Those that were taken, and those that a move has left behind, which are to be deleted.
+    """
+    registered: list[ManagedPartition] = []
+    left: list[ManagedPartition] = []
+    for partition in partitions:
+        other = registry.add(partition)
+        if other is None:
+            registered.append(partition)
+            continue
+        loser = moves.loser(partition, other)
+        if loser is None:
+            _block_duplicate(other, partition.directory, faults)
+            continue
+        left.append(loser)
+        if loser is other:
+            other.mark_gone()
+            registry.replace(other, partition)
+            registered = [each for each in registered if each is not other]
+            registered.append(partition)
+            faults.remove(partition.topic_partition)
+    return registered, left
+
+
+def _block_duplicate(
+    partition: ManagedPartition, rival: DataDirectory, faults: FaultRegistry
+) -> None:
+    """Let a partition not be opened: another data directory has it too."""
+    name = partition.topic_partition
+    error = LogOfflineError(
+        f"{name} lies in {partition.directory.path} and in {rival.path}: move one of the two out of"
+        " its data directory, and ask for it again",
+        path=rival.path / partition_directory_name(name),
+    )
+    partition.block(error, rival)
+    faults.record_failure(OPEN, name, error)
 
 
 def _was_removed(directory: DataDirectory, path: Path) -> bool:
