@@ -1,16 +1,27 @@
-"""Many partitions in many directories: `LogManager`, and what it consists of.
+"""Partitions of many topics in many directories: `LogManager` and its parts.
 
-manager.py       the public face: topics, partitions, their logs
-registry.py      which partitions there are, where, and whether they are open
-directory.py     one data directory: lock, marker, identity, what lies in it
-checkpoints.py   its four checkpoint files, kept in memory
-identity.py      `meta.properties` of all directories together
-checkpoint_store.py          a partition's home that asks its directory instead of files
-placement.py     names that topics may have, and where a new partition goes
-recovery.py      many partitions opened at once, with progress
-deleted_directories.py        directories of deleted partitions
-overrides.py     what topics say otherwise than the defaults, kept across restarts
-supervision.py   periodic work whose errors are bound to what they concern, and retried
-background_tasks.py        which work that is
-health.py        what `LogManager.health` tells
+manager.py              facade and composition root: topics, partitions, their logs
+manager_gate.py         lock, process, closed
+registry.py             the partitions: data directory, and log if it is open
+directory.py            one data directory: lock, identity, partitions, checkpoints
+directory_group.py      all data directories: open, offline, online, close; one identity
+checkpoints.py          the four checkpoint files of a data directory, cached
+checkpoint_store.py     checkpoints of one partition in a data directory
+sessions.py             partitions that were closed in order, and the shutdown marker
+topics.py               create, delete and reconfigure topics; placement; duplicate partitions
+settings.py             settings of topics, and changed defaults
+overrides.py            the file that stores these settings
+incarnations.py         topic ids
+deletion_marks.py       marks that tell a deleted partition from a newer one of its name
+deleted_directories.py  removal of directories of deleted partitions
+moving.py               move of a partition to another data directory
+move_notes.py           notes of unfinished moves
+opening.py              open, reopen and close logs
+open_log_limit.py       limit of logs with files open for writing
+recovery.py             recovery and closing of many partitions with several threads
+supervision.py          periodic tasks, retries and the fault registry
+background.py           threads of background work
+background_tasks.py     the periodic tasks
+health.py               health and metrics
+cleaning/               compaction in the background and on demand
 """

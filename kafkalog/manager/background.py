@@ -1,8 +1,8 @@
-"""The threads of a manager's background work: a slow sync keeps no retention waiting.
+"""Threads of a manager's background work, so that a slow sync does not delay retention.
 
-One thread keeps the time; what is due is done by another one, started where none is idle and there
-are fewer than allowed. What is due when all of them are busy waits for the first that is free. No
-task runs twice at once; two tasks may run beside each other.
+One timer thread hands due tasks to worker threads. A worker is started if no worker is idle and
+their number is below the limit; otherwise the task waits for a free worker. A task never runs twice
+at the same time; different tasks may run at the same time.
 
 After `fork` the child has none of the threads, and none of the tasks.
 
@@ -31,7 +31,7 @@ class BackgroundThreads:
 
     Args:
         clock: measures delays.
-        thread_count: how many may work at the same time, 1 and more.
+        thread_count: largest number of worker threads, at least 1.
 
     Attributes:
         thread_count: the same; changed by `set_thread_count`.
@@ -54,7 +54,7 @@ class BackgroundThreads:
         if period_ms is not None and period_ms < 1:
             raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
         if os.getpid() != self._process:
-            # The parent's threads may have held the lock when this process was forked off.
+            # New locks: a thread of the parent may have held the old ones at the fork.
             self._begin()
         scheduled = ScheduledTask(name, task, period_ms)
         self._time(scheduled, delay_ms)
@@ -83,12 +83,12 @@ class BackgroundThreads:
         self._condition = threading.Condition()
         self._due: deque[ScheduledTask] = deque()
         self._threads: set[threading.Thread] = set()
-        # Threads that do nothing, or are about to begin.
+        # Threads that are idle or starting.
         self._idle_count = 0
         self._is_closed = False
 
     def _time(self, scheduled: ScheduledTask, delay_ms: int) -> None:
-        """Hand a task over when it is due."""
+        """Pass a task to a worker when it is due."""
         timed = self._timer.schedule(
             scheduled.name, lambda: self._hand_over(scheduled), delay_ms=delay_ms
         )
@@ -116,7 +116,7 @@ class BackgroundThreads:
             try:
                 scheduled.run(None)
             except BaseException:
-                # What is no Exception ends this thread; the task comes again, on another one.
+                # An exception outside Exception ends this thread; another one runs the task next.
                 logger.critical("background task %s ended its thread", scheduled.name)
                 with self._condition:
                     self._threads.discard(threading.current_thread())
@@ -129,7 +129,7 @@ class BackgroundThreads:
             scheduled = self._next()
 
     def _next(self) -> ScheduledTask | None:
-        """Wait for a task that is due; None where this thread is to end."""
+        """Wait for a due task and return it; None if this thread must end."""
         with self._condition:
             while not self._due:
                 if self._is_closed or len(self._threads) > self.thread_count:

@@ -1,15 +1,16 @@
-"""The periodic work of a manager: what is done, how often, and for what.
+"""Periodic tasks of a manager, with their subjects.
 
-    kafka-log-retention                 for each partition: deletes what retention lets go; the
-                                        first time it looks whether offsets are missing, too
-    kafka-log-flusher                   for each partition that has no `flush.ms` of its own
-    kafka-recovery-point-checkpoint     for each directory: how far its logs are on the disk
-    kafka-log-start-offset-checkpoint   for each directory: log starts that a segment's base says
+    kafka-log-retention                 for each partition: apply retention; the first run after
+                                        an open also searches for missing offsets
+    kafka-log-flusher                   for each partition without `flush.ms`
+    kafka-recovery-point-checkpoint     for each directory: recovery points
+    kafka-log-start-offset-checkpoint   for each directory: log starts; entries that equal the base
+                                        of the first segment are removed
     replica-high-watermark-checkpoint   for each directory: high watermarks
 
-Periods and the first delay are Kafka's settings; without `log.flush.scheduler.interval.ms` there is
-no flusher. Each log has timers of its own for `flush.ms` and for producers that fell silent, on the
-same scheduler and in the same fault registry.
+Periods and the first delay are Kafka's settings; without `log.flush.scheduler.interval.ms`, the
+flusher does not run. Each log has separate timers for `flush.ms` and for expired producers, on the
+same scheduler and with the same fault registry.
 
 Thread-safety: run by the supervisor; actions take the locks of what they work on.
 """
@@ -40,14 +41,14 @@ HIGH_WATERMARKS = "replica-high-watermark-checkpoint"
 
 class BackgroundTasks:
     """
-    What a manager does in the background.
+    Actions of the periodic tasks.
 
     Args:
         registry: the partitions.
         directories: by path.
-        open_log: returns the log of a partition, opening it where it is not.
-        on_error: called with a directory and an error that its disk answered with.
-        is_being_cleaned: says whether a partition's old segments stay for now: it is being cleaned.
+        open_log: returns the log of a partition, which it opens if necessary.
+        on_error: called with a directory and an error of its disk.
+        is_being_cleaned: returns whether a partition is being cleaned; retention skips it then.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class BackgroundTasks:
         self._is_left_alone = is_being_cleaned
 
     def start(self, supervisor: Supervisor, config: ManagerConfig) -> None:
-        """Begin; the first runs come after `log.initial.task.delay.ms`."""
+        """Schedule the tasks; the first runs follow after `log.initial.task.delay.ms`."""
         delay_ms = config.log_initial_task_delay_ms
         supervisor.every(
             RETENTION,
@@ -103,12 +104,10 @@ class BackgroundTasks:
 
     def apply_retention(self, name: TopicPartition) -> None:
         """
-        Delete what retention lets go of one partition, unless that is being cleaned.
+        Apply retention to one partition, unless it is being cleaned.
 
-        Of what stays the ends of segments are looked at, once for each opening: `health()` reports
-        holes although no reader has come to them.
-
-        A cleaning whose segments leave the log under it has worked for nothing.
+        A cleaning whose segments are deleted has no result. Once after each open, the ends of the
+        remaining segments are checked, so that `health()` reports holes that no reader has reached.
         """
         if self._is_left_alone(name):
             return
@@ -116,16 +115,16 @@ class BackgroundTasks:
             partition = self._registry.get(name)
             log = self._open_log(partition)
             if log.apply_retention():
-                # Or the checkpoint has a line for each log that something was deleted from, and is
-                # written for each of them.
+                # Otherwise the checkpoint would keep a line for each log with deleted segments, and
+                # be written for each of them.
                 partition_of(log).truncator.drop_log_start_checkpoint()
             log.look_for_holes()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
-            # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
+            # Deleted, closed or failed in the meantime; a failure is reported where it occurred.
             return
 
     def flush(self, name: TopicPartition) -> None:
-        """Flush one partition, unless it is not open, has a time of its own, or has nothing."""
+        """Flush one partition if its log is open, has no `flush.ms`, and has unsynced records."""
         with contextlib.suppress(UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             log = self._registry.get(name).usable_log
             if log is None or log.config.flush_ms < LONG_MAX:
@@ -134,7 +133,7 @@ class BackgroundTasks:
                 log.flush()
 
     def write_recovery_points(self, path: Path) -> None:
-        """Write how far the logs of a directory are on the disk."""
+        """Write the recovery points of a directory."""
         directory = self._directories[path]
         for log in self._open_logs(directory):
             partition_of(log).flusher.checkpoint_recovery_point()
@@ -156,7 +155,7 @@ class BackgroundTasks:
         self._write(directory, directory.write_high_watermarks)
 
     def record_high_watermarks(self, directory: DataDirectory) -> None:
-        """Take the high watermarks of the logs that are open."""
+        """Cache the high watermarks of the open logs."""
         notes = directory.checkpoints.high_watermarks
         for log in self._open_logs(directory):
             with contextlib.suppress(LogClosedError):
@@ -182,7 +181,7 @@ class BackgroundTasks:
         if not directory.is_online:
             return
         try:
-            # The files would else be made in whatever has its name now.
+            # Otherwise the files would be created in a new directory of this name.
             directory.ensure_there()
             action()
         except Exception as error:

@@ -1,14 +1,14 @@
-"""The checkpoint files of one data directory, in memory, with their files behind them.
+"""Cached checkpoint files of one data directory.
 
-Ten thousand partitions would otherwise read, and replace, four files with ten thousand lines each.
-A value is put in memory at once. It reaches the disk
+Without the cache, ten thousand partitions would read and replace four files with ten thousand lines
+each. A value is changed in memory at once. It is written to the disk
 
-  * at once, where the file would say too much otherwise: a recovery point that falls, a log start
-    of whatever value, a partition that was deleted;
-  * with the next `write`, where the file errs on the safe side meanwhile: a recovery point that
-    rises costs scanning, a log start that a segment's base says as well costs a line.
+  * at once, if the old value is not safe: a recovery point that decreases, any log start offset, a
+    deleted partition;
+  * with the next `write`, if the old value is safe: an old recovery point that is lower costs a
+    scan, a log start offset equal to a segment's base costs a line.
 
-Threads that put values at the same time share one replacement of the file.
+Threads that change values at the same time share one replacement of the file.
 
 Crash points: those of replacing a checkpoint (`kafkalog.state.checkpoints`), with the old or the
 new content of all partitions.
@@ -40,7 +40,7 @@ __all__ = ["CachedCheckpoint", "DirectoryCheckpoints"]
 
 logger = logging.getLogger(__name__)
 
-# Answers where a name is that of a FIFO, a socket, a device, a directory or a link.
+# Errors of a name that is a FIFO, a socket, a device, a directory or a link.
 _NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 
@@ -51,29 +51,29 @@ class CachedCheckpoint:
     Args:
         filesystem: the disk.
         path: the file.
-        is_vital: whether nothing may be served without what it says.
+        is_vital: whether the directory must not be used without the file's values.
 
     Attributes:
-        error: why the file could not be used when it was loaded, None where it could.
+        error: reason that the file could not be used when it was loaded; None otherwise.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path, *, is_vital: bool = False) -> None:
         self.path = path
         self.error: KafkaLogError | None = None
         self._is_vital = is_vital
-        # A directory has its name, and no file can take its place.
+        # A directory has the name, so the file cannot be written.
         self._is_blocked = False
         self._filesystem = filesystem
         self._checkpoint = OffsetCheckpoint(filesystem, path)
         self._guard = threading.Lock()
         self._write_lock = threading.Lock()
         self._offsets: dict[TopicPartition, int] = {}
-        # What the file says, as far as we wrote it.
+        # Values of the file at its last read or write.
         self._written: dict[TopicPartition, int] = {}
-        # Numbers of the last change, and of the last one that the file has.
+        # Numbers of the last change, and of the last written change.
         self._changes = 0
         self._written_changes = 0
-        # After a replacement that failed the file may say either.
+        # After a failed replacement, the file may have the old or the new values.
         self._is_unsure = False
 
     def __repr__(self) -> str:
@@ -81,16 +81,17 @@ class CachedCheckpoint:
 
     def load(self, present: Collection[TopicPartition]) -> None:
         """
-        Take what the file says of the partitions that are there; create it where it is missing.
+        Read the values of the present partitions; create the file if it is missing.
 
-        What it says of others is forgotten: it must not speak of a partition that gets their name.
+        Values of other partitions are dropped, because they must not apply to a later partition of
+        the same name.
 
-        A file that is damaged, or something else that has its name, is passed over, and replaced
-        by the next writing; not one that is vital, which is left as it is.
+        A damaged file, or another kind of file of this name, is ignored and replaced by the next
+        write, unless the file is vital.
 
         Raises:
             CorruptStateError: the file is vital and damaged.
-            LogStorageError: the file can neither be read nor made.
+            LogStorageError: the file can be neither read nor created.
         """
         self.error, self._is_blocked = None, False
         try:
@@ -98,7 +99,7 @@ class CachedCheckpoint:
         except (CorruptStateError, LogStorageError) as error:
             if self._is_vital or not _is_unusable(error):
                 raise
-            logger.warning("%s is passed over, and made anew: %s", self.path, error)
+            logger.warning("%s is ignored and will be replaced: %s", self.path, error)
             self.error = error
             facts = self._filesystem.stat(self.path)
             self._is_blocked = facts is not None and facts.is_directory
@@ -112,20 +113,20 @@ class CachedCheckpoint:
             self._checkpoint.write({})
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return a partition's offset, None where there is none."""
+        """Return a partition's offset, None if it has no entry."""
         return self._offsets.get(partition)
 
     def set(self, partition: TopicPartition, offset: int | None) -> None:
-        """Put an offset, or remove it, in memory; the file follows with the next `write`."""
+        """Set an offset in memory, or remove the entry; the next `write` writes it."""
         with self._guard:
             self._set(partition, offset)
 
     def write_through(self, partition: TopicPartition, offset: int) -> None:
         """
-        Put an offset; on the disk when this returns.
+        Set an offset; it is on the disk when this returns.
 
         Raises:
-            LogStorageError: the disk refused; the offset is what it was.
+            LogStorageError: the disk refused; the offset is unchanged.
         """
         with self._guard:
             before = self._offsets.get(partition)
@@ -142,7 +143,7 @@ class CachedCheckpoint:
             raise
 
     def write_or_cache(self, partition: TopicPartition, offset: int) -> None:
-        """Put an offset where it lies below the file's, else note it."""
+        """Set an offset; write it at once only if it is below the value in the file."""
         if self._is_unsure or offset < self._written.get(partition, 0):
             self.write_through(partition, offset)
         else:
@@ -150,7 +151,7 @@ class CachedCheckpoint:
 
     def remove(self, partition: TopicPartition) -> None:
         """
-        Remove a partition, from the disk too when this returns.
+        Remove a partition; its entry is not on the disk when this returns.
 
         Raises:
             LogStorageError: the disk refused; the next `write` tries again.
@@ -162,7 +163,7 @@ class CachedCheckpoint:
             self._write_up_to(wanted)
 
     def write(self) -> bool:
-        """Write what the file lacks; say whether that was anything."""
+        """Write changes that the file lacks; return whether it lacked any."""
         with self._guard:
             wanted = self._changes
         return self._write_up_to(wanted)
@@ -181,7 +182,7 @@ class CachedCheckpoint:
         if self._written_changes >= wanted:
             return False
         with self._write_lock:
-            # Whoever held the lock may have written our change along with its own.
+            # The thread that held the lock may have written this change, too.
             if self._written_changes >= wanted:
                 return True
             with self._guard:
@@ -196,7 +197,7 @@ class CachedCheckpoint:
 
 
 def _is_unusable(error: KafkaLogError) -> bool:
-    """Return whether a file is damaged, or no file at all: not where the disk has failed."""
+    """Return whether a file is damaged or not a regular file; False if the disk failed."""
     if isinstance(error, CorruptStateError):
         return True
     return isinstance(error, LogStorageError) and error.errno in _NO_FILE
@@ -207,15 +208,15 @@ class DirectoryCheckpoints:
     The four checkpoint files of a data directory.
 
     Attributes:
-        recovery_points: first offset not known to be on the disk.
+        recovery_points: first offset that may not be on the disk.
         start_offsets: log starts above the base of the first segment.
-        high_watermarks: as of the last `write`; a broker begins with them.
-        cleaner_offsets: first offset not compacted.
+        high_watermarks: values of the last `write`; a broker starts with them.
+        cleaner_offsets: first offset that was not compacted.
     """
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
         self.recovery_points = CachedCheckpoint(filesystem, directory / RECOVERY_POINT_CHECKPOINT)
-        # Without the starts, records come back that were deleted.
+        # Without the start offsets, deleted records would be readable again.
         self.start_offsets = CachedCheckpoint(
             filesystem, directory / LOG_START_OFFSET_CHECKPOINT, is_vital=True
         )
@@ -224,18 +225,18 @@ class DirectoryCheckpoints:
 
     def load(self, present: Collection[TopicPartition]) -> None:
         """Load all files; see `CachedCheckpoint.load`."""
-        for notes in self.all:
-            notes.load(present)
+        for checkpoint in self.all:
+            checkpoint.load(present)
 
     def remove(self, partition: TopicPartition) -> None:
         """Remove a partition from all files; see `CachedCheckpoint.remove`."""
-        for notes in self.all:
-            notes.remove(partition)
+        for checkpoint in self.all:
+            checkpoint.remove(partition)
 
     def write(self) -> None:
-        """Write what the files lack."""
-        for notes in self.all:
-            notes.write()
+        """Write changes that the files lack."""
+        for checkpoint in self.all:
+            checkpoint.write()
 
     @property
     def all(self) -> tuple[CachedCheckpoint, ...]:

@@ -1,11 +1,11 @@
-"""Directories of deleted partitions: renamed at once, removed with their files a while later.
+"""Removal of directories of deleted partitions (Kafka's logsToBeDeleted).
 
-A partition that is deleted gets the name `orders-0.<32 hex>-delete`, on the disk too; from then on
-nobody has it. Its files go after `file.delete.delay.ms`, for whoever reads beside us; a reader of
-this process keeps what it holds.
+The directory of a deleted partition is renamed to `orders-0.<32 hex>-delete`, on the disk too; the
+partition no longer exists then. Its files are removed after `file.delete.delay.ms`, for readers of
+other processes; a reader of this process keeps its open files.
 
-Crash points: before the name is on the disk, nothing was deleted; after it, whatever is left goes
-after the next start.
+Crash points: before the name is on the disk, nothing was deleted; after it, the next start removes
+the remaining files.
 
 Thread-safety: every method from any thread.
 """
@@ -32,13 +32,13 @@ TASK = "delete-logs"
 
 class DeletedDirectories:
     """
-    Removes directories later, and again where that fails.
+    Removes directories after a delay, with retries.
 
     Args:
         filesystem: the disk.
-        supervisor: runs the removing, and keeps what goes wrong.
-        is_usable: says whether the data directory around may be changed.
-        on_error: called with that directory and an error that its disk answered with.
+        supervisor: runs the removal and records failures.
+        is_usable: returns whether a data directory may be changed.
+        on_error: called with a data directory and an error of its disk.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class DeletedDirectories:
 
     @property
     def waiting(self) -> tuple[Path, ...]:
-        """The directories that are still to go."""
+        """The directories that are not removed yet."""
         with self._guard:
             return tuple(sorted(self._waiting))
 
@@ -72,12 +72,12 @@ class DeletedDirectories:
     def _remove(self, directory: Path) -> None:
         faults = self._supervisor.faults
         try:
-            # One that is offline is looked through again when it comes back.
+            # An offline data directory lists its deleted directories when it returns.
             if self._is_usable(directory.parent):
                 with storage_errors(directory, doing="removing"):
                     remove_tree(self._filesystem, directory)
                 logger.info("%s is removed", directory)
-        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+        except Exception as error:  # noqa: BLE001 - recorded as a fault
             before = faults.get(TASK, directory)
             pause_ms = retry_pause_ms(1 if before is None else before.failure_count + 1)
             faults.record_failure(TASK, directory, error, retry_after_ms=pause_ms)

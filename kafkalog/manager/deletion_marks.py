@@ -1,19 +1,19 @@
-"""What tells a partition that was to be deleted from what a broker has made of it since.
+"""Marks of partitions at their deletion, which reveal that a broker has used them since.
 
-The note of a deletion that a crash cut short is carried out by the next start of a manager. A
-broker that had the data directories in between knows nothing of the note: it makes partitions that
-are missing, under the same topic id, and appends to the others. What it acknowledged must not go
-with the note. So the note keeps a mark of each partition that it can read, and a partition that
-does not fit its mark shows that a broker had the topic: the deletion, which had not ended, is over.
+If a crash interrupts the deletion of a topic, the next start of a manager continues it. A broker
+that used the data directories in between ignores the note of the deletion: it creates missing
+partitions under the same topic id and appends to the others. Records that it acknowledged must not
+be deleted. The note therefore has a mark of each readable partition. A partition that does not fit
+its mark shows that a broker had the topic, and ends the deletion.
 
-| of a partition | a broker that leads it |
+| part of the mark | change by a broker that leads the partition |
 |---|---|
-| the latest leader epoch | raises it when it starts |
-| the base offset and the size of the last segment | lets them grow when it appends |
-| the header of the first batch, with its sum | writes another one where it made the partition |
+| the latest leader epoch | incremented at its start |
+| the base offset and the size of the last segment | increased by appends |
+| the header of the first batch, with its CRC | different if it created the partition |
 
-A power cut may shorten a log, also to nothing, or its epochs; it does not let them grow. A copy of
-the data directory has the same marks.
+A power failure may shorten a log, even to zero bytes, or its epochs, but never extends them. A copy
+of the data directory has the same marks.
 
 Thread-safety: pure functions over the disk; the manager's lock is held.
 """
@@ -42,19 +42,19 @@ from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 __all__ = ["PartitionMark", "read_marks"]
 
 SUFFIX = ".log"
-# The smallest entry of any format; it has the sum of the whole batch in v0, v1 and v2.
+# Size of the smallest entry of any format; it includes the CRC of the batch in v0, v1 and v2.
 HEADER_BYTES = 26
 
 
 class PartitionMark(NamedTuple):
     """
-    What a partition was when its deletion was noted.
+    State of a partition when its deletion was recorded.
 
     Attributes:
-        first_sum: CRC-32C of the beginning of its first segment, 0 where there is no batch.
-        base_offset: of its last segment, 0 where it has none.
-        size_bytes: of that segment.
-        leader_epoch: the latest one, -1 where it has none.
+        first_sum: CRC-32C of the beginning of its first segment, 0 without a batch.
+        base_offset: base offset of its last segment, 0 without a segment.
+        size_bytes: size of that segment.
+        leader_epoch: its latest leader epoch, -1 without an epoch.
     """
 
     first_sum: int
@@ -63,7 +63,7 @@ class PartitionMark(NamedTuple):
     leader_epoch: int
 
     def is_of(self, later: PartitionMark) -> bool:
-        """Return whether a mark taken later is of the same partition, with no more in it."""
+        """Return whether a later mark is of the same partition, without newer records."""
         return (
             later.first_sum in (self.first_sum, 0)
             and (later.base_offset, later.size_bytes) <= (self.base_offset, self.size_bytes)
@@ -71,15 +71,15 @@ class PartitionMark(NamedTuple):
         )
 
     def to_text(self) -> str:
-        """Return the text that `from_text` takes."""
+        """Return the text that `from_text` parses."""
         return ".".join(map(str, self))
 
     @classmethod
     def from_text(cls, text: str) -> PartitionMark:
-        """Return what a text describes; ValueError where it describes none."""
+        """Return the mark of a text, or raise ValueError."""
         numbers = text.split(".")
         if len(numbers) != len(cls._fields):
-            raise ValueError(f"{text[:80]!r}, where the mark of a partition belongs")
+            raise ValueError(f"mark of a partition must have 4 numbers, got {text[:80]!r}")
         return cls(*map(int, numbers))
 
 
@@ -106,7 +106,7 @@ def _read_mark(filesystem: FileSystem, path: Path) -> PartitionMark:
         if (base_offset := live_base_offset(name, SUFFIX)) is not None
     )
     epoch = -1
-    # A damaged file tells nothing; the log does.
+    # A damaged file of epochs is ignored; the log has the other parts of the mark.
     with contextlib.suppress(CorruptStateError):
         checkpoint = LeaderEpochCheckpoint(filesystem, path / LEADER_EPOCH_CHECKPOINT)
         epoch = max((entry.epoch for entry in checkpoint.read(rising=False)), default=-1)
@@ -128,6 +128,6 @@ def _read_first_sum(filesystem: FileSystem, path: Path) -> int:
     except OSError as error:
         if is_failure_of_disk(error):
             raise
-        # No regular file, for one: it has no batch.
+        # Another kind of file has no batch.
         return 0
     return crc32c(data) if len(data) == HEADER_BYTES and any(data) else 0

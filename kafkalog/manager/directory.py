@@ -1,19 +1,20 @@
-"""One data directory: its lock, its identity, its checkpoints, and what lies in it.
+"""One data directory: its lock, identity, checkpoints and partitions.
 
     orders-0                            a partition
-    orders-0.<32 hex>-delete            one that was deleted; its files go a while later
-    orders-0.<32 hex>-stray, -future    a broker's; left alone
-    __cluster_metadata-0                a controller's log; left alone
+    orders-0.<32 hex>-delete            a deleted partition; its files are removed after a delay
+    orders-0.<32 hex>-stray, -future    directories of a broker; left alone
+    __cluster_metadata-0                the log of a controller; left alone
     meta.properties, four checkpoints, .lock, .kafka_cleanshutdown
-    .kafkalog_topics                    what topics say otherwise than the defaults; a broker
-                                        passes over it
+    .kafkalog_topics                    settings of topics that differ from the defaults; a broker
+                                        ignores it
 
-A directory whose disk fails goes offline: its logs take no more writes, and nothing of it is
-changed until it is brought back, by opening it again. A full disk is no such failure.
+A directory whose disk fails goes offline: its logs refuse writes, and nothing in it is changed
+until it is opened again. A full disk does not count as a failure.
 
-Crash points of `open`: between any two steps; each makes up for what is missing, and nothing of a
-partition has changed yet. Of `close`: before the checkpoints, between them and the marker; without
-the marker everything is recovered, from the recovery points that are on the disk.
+Crash points of `open`: between any two steps; the next `open` creates the missing files, and no
+partition has changed yet. Crash points of `close`: before the checkpoints, and between the
+checkpoints and the marker; without the marker, every partition is recovered from the recovery
+points on the disk.
 
 Thread-safety: opening and closing by the manager, one at a time; the rest from any thread.
 """
@@ -56,7 +57,7 @@ __all__ = ["DataDirectory", "Inventory", "is_failure_of_disk", "is_missing"]
 
 logger = logging.getLogger(__name__)
 
-# Answers of a disk that is gone, or going; any other error is bound to what it met.
+# Errors of a disk that was removed or fails; any other error concerns one file.
 _DISK_FAILURES = frozenset(
     {
         errno.EIO,
@@ -71,17 +72,17 @@ _DISK_FAILURES = frozenset(
     }
 )
 
-# Answers where a name is not there: of one file, or of the data directory itself.
+# Errors of a missing name: of one file, or of the data directory itself.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 def is_failure_of_disk(error: BaseException) -> bool:
-    """Say whether an error means that the disk itself has failed, and not that it is full."""
+    """Return whether an error means that the disk itself failed; a full disk did not."""
     return _has_number(error, _DISK_FAILURES)
 
 
 def is_missing(error: BaseException) -> bool:
-    """Return whether an error says that a file or a directory is not there."""
+    """Return whether an error means that a file or a directory is missing."""
     return _has_number(error, _MISSING)
 
 
@@ -106,14 +107,14 @@ def _translated(error: BaseException) -> BaseException:
 @dataclass(slots=True)
 class Inventory:
     """
-    What lies in a data directory.
+    Content of a data directory.
 
     Attributes:
-        partitions: the live ones, by the names of their directories.
+        partitions: live partitions, by the names of their directories.
         deleted: directories of deleted partitions.
         kept_aside: stray and moving directories, which are left alone.
-        unknown: directories that are no partition's.
-        move_notes: names of the notes of moves that were not seen to end.
+        unknown: directories without a partition's name.
+        move_notes: names of the notes of unfinished moves.
     """
 
     partitions: dict[str, TopicPartition] = field(default_factory=dict)
@@ -128,16 +129,16 @@ class DataDirectory:
     One data directory of a manager.
 
     Args:
-        path: where; it is made when it is opened, if it is missing.
+        path: its path; a missing directory is created by `open`.
         filesystem: the disk.
 
     Attributes:
         path: its absolute path.
-        meta: what its `meta.properties` says, None where there is none yet.
-        inventory: what lay in it when it was opened, and has been made and removed since.
-        error: why it is offline, None while it is online.
-        was_read: whether the manager knows its partitions; one that is offline from the start may
-            have any.
+        meta: content of its `meta.properties`, None before the file exists.
+        inventory: its content when it was opened, with later changes.
+        error: reason that it is offline, None while it is online.
+        was_read: whether the manager knows its partitions; a directory that is offline since the
+            start may have any.
     """
 
     def __init__(self, path: Path, filesystem: FileSystem) -> None:
@@ -157,12 +158,12 @@ class DataDirectory:
 
     @property
     def is_online(self) -> bool:
-        """True if it may be used."""
+        """True if the directory may be used."""
         return self.error is None
 
     @property
     def directory_id(self) -> str | None:
-        """Its directory id as text, None where it is not known."""
+        """The directory id as text, None if it is not known."""
         meta = self.meta
         if meta is None or meta.directory_id is None:
             return None
@@ -170,7 +171,7 @@ class DataDirectory:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Names that notes of deletions give it: its id, or its path where that was unknown."""
+        """Names of the directory in notes: its id, and its path, used before the id was known."""
         path, known = str(self.path), self.directory_id
         return frozenset({path} if known is None else {path, known})
 
@@ -183,23 +184,23 @@ class DataDirectory:
 
     @property
     def sessions(self) -> DirectorySessions:
-        """Which partitions were closed in order."""
+        """Sessions of its partitions."""
         if self._sessions is None:
             raise self.refusal()
         return self._sessions
 
     def refusal(self) -> LogOfflineError:
-        """Return the error for whoever wants to use the directory while it is offline."""
+        """Return the error of a use of the directory while it is offline."""
         error = LogOfflineError(f"{self.path} is offline: {self.error}", path=self.path)
         error.__cause__ = self.error
         return error
 
     def open(self) -> None:
         """
-        Lock the directory, and read what it says; it is online afterwards.
+        Lock the directory and read its files; it is online afterwards.
 
         Raises:
-            LogLockedError: somebody has it.
+            LogLockedError: another owner has it.
             CorruptStateError: its `meta.properties` is damaged.
             NotALogError: the path is a file.
             LogStorageError: the disk refused.
@@ -230,8 +231,8 @@ class DataDirectory:
         """
         Return whether the directory is no longer where it was opened: moved, removed, unmounted.
 
-        Another directory under its name counts as vanished, unless it has the same directory id:
-        file systems may give a directory another number.
+        Another directory of its name counts as vanished, unless it has the same directory id: a
+        file system may change the number of a directory.
         """
         try:
             present = self._present_id()
@@ -334,11 +335,11 @@ class DataDirectory:
 
     def write_high_watermarks(self) -> bool:
         """
-        Write the high watermarks, if they have changed; say whether they had.
+        Write the high watermarks if they have changed; return whether they had.
 
-        The file keeps the time that it had: see `DirectoryCheckpointStore.broker_fingerprint`.
-            Crash point: between the two, the sync notes of open logs are not believed, which costs
-            their recovery some writing.
+        The file keeps its modification time: see `DirectoryCheckpointStore.broker_fingerprint`.
+        Crash point: between the write and the restored time. The sync journals of open logs are
+        then ignored, which costs their recovery some writes.
         """
         path = self.path / HIGH_WATERMARK_CHECKPOINT
         with storage_errors(path, doing="writing"):
@@ -350,7 +351,7 @@ class DataDirectory:
         return True
 
     def fail(self, error: BaseException) -> bool:
-        """Go offline; say whether it was online. The lock is kept until the logs are let go."""
+        """Go offline; return whether it was online. The lock is kept until its logs are closed."""
         if self.error is not None:
             return False
         self.error = error = _translated(error)
@@ -387,10 +388,10 @@ class DataDirectory:
 
     def close(self) -> None:
         """
-        Write the checkpoints and, where everything was closed in order, the marker; let go.
+        Write the checkpoints and, if all logs were closed in order, the marker; release the lock.
 
         Raises:
-            LogStorageError: the disk refused; the marker is not there then.
+            LogStorageError: the disk refused; the marker was not written.
         """
         if self._lock is None:
             return
@@ -408,13 +409,13 @@ class DataDirectory:
             self.release()
 
     def release(self) -> None:
-        """Give up the lock; nothing is written."""
+        """Release the lock without writing."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     def _present_id(self) -> int | None:
-        """Return the number of the directory under this name, None where there is none."""
+        """Return the file number of the directory at this path, None if it is missing."""
         facts = self.filesystem.stat(self.path)
         return facts.file_id if facts is not None and facts.is_directory else None
 
@@ -438,5 +439,7 @@ class DataDirectory:
             elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
                 found.partitions[name] = parsed.topic_partition
         if found.unknown:
-            logger.warning("%s holds directories of no partition: %s", self.path, found.unknown)
+            logger.warning(
+                "%s has directories without a partition name: %s", self.path, found.unknown
+            )
         return found

@@ -1,12 +1,25 @@
-"""The data directories of a manager together: opened, taken offline, brought back, closed.
+"""Data directories of a manager: open, offline, online, close, and their common identity.
 
-What one of them fails at is bound to it; the others go on. A failure of its disk is met by whoever
-uses a log there, who may hold that log's lock: taking the directory offline therefore waits for
-nothing. Its logs take no more writes from then on, and are let go when it is brought back, or the
-manager closed.
+Order of a start: every directory is locked and read; then cluster, node, directory ids and settings
+of topics are compared; only then files are written. A directory whose disk refuses, or whose files
+are damaged, stays offline. A directory of another owner is an error, because this manager could
+write contradicting files to the other directories.
 
-Crash points: those of `directory` and `settings`; between two directories, the one is as before and
-the other one as after.
+Rules of a broker for `meta.properties`: all directories have the same cluster and node, and no two
+have the same directory id. A directory without the file gets a copy with a new directory id; if no
+directory has the file, new ids are created. A file of version 0 is kept, with a directory id added.
+
+A failure concerns one directory; the others continue. A failure of the disk is noticed by a thread
+that uses a log and may hold that log's lock, so taking the directory offline waits for nothing. The
+logs of an offline directory refuse writes, and are closed when it is brought online or the manager
+closes.
+
+A partition in two data directories is opened from neither, because only the operator can decide
+which copy is right, unless one copy was left by a move. See `TopicAdministration.recheck`.
+
+Crash points: those of `directory` and `settings`, and those of replacing a `meta.properties`.
+Between two directories, one has the old state and the other the new one; the next start completes
+it.
 
 Thread-safety: `mark_offline` and `on_error` from any thread; the rest under the manager's lock.
 """
@@ -70,12 +83,14 @@ CHECKPOINT = "checkpoint"
 
 
 def as_directories(paths: Paths, filesystem: FileSystem) -> list[DataDirectory]:
-    """Return the directories of some paths; ConfigError where there is none, or one twice."""
+    """Return the directories of paths; ConfigError without a path, or with one twice."""
     found: dict[str, DataDirectory] = {}
     for path in as_paths(paths):
         real = os.path.realpath(path)
         if real in found:
-            raise ConfigError(f"{path} and {found[real].path} are one data directory", path=path)
+            raise ConfigError(
+                f"{path} and {found[real].path} are the same data directory", path=path
+            )
         found[real] = DataDirectory(path, filesystem)
     if not found:
         raise ConfigError("a manager needs a data directory: log.dirs is empty")
@@ -87,11 +102,11 @@ class DirectoryGroup:
     All data directories of a manager.
 
     Args:
-        directories: they, not opened yet.
-        registry: takes their partitions.
-        settings: what topics say.
-        faults: what does not go well.
-        clock: dates what is written.
+        directories: the directories, not opened yet.
+        registry: gets their partitions.
+        settings: settings of topics.
+        faults: gets failures.
+        clock: time of written files.
         on_progress: called with each partition that is recovered.
     """
 
@@ -114,7 +129,7 @@ class DirectoryGroup:
         self._on_progress = on_progress
         self.moves = MoveNotes(self.all)
         self._strays: dict[DataDirectory, list[StrayPartition]] = {}
-        # Those in which partitions of a deleted topic could not be deleted.
+        # Directories in which a partition of a deleted topic could not be deleted.
         self.unfinished: set[DataDirectory] = set()
 
     @property
@@ -124,12 +139,12 @@ class DirectoryGroup:
 
     @property
     def online(self) -> list[DataDirectory]:
-        """Those that are online."""
+        """The online directories."""
         return [directory for directory in self.all if directory.is_online]
 
     @property
     def strays(self) -> tuple[StrayPartition, ...]:
-        """The partitions that are not served, since they are of other topics; by path."""
+        """Partitions that are not served because they belong to other topics, by path."""
         found = [
             each
             for directory, strays in self._strays.items()
@@ -139,12 +154,12 @@ class DirectoryGroup:
         return tuple(sorted(found, key=lambda each: each.path))
 
     def offline_keys(self) -> frozenset[str]:
-        """Return keys of the directories that may have partitions, and cannot be asked."""
+        """Return keys of known directories that are not online and may have partitions."""
         online = {key for each in self.all if each.is_online for key in each.keys}
         return self.known_keys() - online
 
     def known_keys(self) -> frozenset[str]:
-        """Return a key of every directory that is, or ever was, one of the manager."""
+        """Return a key of every directory that belongs, or ever belonged, to the manager."""
         known = self._settings.known_directories
         keys = set(known)
         for each in self.all:
@@ -163,7 +178,7 @@ class DirectoryGroup:
     def explain_unknown(
         self, error: UnknownTopicOrPartitionError, name: TopicPartition | None = None
     ) -> KafkaLogError:
-        """Return the error for a partition that nobody knows, while some directory may have it."""
+        """Return the error for an unknown partition; a directory that was not read may have it."""
         for stray in self.strays:
             if stray.topic_partition == name:
                 return stray_error(stray)
@@ -171,13 +186,13 @@ class DirectoryGroup:
         if not unread:
             return error
         return LogOfflineError(
-            f"{error}, but {unread[0].path} is offline, and what lies in it is not known:"
+            f"{error}, but {unread[0].path} is offline, and its content is not known:"
             f" {unread[0].error}",
             path=unread[0].path,
         )
 
     def is_usable(self, path: Path) -> bool:
-        """Say whether the directory at a path is online."""
+        """Return whether the directory at a path is online."""
         return self.by_path[path].is_online
 
     def open(
@@ -188,11 +203,11 @@ class DirectoryGroup:
         node_id: int | None,
     ) -> Identity:
         """
-        Open all directories; return cluster and node. Those that fail are offline afterwards.
+        Open all directories; return cluster and node. A directory that fails is offline afterwards.
 
         Raises:
             LogLockedError, ConfigError, LogStorageError, CorruptStateError: see `LogManager`; the
-                directories are to be let go then.
+                caller must release the directories then.
         """
         _open_directories(self.all)
         identity = _register_directory(
@@ -214,14 +229,14 @@ class DirectoryGroup:
         deleted_directories: DeletedDirectories,
     ) -> list[TopicPartition]:
         """
-        Register what lies in directories that were opened; recover what was not closed in order.
+        Register the partitions of opened directories; recover those not closed in order.
 
-        Returns the partitions that were deleted: of topics that were deleted while they were away.
+        Returns partitions that were deleted, of topics deleted while the directory was offline.
         """
 
         def recovered(partition: ManagedPartition) -> RecoveryReport:
             log = opener.open(partition)
-            # Or the last ones would stay awake, as many as may be, whoever needs them.
+            # Otherwise the last recovered logs would use up the limit of logs with open files.
             opener.release_idle(log)
             return log.recovery_report
 
@@ -249,7 +264,7 @@ class DirectoryGroup:
         deleted = self._delete_returned(found.deleted, deleted_directories, delay_ms)
         recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)
         for directory, _partitions in work:
-            # The next recovery need not do the work of this one again.
+            # The next recovery need not repeat this one.
             with contextlib.suppress(LogStorageError):
                 directory.checkpoints.recovery_points.write()
         return deleted
@@ -257,7 +272,7 @@ class DirectoryGroup:
     def _load_moves(
         self, directory: DataDirectory, deleted_directories: DeletedDirectories
     ) -> None:
-        """Read the notes of moves of a directory; what one had begun to copy goes."""
+        """Read the notes of moves of a directory; unfinished copies are removed."""
         try:
             for path in self.moves.load(directory):
                 deleted_directories.add(path, delay_ms=0)
@@ -265,7 +280,7 @@ class DirectoryGroup:
             self.mark_offline(directory, error)
 
     def _sort(self, directories: Sequence[DataDirectory]) -> SortedPartitions:
-        """Hold the topic ids in directories that were opened against each other."""
+        """Compare the topic ids in opened directories, and classify their partitions."""
         found: list[ManagedPartition] = []
         marks: dict[ManagedPartition, PartitionMark] = {}
         deleting = self._settings.deleting
@@ -308,10 +323,10 @@ class DirectoryGroup:
         delay_ms: int,
     ) -> list[TopicPartition]:
         """
-        Delete partitions whose topics were deleted while their directories were away.
+        Delete partitions whose topics were deleted while their directories were offline.
 
-        Crash points: those of deleting a partition, for each; the note of the deletion stays until
-        all of a directory are deleted.
+        Crash points: those of `DataDirectory.rename_deleted`, for each partition. The note of the
+        deletion stays until all partitions of a directory are deleted.
         """
         deleted = []
         for partition in partitions:
@@ -322,7 +337,7 @@ class DirectoryGroup:
                     directory.rename_deleted(partition.topic_partition), delay_ms=delay_ms
                 )
             except LogStorageError as error:
-                logger.warning("%s of a deleted topic stays: %s", partition, error)
+                logger.warning("%s of a deleted topic was not deleted: %s", partition, error)
                 self.unfinished.add(directory)
                 self.on_error(directory, error)
                 continue
@@ -331,14 +346,14 @@ class DirectoryGroup:
 
     def bring_online(self, directory: DataDirectory, identity: Identity, opener: LogOpener) -> None:
         """
-        Open a directory again that is offline; its partitions are to be taken up then.
+        Reopen an offline directory; the caller registers its partitions afterwards.
 
         Raises:
             ConfigError, LogStorageError, LogLockedError, CorruptStateError: see `LogManager`.
         """
         with storage_errors(directory.path, doing="opening the data directory"):
             if directory.filesystem.stat(directory.path) is None:
-                # Made anew it would be another one, without what the old one holds.
+                # A new directory would lack the content of the old one.
                 raise directory.vanished_error()
         self._unregister_partitions(directory, opener)
         directory.release()
@@ -361,18 +376,18 @@ class DirectoryGroup:
         self._settings.save(self.all)
 
     def on_error(self, directory: DataDirectory, error: BaseException) -> None:
-        """Take note of an error; a directory that has failed, or is gone, goes offline."""
+        """Take a directory offline if an error means that it failed or was removed."""
         if is_failure_of_disk(error):
             self.mark_offline(directory, error)
         elif is_missing(error) and directory.is_online and directory.has_vanished():
             self.mark_offline(directory, directory.vanished_error())
 
     def on_error_at(self, path: Path, error: BaseException) -> None:
-        """As `on_error`, of the directory at a path."""
+        """Call `on_error` for the directory at a path."""
         self.on_error(self.by_path[path], error)
 
     def mark_offline(self, directory: DataDirectory, error: BaseException) -> None:
-        """Take a directory offline; its logs take no more writes. Waits for nothing."""
+        """Take a directory offline; its logs refuse writes. Waits for nothing."""
         if directory.fail(error):
             for partition in self._registry.in_directory(directory):
                 log = partition.log
@@ -380,7 +395,7 @@ class DirectoryGroup:
                     partition_of(log).gate.mark_offline(error, notify=False)
 
     def close_logs(self, opener: LogOpener) -> list[BaseException]:
-        """Close all logs in order, those of offline directories as they are; return what failed."""
+        """Close all logs in order, or release those of offline directories; return failures."""
         failures: list[BaseException] = []
 
         def close(partition: ManagedPartition) -> None:
@@ -402,7 +417,7 @@ class DirectoryGroup:
         return failures
 
     def close(self) -> list[BaseException]:
-        """Write checkpoints and markers, and give up the locks; return what failed."""
+        """Write checkpoints and markers, and release the locks; return failures."""
         failures: list[BaseException] = []
         for directory in self.all:
             try:
@@ -413,12 +428,12 @@ class DirectoryGroup:
         return failures
 
     def release(self) -> None:
-        """Give up the locks; nothing is written."""
+        """Release the locks without writing."""
         for directory in self.all:
             directory.release()
 
     def health(self) -> tuple[DirectoryHealth, ...]:
-        """Return how the directories are."""
+        """Return the health of the directories."""
         counts, open_counts = self._registry.counts(), self._registry.open_counts()
         return tuple(
             DirectoryHealth(
@@ -436,7 +451,7 @@ class DirectoryGroup:
     def _unregister_partitions(self, directory: DataDirectory, opener: LogOpener) -> None:
         for partition in self._registry.in_directory(directory):
             with partition.lock:
-                # Whoever is about to open it finds another one in its place.
+                # A thread that waits for the lock to open it raises, or finds its replacement.
                 partition.mark_gone()
                 opener.release(partition, directory.error)
             self._faults.remove(partition.topic_partition)
@@ -448,10 +463,10 @@ class DirectoryGroup:
 
 def _open_directories(directories: Sequence[DataDirectory]) -> None:
     """
-    Open all directories; those that cannot be opened are offline afterwards, with the error.
+    Open all directories; a directory that cannot be opened is offline, with its error.
 
     Raises:
-        LogLockedError, NotALogError: as `DataDirectory.open`; none is open then.
+        LogLockedError, NotALogError: as `DataDirectory.open`; no directory is open then.
         LogStorageError, CorruptStateError: no directory could be opened.
     """
     try:
@@ -481,10 +496,10 @@ def _register_directory(
     node_id: int | None,
 ) -> Identity:
     """
-    Hold the online directories against each other; return the cluster and the node.
+    Compare the online directories; write missing identities; return cluster and node.
 
     Raises:
-        ConfigError: they contradict each other, what is asked for, or Kafka's rules for settings.
+        ConfigError: they contradict each other, the arguments, or Kafka's rules for settings.
     """
     for directory in directories:
         if not directory.is_online:
@@ -492,7 +507,7 @@ def _register_directory(
         try:
             settings.load([directory])
         except (CorruptStateError, LogStorageError) as error:
-            # Without its settings of topics nothing of it may be opened.
+            # Without the settings of its topics, its partitions must not be opened.
             directory.fail(error)
     online = [directory for directory in directories if directory.is_online]
     cluster, node = _agree(
@@ -515,14 +530,14 @@ def _agree(
     node_id: int | None = None,
 ) -> tuple[str, int]:
     """
-    Return the cluster and the node that directories belong to, made up where none says.
+    Return the common cluster and node of directories; new ones if no file has them.
 
     Args:
-        found: what the file of each directory says, None where there is none.
-        cluster_id, node_id: what they have to say; None for whatever they say.
+        found: content of each directory's `meta.properties`, None without the file.
+        cluster_id, node_id: required values; None to accept the values of the files.
 
     Raises:
-        ConfigError: they contradict each other, or what they have to say.
+        ConfigError: the files contradict each other or the required values.
     """
     cluster = _one_of("cluster.id", cluster_id, {p: m.cluster_id for p, m in found.items() if m})
     node = _one_of("node.id", node_id, {p: m.node_id for p, m in found.items() if m})
@@ -533,24 +548,24 @@ def _agree(
         other = ids.setdefault(meta.directory_id, path)
         if other != path:
             raise ConfigError(
-                f"{path} and {other} have one directory.id, {format_id(meta.directory_id)}: one is"
-                " a copy of the other; remove the line from the copy's meta.properties",
+                f"{path} and {other} have the same directory.id, {format_id(meta.directory_id)}:"
+                " one is a copy of the other; remove the line from the copy's meta.properties",
                 path=path,
             )
     return cluster or format_id(new_id()), DEFAULT_NODE_ID if node is None else node
 
 
-def _one_of(key: str, wanted: T | None, said: Mapping[Path, T | None]) -> T | None:
-    """Return the one value that is wanted or said, None where none is."""
+def _one_of(key: str, wanted: T | None, found: Mapping[Path, T | None]) -> T | None:
+    """Return the value that is required or found, None without any."""
     first: Path | None = None
-    for path, value in said.items():
+    for path, value in found.items():
         if value is None:
             continue
         if wanted is None:
             wanted, first = value, path
         elif value != wanted:
-            other = "asked for" if first is None else f"that of {first}"
-            raise ConfigError(f"{path}: {key} is {value}, not {wanted}, {other}", path=path)
+            other = "as required" if first is None else f"as in {first}"
+            raise ConfigError(f"{path}: {key} is {value}, not {wanted} {other}", path=path)
     return wanted
 
 
@@ -561,13 +576,10 @@ def _register_partitions(
     moves: MoveNotes,
 ) -> tuple[list[ManagedPartition], list[ManagedPartition]]:
     """
-    Take partitions of directories that were opened into the registry.
-
-    Where another directory has a partition too, neither copy is opened: which one is right only
-    the operator knows, unless one was moved to the other's directory.
+    Register partitions of opened directories.
 
     Returns:
-        Those that were taken, and those that a move has left behind, which are to be deleted.
+        The registered partitions, and old copies of moved partitions, which must be deleted.
     """
     registered: list[ManagedPartition] = []
     left: list[ManagedPartition] = []
@@ -593,11 +605,11 @@ def _register_partitions(
 def _block_duplicate(
     partition: ManagedPartition, rival: DataDirectory, faults: FaultRegistry
 ) -> None:
-    """Let a partition not be opened: another data directory has it too."""
+    """Block a partition because another data directory has it, too."""
     name = partition.topic_partition
     error = LogOfflineError(
-        f"{name} lies in {partition.directory.path} and in {rival.path}: move one of the two out of"
-        " its data directory, and ask for it again",
+        f"{name} is in {partition.directory.path} and in {rival.path}: move one of the two out of"
+        " its data directory, and open it again",
         path=rival.path / partition_directory_name(name),
     )
     partition.block(error, rival)

@@ -36,28 +36,28 @@ __all__ = [
     "repaired",
 ]
 
-# What the fault registry calls the reading of a record of Kafka's own topics.
+# Name of the fault of a record in Kafka's internal topics that cannot be read.
 READ: Final = "read"
-# What Kafka gives a coordinator beyond the longest time that a transaction may take.
+# Grace period of Kafka's coordinators beyond the largest transaction timeout.
 _GRACE_MS: Final = 300_000
 
-# What an error concerns: a partition, a directory, or a task as a whole.
+# Subject of an error: a partition, a directory, or None for a task as a whole.
 Subject = TopicPartition | Path | None
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryHealth:
     """
-    A data directory.
+    Health of a data directory.
 
     Attributes:
-        path: where.
-        is_online: whether it is used.
-        error: why not, None where it is.
-        partition_count: partitions that lie in it, as far as is known.
-        open_count: those of them whose log is open.
+        path: its path.
+        is_online: whether it is in use.
+        error: reason that it is offline, None while it is online.
+        partition_count: number of its known partitions.
+        open_count: number of its open logs.
         kept_aside: names of stray and moving directories, which are left alone.
-        unknown: names of directories that are no partition's.
+        unknown: names of directories without a partition's name.
     """
 
     path: Path
@@ -72,13 +72,13 @@ class DirectoryHealth:
 @dataclass(frozen=True, slots=True)
 class StrayPartition:
     """
-    A partition directory of another topic than the one of its name: served to nobody.
+    A partition directory whose topic id is not that of the topic of its name; it is not served.
 
     Attributes:
-        topic_partition: topic and partition that its name says.
-        path: the partition directory; it is left as it is.
-        topic_id: the topic id in its `partition.metadata`, None where that has none.
-        expected_id: the id of the topic of that name, None where nobody knows which is right.
+        topic_partition: topic and partition in its name.
+        path: the partition directory; it is not changed.
+        topic_id: the topic id in its `partition.metadata`, None if the file has no id.
+        expected_id: the id of the topic of that name, None if it is not known.
     """
 
     topic_partition: TopicPartition
@@ -90,17 +90,16 @@ class StrayPartition:
 @dataclass(frozen=True, slots=True)
 class TaskHealth:
     """
-    A periodic task of the manager.
+    Health of a periodic task.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         period_ms: time between two runs.
-        run_count: how often it ran.
-        last_run_ms: when its last run began, None before the first.
-        next_run_ms: when its next run is due.
-        last_error: what went wrong the last time, for whatever it concerned; None where all went
-            well since.
-        failure_count: how many of the things that it works on fail now.
+        run_count: number of its runs.
+        last_run_ms: start of its last run, None before the first.
+        next_run_ms: time of its next run.
+        last_error: latest error of a subject that still fails; None if no subject fails.
+        failure_count: number of subjects that fail now.
     """
 
     name: str
@@ -115,16 +114,16 @@ class TaskHealth:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    Something that went wrong, and has not gone well since.
+    A failure that no later success has cleared.
 
     Attributes:
-        task: what was being done: the name of a task, "open", or "read" for a record of Kafka's own
-            topics that cannot be understood.
-        subject: the partition or directory that it concerns, None for the task as a whole.
-        error: what happened last.
-        failure_count: how often in a row.
-        first_ms, last_ms: when it happened the first and the last time.
-        next_retry_ms: when it is tried again; None where that is not known, or up to a caller.
+        task: name of a task, "open", or "read" for a record of Kafka's internal topics that cannot
+            be parsed.
+        subject: the partition or directory of the failure, None for the task as a whole.
+        error: the latest error.
+        failure_count: number of failures in a row.
+        first_ms, last_ms: times of the first and the latest failure.
+        next_retry_ms: time of the next attempt; None if it is not known or left to a caller.
     """
 
     task: str
@@ -139,26 +138,26 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class ManagerHealth:
     """
-    What `LogManager.health` tells.
+    Result of `LogManager.health`.
 
     Attributes:
         directories: the data directories, in their order.
         tasks: the periodic tasks, by name.
-        faults: everything that does not go well now, by task and subject.
-        cleaner: how compaction goes.
-        damage: damaged ranges of the logs that are open, as far as recovery and readers met them;
-            holes between segments also as the first run of retention did.
-        late_transactions: transactions in these logs that are open for longer than
-            `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
-            committed records (`Log.abort_transaction`).
+        faults: all present faults, by task and subject.
+        cleaner: health of compaction.
+        damage: corrupt ranges of open logs that recovery or readers have found, and holes between
+            segments that the first run of retention has found.
+        late_transactions: transactions of open logs that have been idle for five minutes longer
+            than `transaction.max.timeout.ms`. They block readers of committed records; end them
+            with `Log.abort_transaction`.
         stray_partitions: partition directories of other topics than those of their names.
-        recoveries: what opening found in open logs in which it cut, fenced, refused, repaired or
-            ignored something. A torn tail that was cut is the trace of a crash, and leaves the
-            manager healthy.
-        held_bytes: disk space of files that left their logs, and that readers still hold: it comes
-            back when the last of them lets go.
-        repaired: transaction indexes of open logs that contradicted their segments. One that was
-            rewritten leaves the manager healthy.
+        recoveries: recovery reports of open logs with damage: something was cut, marked
+            corrupt, refused, repaired or ignored. A torn tail that was cut is a result of a crash,
+            and the manager counts as healthy.
+        held_bytes: disk space of deleted files that readers still use; it is freed when the last
+            reader closes them.
+        repaired: transaction indexes of open logs that contradicted their segments. The manager
+            counts as healthy if they were rewritten.
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -176,7 +175,7 @@ class ManagerHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """True if every directory is online, and nothing fails, is damaged, stray or hangs."""
+        """True if all directories are online, without faults, damage, strays, late transactions."""
         refused = [each for each in self.recoveries.values() if each.refused_swaps]
         unwritten = [
             each for indexes in self.repaired.values() for each in indexes if not each.is_written
@@ -193,13 +192,13 @@ class ManagerHealth:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions that something failed for."""
+        """The partitions with a fault."""
         found = {each.subject for each in self.faults if isinstance(each.subject, TopicPartition)}
         return tuple(sorted(found))
 
 
 def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[CorruptRange, ...]]:
-    """Return the damaged ranges that are known, by partition."""
+    """Return the known corrupt ranges of open logs, by partition."""
     found = {}
     for log in _open_logs(registry):
         try:
@@ -212,7 +211,7 @@ def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[CorruptRan
 
 
 def recoveries(registry: PartitionRegistry) -> dict[TopicPartition, RecoveryReport]:
-    """Return what opening found in logs in which it found damage, by partition."""
+    """Return the recovery reports of open logs with damage, by partition."""
     reports = {log.topic_partition: log.recovery_report for log in _open_logs(registry)}
     return {name: report for name, report in reports.items() if report.found_damage}
 
@@ -230,18 +229,18 @@ def repaired(registry: PartitionRegistry) -> dict[TopicPartition, tuple[Repaired
 def late_transactions(
     registry: PartitionRegistry, timeout_ms: int
 ) -> dict[TopicPartition, tuple[OngoingTransaction, ...]]:
-    """Return the transactions that have been silent for longer than one may take."""
+    """Return transactions of open logs that have been idle too long, by partition."""
     found = {}
     for log in _open_logs(registry):
         try:
-            # Without the lock, and of most logs no more than this.
+            # Without the lock; for most logs this is the only check.
             if partition_of(log).view.first_unstable_offset is None:
                 continue
             late = [
                 each for each in log.list_transactions() if each.idle_ms > timeout_ms + _GRACE_MS
             ]
         except KafkaLogError:
-            # Closed or failed meanwhile; told by whoever met it.
+            # Closed or failed in the meantime; a failure is reported where it occurred.
             continue
         if late:
             found[log.topic_partition] = tuple(late)

@@ -1,16 +1,16 @@
-"""Topic ids: which partitions of a data directory belong to the topics of their names.
+"""Classification of partitions by topic id: in use, deleted or stray.
 
-A topic that is deleted and made again has another id, and so has a topic of another cluster. Each
-partition's id is in its `partition.metadata`; the id of a topic is that of its partitions in use,
-else the one that `.kafkalog_topics` has, else the only one that is found.
+A topic that is deleted and created again has another id, and so has a topic of another cluster. The
+id of a partition is in its `partition.metadata`. The id of a topic is that of its partitions in
+use, else the id in `.kafkalog_topics`, else the only id that is found.
 
-| a partition found in a directory | is |
+| partition in a directory | result |
 |---|---|
-| of a topic that was deleted while its directory was away, or up to a crash | deleted |
-| the same, and a broker had the topic since (`deletion_marks`) | in use: the deletion is over |
-| of its topic's id, or without an id | in use |
-| of another id | stray: served to nobody, left as it is, reported |
-| one of several ids, none of which is known to be the topic's | stray, each of them |
+| its topic was deleted while the directory was offline, or before a crash | deleted |
+| the same, and a broker used the topic since (`deletion_marks`) | in use; the deletion ends |
+| it has the id of its topic, or no id | in use |
+| it has another id | stray: not served, not changed, reported |
+| several ids are found, and the topic's id is not known | stray, each partition |
 
 Thread-safety: pure functions over the disk; the manager's lock is held.
 """
@@ -38,21 +38,21 @@ __all__ = ["METADATA", "SortedPartitions", "read_partitions", "sort_partitions",
 
 logger = logging.getLogger(__name__)
 
-# What the fault registry calls a `partition.metadata` that cannot be read.
+# Name of the fault of a `partition.metadata` that cannot be read.
 METADATA = "partition.metadata"
 
 
 @dataclass(slots=True)
 class SortedPartitions:
     """
-    What is to be done with partitions that were found.
+    Classified partitions.
 
     Attributes:
-        live: those in use.
-        deleted: those of topics that were deleted while they were away.
-        strays: those of other topics of the same names.
+        live: partitions in use.
+        deleted: partitions whose topics were deleted while their directories were offline.
+        strays: partitions of other topics of the same names.
         ids: topic -> id as text, of the topics of `live`.
-        over: topic -> deletions of it that are over, since a broker had it after them.
+        over: topic -> deletions that ended because a broker used the topic after them.
     """
 
     live: list[ManagedPartition] = field(default_factory=list)
@@ -66,7 +66,7 @@ def read_partitions(directory: DataDirectory, faults: FaultRegistry) -> list[Man
     """
     Return the partitions of a directory that was opened, with their topic ids.
 
-    A file that is damaged is a fault of its partition, which counts as one without an id.
+    A damaged file is a fault of its partition, which then counts as a partition without an id.
 
     Raises:
         LogStorageError: the disk has failed.
@@ -94,15 +94,15 @@ def sort_partitions(
     all_read: bool,
 ) -> SortedPartitions:
     """
-    Decide what partitions are that were found.
+    Classify partitions.
 
     Args:
-        found: they, of one or several directories.
+        found: partitions of one or several directories.
         registry: the partitions in use.
         noted: the topic ids in `.kafkalog_topics`.
-        deleting: the topics that were deleted, by name.
-        marks: of the partitions of these topics.
-        all_read: whether every data directory has been read: nothing else can turn up.
+        deleting: deletions of topics, by name.
+        marks: marks of the partitions of these topics.
+        all_read: whether every data directory has been read, so that no partition is unknown.
     """
     result = SortedPartitions(over=_find_over(found, deleting, marks))
     by_topic: dict[str, list[ManagedPartition]] = defaultdict(list)
@@ -136,7 +136,7 @@ def _find_over(
     deleting: Mapping[str, tuple[Deletion, ...]],
     marks: Mapping[ManagedPartition, PartitionMark],
 ) -> dict[str, list[Deletion]]:
-    """Return the deletions that a broker did not know of when it had their topics, by topic."""
+    """Return the deletions whose topics a broker has used since, by topic."""
     over: dict[str, list[Deletion]] = defaultdict(list)
     for each in found:
         name = each.topic_partition
@@ -145,8 +145,8 @@ def _find_over(
                 continue
             if not note.fits(name.partition, each.directory.keys, marks[each]):
                 logger.warning(
-                    "the deletion of topic %s was cut short, and the topic was used since, as by a"
-                    " broker: %s is not what was to be deleted; the topic stays, delete it again",
+                    "the deletion of topic %s was interrupted, and the topic was used since, as by"
+                    " a broker: %s has changed; the topic stays, delete it again",
                     name.topic,
                     each.directory.path / partition_directory_name(name),
                 )
@@ -162,13 +162,13 @@ def _is_of(note: Deletion, partition: ManagedPartition) -> bool:
 def _id_of(
     ids: set[uuid.UUID], used: uuid.UUID | None, noted: str | None, *, all_read: bool
 ) -> uuid.UUID | None:
-    """Return the id of a topic of which these ids are found; None where that is not known."""
+    """Return the id of a topic, given the ids of its partitions; None if it is not known."""
     if used is not None:
         return used
     for each in ids:
         if format_id(each) == noted:
             return each
-    # Made again by a broker since, unless the rest of the topic is in a directory that is away.
+    # A broker may have created the topic again, unless other partitions are in an unread directory.
     return next(iter(ids)) if len(ids) == 1 and (noted is None or all_read) else None
 
 
@@ -183,15 +183,15 @@ def _stray(partition: ManagedPartition, own: uuid.UUID | None) -> StrayPartition
 
 
 def stray_error(stray: StrayPartition) -> InconsistentTopicIdError:
-    """Return the error for a call that names a stray partition."""
+    """Return the error of a call for a stray partition."""
     topic = stray.topic_partition.topic
     wanted = (
         f"the id of topic {topic} is {stray.expected_id}"
         if stray.expected_id is not None
-        else f"which id topic {topic} has is not known"
+        else f"the id of topic {topic} is not known"
     )
     return InconsistentTopicIdError(
-        f"{stray.path} is stray: its topic id is {stray.topic_id or 'not there'}, and {wanted};"
-        " it is left as it is: move it out of the data directory, or those that contradict it",
+        f"{stray.path} is stray: its topic id is {stray.topic_id or 'missing'}, and {wanted}; it is"
+        " not changed: move it, or the partitions that contradict it, out of the data directory",
         path=stray.path,
     )

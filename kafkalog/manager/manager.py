@@ -1,15 +1,15 @@
-"""`LogManager`: the partitions of many topics in many data directories, as one thing.
+"""`LogManager`: facade over the partitions of many topics in many data directories.
 
-It has its directories for itself: their locks, identities, checkpoints and shutdown markers. After
-a clean stop nothing is read but the directories' own files, and each log is opened when it is first
-asked for; after any other stop every log is recovered at once, by several threads.
+A manager owns its directories: their locks, identities, checkpoints and shutdown markers. After a
+clean stop, a start reads only the files of the directories, and each log is opened by its first
+use. After any other stop, several threads recover all logs during the start.
 
-One failing disk takes its own directory offline and no other: its logs can be read as far as the
-disk lets them, take no more writes, and come back with `bring_online`. A full disk takes nothing
-offline. A partition that cannot be opened is told by `health()`, and hinders nobody.
+A disk that fails takes only its own directory offline: logs in it refuse writes, stay readable if
+the disk permits, and return with `bring_online`. A full disk takes no directory offline. A
+partition that cannot be opened is reported by `health()`; the others work.
 
-Thread-safety: every method from any thread. After `fork` the child has no manager: its logs refuse
-writes, and it has to make its own.
+Thread-safety: every method from any thread. After `fork`, the child has no manager: its logs refuse
+writes, and it must make a manager itself.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ManagerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dependencies:
-    """The same with their defaults; an unknown name is a TypeError."""
+    """Keyword arguments with their defaults; an unknown name is a TypeError."""
 
     topic_configs: TopicConfigs | None = None
     clock: Clock | None = None
@@ -214,26 +214,26 @@ class LogManager(ClosingContextManager):
 
     @property
     def config(self) -> ManagerConfig:
-        """The settings of the manager, as they are now."""
+        """The current settings of the manager."""
         return self._settings.config
 
     @property
     def topic_configs(self) -> TopicConfigs:
-        """The settings of the topics, as they are now."""
+        """The current settings of the topics."""
         return self._settings.configs
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that the directories belong to."""
+        """The cluster id of the directories."""
         return self._identity[0]
 
     @property
     def node_id(self) -> int:
-        """The node that the directories belong to."""
+        """The node id of the directories."""
         return self._identity[1]
 
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """Return the topics, each with the numbers of its partitions; both rise."""
+        """Return the topics with the numbers of their partitions, in ascending order."""
         return self._registry.topics()
 
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -241,20 +241,20 @@ class LogManager(ClosingContextManager):
         return tuple(each.topic_partition for each in self._registry.all())
 
     def directory_of(self, topic: str, partition: int) -> Path:
-        """Return the data directory of a partition; UnknownTopicOrPartitionError if it has none."""
+        """Return the data directory of a partition, or raise UnknownTopicOrPartitionError."""
         return self._registry.get(TopicPartition(topic, partition)).directory.path
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """
-        Return the log of a partition, the same one for everybody; it is opened where it is not.
+        Return the log of a partition; all callers get the same log, opened by the first call.
 
-        The manager closes it. After a failure that ended its writes, or where it was closed, the
-        next call gives another one, recovered.
+        The manager closes it. After a failure that ended its writes, or after `Log.close`, the next
+        call recovers the partition and returns a new log.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition.
-            LogOfflineError: its directory is offline; or there is none of its name, but a directory
-                may have it that was not opened yet.
+            UnknownTopicOrPartitionError: the partition does not exist.
+            LogOfflineError: its directory is offline; or the partition is unknown, and a directory
+                that could not be opened may have it.
             LogStorageError, NotALogError: it cannot be opened; the next call tries again.
             LogClosedError: the manager is closed.
         """
@@ -273,16 +273,16 @@ class LogManager(ClosingContextManager):
         self, topics: str | Iterable[str] | None = None, **arguments: Unpack[ScanArguments]
     ) -> Scan:
         """
-        Return the records of many partitions as columns, one partition after the other.
+        Return the records of many partitions as columns, partition by partition.
 
-        Logs are opened when it is their turn.
+        Each log is opened when the scan reaches it.
 
         Args:
-            topics: whose partitions, as they are now: a name or several; all if None.
-            arguments: columns, filters, isolation and so on, as of `Log.scan`.
+            topics: name or names of topics; all topics if None. New partitions are not added later.
+            arguments: columns, filters, isolation and other arguments of `Log.scan`.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
+            UnknownTopicOrPartitionError: a topic does not exist.
         """
         self._gate.ensure_open()
         known = self._registry.topics()
@@ -307,7 +307,7 @@ class LogManager(ClosingContextManager):
         Return whether a partition may hold records: its log is open, or its directory has segments.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition.
+            UnknownTopicOrPartitionError: the partition does not exist.
             LogStorageError: the directory cannot be listed.
         """
         found = self._registry.get(TopicPartition(topic, partition))
@@ -318,7 +318,7 @@ class LogManager(ClosingContextManager):
             return any(name.endswith(".log") for name in self._filesystem.list(directory))
 
     def health(self) -> ManagerHealth:
-        """Return which directories are online, how the tasks go, and what does not go well."""
+        """Return the state of directories, tasks, cleaner and logs, and all present faults."""
         supervisor = self._supervisor
         limit_ms = self._settings.config.transaction_max_timeout_ms
         return ManagerHealth(
@@ -345,22 +345,22 @@ class LogManager(ClosingContextManager):
         directory: str | PathLike[str] | None = None,
     ) -> None:
         """
-        Create a topic, all of its partitions or none.
+        Create a topic with all of its partitions, or raise and create none.
 
-        Each goes to the directory that has the fewest partitions. Where a crash leaves some of them
-        the next start makes the others.
+        Each partition goes to the directory with the fewest partitions. If a crash leaves some of
+        the partitions, the next start creates the others.
 
         Args:
             topic: its name.
-            partition_count: partitions 0 to that, exclusive.
-            config: what it says otherwise than the defaults: dotted key -> text.
-            directory: the data directory that gets all of its partitions; where a crash leaves some
-                of them, the next start places the others by their number.
+            partition_count: number of partitions; they are numbered from 0.
+            config: settings that differ from the defaults: dotted key -> text.
+            directory: the data directory of all partitions. After a crash, the next start ignores
+                it for the partitions that it creates.
 
         Raises:
-            TopicExistsError: it has a partition already.
-            InvalidTopicError: no topic may have this name.
-            ConfigError: a setting is unknown, or its value wrong.
+            TopicExistsError: the topic has a partition already.
+            InvalidTopicError: the name is not allowed.
+            ConfigError: a setting is unknown, or its value is wrong.
             DiskFullError, LogStorageError, LogOfflineError: no directory could take a partition.
         """
         with self._gate.changing():
@@ -372,11 +372,11 @@ class LogManager(ClosingContextManager):
         self, topic: str, partition: int, *, directory: str | PathLike[str] | None = None
     ) -> Log:
         """
-        Create one partition, the first or another one of its topic, and return its log.
+        Create one partition of a new or an existing topic, and return its log.
 
         Args:
             topic, partition: its name.
-            directory: the data directory that gets it; the one with the fewest if None.
+            directory: its data directory; the directory with the fewest partitions if None.
 
         Raises:
             TopicExistsError: the partition exists.
@@ -390,27 +390,27 @@ class LogManager(ClosingContextManager):
 
     def delete_topic(self, topic: str) -> None:
         """
-        Delete all partitions of a topic, and forget what it said.
+        Delete all partitions of a topic, and its settings.
 
-        Partitions in a directory that is offline, or was not found when the manager started, are
-        deleted when it comes back, also by a later start: their deletion is noted until then.
+        Partitions in a directory that is offline, or was missing at the start of the manager, are
+        deleted when the directory returns, also by a later start: a note of the deletion is kept.
 
-        The files go after `file.delete.delay.ms`; readers keep what they hold. Where a crash, or an
-        error, leaves some of the partitions, another call or the next start deletes them, unless a
-        broker has had the topic before that start: then it stays. Where groups stood in them is
-        forgotten, so that a topic of that name that comes later is read from its beginning.
+        The files are removed after `file.delete.delay.ms`; readers keep their open files. If a
+        crash or an error leaves some of the partitions, another call or the next start deletes
+        them. If a broker used the topic before that start, the topic stays. Positions of groups in
+        the topic are removed, so that a later topic of this name is read from its start.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
-            LogOfflineError: no such topic is known, and a directory is offline that may have it.
-            DiskFullError: a directory is away, and there is no room to note that; nothing was
-                deleted then.
-            LogStorageError: the disk refused; partitions before that one are deleted.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            LogOfflineError: the topic is unknown, and a directory that is offline may have it.
+            DiskFullError: a directory is offline, and the note of the deletion does not fit on the
+                disk; nothing was deleted.
+            LogStorageError: the disk refused; partitions with lower numbers are deleted.
         """
         names = [each.topic_partition for each in self._registry.of_topic(topic)]
         if not names:
             raise self._directories.explain_unknown(
-                UnknownTopicOrPartitionError(f"there is no topic {topic}")
+                UnknownTopicOrPartitionError(f"topic not found: {topic}")
             )
         try:
             with self._gate.without_cleaning(lambda: self._registry.of_topic(topic)):
@@ -419,7 +419,7 @@ class LogManager(ClosingContextManager):
             self._remove_positions(names)
 
     def delete_partition(self, topic: str, partition: int) -> None:
-        """Delete one partition; otherwise as `delete_topic`."""
+        """Delete one partition, with the rules and errors of `delete_topic`."""
         name = TopicPartition(topic, partition)
         with self._gate.without_cleaning(lambda: [self._registry.get(name)]):
             self._topics.delete_partition(name)
@@ -429,22 +429,23 @@ class LogManager(ClosingContextManager):
         """
         Move a partition to another data directory, as a broker's AlterReplicaLogDirs.
 
-        It is copied while it is used, and closed for the last part of that. `log` gives the log in
-        its new place; producers and consumers go on by themselves, and a `Log` that was held is
-        closed. Offsets, segments, producers, epochs and checkpoints are what they were. The files
-        in the old place go after `file.delete.delay.ms`. Whatever fails before the copy counts
-        leaves the partition where it is; a crash leaves it in one of the two places, whole.
+        The partition is copied while it is in use, and closed for the last part of the copy.
+        Afterwards `log` returns the log in the new directory; producers and consumers continue
+        without a change, and a `Log` from an earlier call is closed. Offsets, segments, producers,
+        epochs and checkpoints are unchanged. The files in the old directory are removed after
+        `file.delete.delay.ms`. A failure before the commit leaves the partition in the old
+        directory; a crash leaves it complete in one of the two directories.
 
         Args:
             topic, partition: its name.
-            directory: the data directory that gets it; nothing to do where it has it.
+            directory: the new data directory; no effect if the partition is in it already.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition.
-            ConfigError: the manager has no such directory.
+            UnknownTopicOrPartitionError: the partition does not exist.
+            ConfigError: the manager does not have the directory.
             LogOfflineError: one of the two directories is offline.
-            LogClosedError: the manager was closed, or the partition opened again, meanwhile.
-            DiskFullError, LogStorageError: the disk refused; the partition is where it was.
+            LogClosedError: during the copy, the manager was closed, or the partition reopened.
+            DiskFullError, LogStorageError: the disk refused; the partition was not moved.
         """
         with self._gate.changing():
             found = self._directory_at(directory)
@@ -452,19 +453,19 @@ class LogManager(ClosingContextManager):
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """
-        Let a topic say other things than now, from this moment and after restarts.
+        Change settings of a topic, now and after restarts.
 
         Args:
             topic: its name.
-            changes: dotted key -> text, or None to go back to the default.
+            changes: dotted key -> text, or None to return to the default.
 
         Returns:
-            Which settings differ, and when that counts.
+            The changed settings, and when each takes effect.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
-            ConfigError: a key is unknown, or a value wrong; nothing was changed.
-            LogStorageError: no directory could keep it; nothing was changed.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            ConfigError: a key is unknown, or a value is wrong; nothing was changed.
+            LogStorageError: no directory could store the change; nothing was changed.
         """
         with self._gate.changing():
             change = self._topics.reconfigure(topic, changes)
@@ -473,24 +474,24 @@ class LogManager(ClosingContextManager):
 
     def reconfigure_defaults(self, changes: Mapping[str, str | None]) -> ConfigChange:
         """
-        Let other defaults count than now, from this moment and after restarts.
+        Change defaults, now and after restarts.
 
-        They count for every topic that does not say otherwise, and lie over the config that the
-        manager is given, now and later, as a broker's dynamic settings lie over its file.
+        The new defaults apply to every topic without a setting for the key. They override the
+        config of this manager and of later ones, as a broker's dynamic settings override its file.
 
         >>> manager.reconfigure_defaults({"log.retention.ms": "3600000"}).at_once
         ('retention.ms',)
 
         Args:
-            changes: a broker's key -> text, or None to go back to the config that was given.
+            changes: a broker's key -> text, or None to return to the config of the manager.
 
         Returns:
-            Which settings differ, under their topics' names, and when that counts.
+            The changed settings, under the names of topic settings, and when each takes effect.
 
         Raises:
-            ConfigError: a key is unknown, or read only when a manager is made, or a value is wrong
-                or contradicts a topic; nothing was changed.
-            LogStorageError: no directory could keep it; nothing was changed.
+            ConfigError: a key is unknown, or is read only when a manager is made, or a value is
+                wrong or contradicts a topic; nothing was changed.
+            LogStorageError: no directory could store the change; nothing was changed.
         """
         with self._gate.changing():
             change = self._topics.reconfigure_defaults(changes)
@@ -506,12 +507,13 @@ class LogManager(ClosingContextManager):
         Return a producer of records for all topics; close it, or use it in a `with`.
 
         Args:
-            wait: when a record counts as delivered: "written" or "durable".
+            wait: state in which a record counts as delivered: "written" or "durable".
             settings: fields of `ProducerConfig`.
 
         Raises:
-            ConfigError: a setting is unknown, or its value wrong.
-            LogStorageError: with a transactional_id, what was left under it could not be finished.
+            ConfigError: a setting is unknown, or its value is wrong.
+            LogStorageError: an unfinished transaction of the transactional_id could not be
+                completed.
         """
         self._gate.ensure_open()
         return self._clients.producer(wait=wait, **settings)
@@ -528,9 +530,9 @@ class LogManager(ClosingContextManager):
         Return a consumer, which subscribes to topics or is assigned partitions; close it.
 
         Args:
-            group: under which name its positions are kept; "" to keep none.
+            group: name under which its positions are stored; "" to store no positions.
             on_corrupt: "raise" at damage, or "skip".
-            on_lost: called with what a position wanted and the log no longer has.
+            on_lost: called with the records before a position that the log no longer has.
             settings: fields of `ConsumerConfig`.
 
         Raises:
@@ -541,15 +543,15 @@ class LogManager(ClosingContextManager):
 
     def lower_leader_epochs(self, highest: int = 0) -> LoweredEpochs:
         """
-        Let no leader epoch be above `highest`, in any partition or position of a group.
+        Lower every leader epoch above `highest`, in all partitions and positions of groups.
 
-        For a hand-over to a broker whose controller counts from less (`Log.lower_leader_epochs`).
-        A position keeps its offset, metadata and time of commit, and loses its epoch: the next
-        reader of the group is not kept waiting for a leader that has it.
+        For a hand-over to a broker whose controller has lower epochs (`Log.lower_leader_epochs`).
+        A position keeps its offset, metadata and time of commit, and loses its epoch, so that the
+        next reader of the group does not wait for a leader of that epoch.
 
         Raises:
             ValueError: `highest` is negative.
-            LogOfflineError, LogStorageError: a partition cannot be changed; doing it again does
+            LogOfflineError, LogStorageError: a partition cannot be changed; another call changes
                 the rest.
         """
         self._gate.ensure_open()
@@ -643,13 +645,13 @@ class LogManager(ClosingContextManager):
 
     def bring_online(self, directory: str | PathLike[str]) -> None:
         """
-        Open a directory again that went offline; nothing to do where it is online.
+        Reopen a directory that went offline; no effect if it is online.
 
-        Logs of it that somebody still holds are closed; `log` gives new ones. What was not closed
-        in order is recovered.
+        Its logs from earlier calls are closed; `log` returns new ones. Partitions that were not
+        closed in order are recovered.
 
         Raises:
-            ConfigError: the manager has no such directory, or it belongs to another cluster now.
+            ConfigError: the manager does not have the directory, or its cluster id changed.
             LogStorageError, LogLockedError, CorruptStateError: it cannot be opened; it stays
                 offline.
         """
@@ -668,12 +670,12 @@ class LogManager(ClosingContextManager):
 
     def close(self) -> None:
         """
-        Close producers and logs, write checkpoints, and say of each directory that it was closed.
+        Close producers and logs, write checkpoints and the shutdown marker of each directory.
 
-        Idempotent. What fails is bound to its directory: that one is recovered by the next start.
+        Idempotent. A failure concerns one directory, which the next start recovers.
 
         Raises:
-            LogStorageError: a directory could not be closed in order; all the others are closed.
+            LogStorageError: a directory could not be closed in order; all others are closed.
         """
         self._end_warning()
         gate = self._gate
@@ -739,7 +741,7 @@ class LogManager(ClosingContextManager):
         )
 
     def _compaction_on(self, scheduler: Scheduler) -> Compaction:
-        # A long cleaning would hold up what else a thread has to do.
+        # Cleaner threads for a scheduler with threads: a long cleaning would delay other tasks.
         has_threads = isinstance(scheduler, BackgroundThreads | ThreadScheduler)
         return Compaction(
             self._registry,
@@ -769,7 +771,7 @@ class LogManager(ClosingContextManager):
         )
 
     def _remove_positions(self, deleted: Sequence[TopicPartition]) -> None:
-        """Forget where groups stood in deleted partitions, unless others have their names."""
+        """Remove positions of groups in deleted partitions, unless the names are in use again."""
         self._clients.remove_partitions([each for each in deleted if each not in self._registry])
 
     def _on_unreadable(self, where: TopicPartition, error: BaseException) -> None:
@@ -782,7 +784,7 @@ class LogManager(ClosingContextManager):
     def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
         found = self._directories.by_path.get(Path(path).absolute())
         if found is None:
-            raise ConfigError(f"{path} is no data directory of this manager")
+            raise ConfigError(f"not a data directory of this manager: {path}")
         return found
 
     def _on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
@@ -790,7 +792,7 @@ class LogManager(ClosingContextManager):
 
 
 def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:
-    """Return the settings; ConfigError where there are two opinions about the defaults."""
+    """Return the settings; raise ConfigError if the arguments have different defaults."""
     if topic_configs is None:
         return config or ManagerConfig()
     if config is None:

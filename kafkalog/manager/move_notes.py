@@ -1,18 +1,19 @@
-"""Notes of partitions that move between data directories, and what a start makes of them.
+"""Notes of moves of partitions between data directories, and their resolution by a start.
 
-A move writes one note `.kafkalog_move.<id>` into either directory before it begins, and removes
-both when it has ended. Each names the partition, the other directory by id and path, and whether
-the partition comes or goes. The copy grows in `<partition>.<id>-future`, as a broker's does.
+A move writes one note `.kafkalog_move.<id>` into each of the two directories before it begins, and
+removes both at its end. A note names the partition, the other directory by id and path, and whether
+the partition comes or goes. The copy is written to `<partition>.<id>-future`, as by a broker.
 
-What a start, or a directory that comes back, finds:
+A start, or a directory that returns, resolves these states:
 
-  * the `-future` directory: the move had not come to its commit. It is renamed `-delete`, and goes;
-  * no such directory, and the partition in both: the commit was made. The copy that came counts,
-    the one that goes is deleted;
-  * the partition only where it goes, and the other directory is read: nothing was committed;
-  * the partition only where it goes, and the other directory is offline: which one counts is not
-    known. It is not opened until that directory is back, or the note is removed by hand;
-  * the partition only where it came: the move had ended but for its notes.
+  * the `-future` directory exists: the move was not committed. It is renamed to `-delete` and
+    removed;
+  * it does not exist, and both directories have the partition: the move was committed. The new
+    copy counts, the old copy is deleted;
+  * only the old directory has the partition, and the new one is read: nothing was committed;
+  * only the old directory has the partition, and the new one is offline: the valid copy is not
+    known. The partition is not opened until that directory returns or an operator removes the note;
+  * only the new directory has the partition: the move had ended, except for its notes.
 
 Format, ASCII lines: `kafkalog move 1`, `partition NAME`, `coming` or `going`, `other KEY` for each
 key of the other directory, `sum CRC`. A torn note counts as absent: nothing was begun.
@@ -57,12 +58,12 @@ _NOTE_BYTES_MAX: Final = 1 << 20
 
 class MoveNote(NamedTuple):
     """
-    A note.
+    Content of a note.
 
     Attributes:
         move_id: 32 hexadecimal digits, the same in both notes and in the `-future` directory.
-        partition: what moves.
-        is_coming: whether it comes to the directory of the note, or leaves it.
+        partition: the moved partition.
+        is_coming: whether it moves to the directory of the note; otherwise it leaves it.
         other: keys of the other directory (`DataDirectory.keys`).
     """
 
@@ -88,13 +89,13 @@ def write_note(directory: DataDirectory, note: MoveNote) -> None:
 
 
 def remove_note(directory: DataDirectory, move_id: str) -> None:
-    """Remove a note, if it is there; not on the disk yet. Raises OSError."""
+    """Remove a note if it exists; not on the disk yet. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         directory.filesystem.unlink(note_path(directory, move_id))
 
 
 def read_note(filesystem: FileSystem, path: Path) -> MoveNote | None:
-    """Return a note; None where it is torn, or was not finished. Raises OSError."""
+    """Return a note; None if it is torn or incomplete. Raises OSError."""
     move_id = path.name[len(MOVE_NOTE) :]
     if _MOVE_ID.fullmatch(move_id) is None:
         return None
@@ -116,10 +117,10 @@ def read_note(filesystem: FileSystem, path: Path) -> MoveNote | None:
 
 class MoveNotes:
     """
-    The notes of a manager's directories that were not seen to end.
+    Notes of unfinished moves in a manager's directories.
 
     Args:
-        directories: all of them.
+        directories: all data directories.
     """
 
     def __init__(self, directories: Sequence[DataDirectory]) -> None:
@@ -127,12 +128,12 @@ class MoveNotes:
         self._notes: dict[DataDirectory, list[MoveNote]] = {}
 
     def add(self, directory: DataDirectory, note: MoveNote) -> None:
-        """Take note of a note whose move was committed, and has not ended."""
+        """Add a note of a move that was committed, and has not ended."""
         self._notes.setdefault(directory, []).append(note)
 
     def load(self, directory: DataDirectory) -> list[Path]:
         """
-        Read the notes of a directory that was opened; return what is to be removed.
+        Read the notes of an opened directory; return the directories to remove.
 
         Raises:
             LogStorageError: the disk refused.
@@ -167,7 +168,7 @@ class MoveNotes:
     def loser(
         self, partition: ManagedPartition, other: ManagedPartition
     ) -> ManagedPartition | None:
-        """Return which of two copies of a partition a move has left behind, None for neither."""
+        """Return the old copy, if two copies of a partition are the result of a move; else None."""
         for winner, loser in ((partition, other), (other, partition)):
             for note in self._notes.get(winner.directory, ()):
                 if (
@@ -179,7 +180,7 @@ class MoveNotes:
         return None
 
     def block_doubtful(self, registry: PartitionRegistry) -> None:
-        """Let no partition be opened that may have moved to a directory that is offline."""
+        """Block every partition that may have moved to a directory that is offline."""
         for directory, note in self._all():
             if note.is_coming or note.partition not in registry:
                 continue
@@ -187,33 +188,33 @@ class MoveNotes:
             target = self._find(note.other)
             if partition.directory is not directory or (target is not None and target.was_read):
                 continue
-            where = "a directory that is not here" if target is None else str(target.path)
+            where = "an unknown directory" if target is None else str(target.path)
             partition.block(
                 LogOfflineError(
                     f"{note.partition} was being moved from {directory.path} to {where}, which is"
                     " offline: bring it online, or remove"
-                    f" {note_path(directory, note.move_id)} if the move is to be forgotten",
+                    f" {note_path(directory, note.move_id)} to cancel the move",
                     path=directory.path / partition_directory_name(note.partition),
                 ),
                 target,
             )
 
     def resolve(self, registry: PartitionRegistry) -> None:
-        """Remove the notes whose moves have ended, or were never committed."""
+        """Remove the notes of moves that have ended or were not committed."""
         for directory, note in self._all():
             other = self._find(note.other)
             if not directory.is_online or other is None or not other.was_read:
                 continue
             name = partition_directory_name(note.partition)
             if all(name in each.inventory.partitions for each in (directory, other)):
-                # The copy that was left behind refused to go.
+                # The old copy could not be deleted.
                 continue
             if note.partition in registry and registry.get(note.partition).is_duplicate:
                 continue
             try:
                 remove_note(directory, note.move_id)
             except OSError as error:
-                logger.warning("%s stays: %s", note_path(directory, note.move_id), error)
+                logger.warning("%s was not removed: %s", note_path(directory, note.move_id), error)
                 continue
             self._notes[directory].remove(note)
 

@@ -1,26 +1,25 @@
-"""Moving a partition to another data directory (Kafka's AlterReplicaLogDirs).
+"""Move of a partition to another data directory (Kafka's AlterReplicaLogDirs).
 
-    1. Notes of the move are on the disk in both directories (`move_notes`).
-    2. `<partition>.<id>-future` is made in the new one, and what the segments hold is copied there,
-       again and again as long as much is appended meanwhile. The log is used as before.
-    3. Nobody cleans the partition any more, its log is closed in order, and what is left is copied:
-       appends that came since, indexes, snapshots, epochs. Segments that were exchanged, or cut,
-       are copied whole. Every file is synced, and the checkpoints of the new directory say what
-       those of the old one did.
-    4. `-future` becomes the partition: the commit. From here on the new copy counts.
-    5. The old copy becomes `-delete`, and goes after `file.delete.delay.ms`.
-    6. The notes go.
+    1. Notes of the move are written in both directories (`move_notes`).
+    2. `<partition>.<id>-future` is created in the new directory, and the segments are copied to it,
+       repeatedly while many bytes are appended. The log stays in use.
+    3. Cleaning is paused, the log is closed in order, and the rest is copied: new appends, indexes,
+       snapshots, epochs. Segments that were replaced or cut are copied whole. Every file is synced,
+       and the checkpoints are copied to the new directory.
+    4. `-future` is renamed to the partition: the commit. From here on the new copy counts.
+    5. The old copy is renamed to `-delete`, and removed after `file.delete.delay.ms`.
+    6. The notes are removed.
 
-Files are copied byte for byte, with their times: offsets, segments, what was compacted, producers
-and epochs are what they were.
+Files are copied byte for byte, with their times: offsets, segments, compaction, producers and
+epochs are unchanged.
 
 Crash points: after any file of 2 and 3, before and after the renames of 4 and 5, and before a note
-has gone; `move_notes` says what the next start makes of each. Before 4 the old copy counts, from
-then on the new one, never both.
+is removed; `move_notes` has the action of the next start for each. Before 4 the old copy counts,
+afterwards the new one, never both.
 
-Readers of other processes that have the old copy open go on with the files that they hold, as after
-a deletion. A `Log` of this process is closed in 3; `LogManager.log` gives the new one, which is
-what producers and consumers ask.
+Readers of other processes with the old copy open continue with their open files, as after a
+deletion. A `Log` of this process is closed in 3; `LogManager.log`, which producers and consumers
+call, returns the new log.
 
 Thread-safety: one move at a time; 3 to 5 under the manager's lock.
 """
@@ -66,7 +65,7 @@ __all__ = ["PartitionMover"]
 logger = logging.getLogger(__name__)
 
 _PIECE_BYTES: Final = 4 << 20
-# Copied with the log closed at most, unless so much comes in each of the rounds before.
+# Largest copy with the log closed, unless every earlier round had more new bytes.
 _REST_BYTES: Final = 16 << 20
 _ROUNDS_MAX: Final = 8
 _UNFINISHED: Final = tuple(
@@ -81,9 +80,9 @@ class PartitionMover:
     Args:
         group: the data directories.
         registry: the partitions.
-        settings: what topics say.
+        settings: settings of topics.
         opener: opens and closes logs.
-        deleted_directories: removes directories later.
+        deleted_directories: removes directories after a delay.
         gate: has the manager's lock, and pauses cleanings.
     """
 
@@ -128,10 +127,10 @@ class PartitionMover:
                 raise
 
     def _finish(self, move: _Move) -> None:
-        """Take steps 3 to 6, under the manager's lock."""
+        """Do steps 3 to 6, under the manager's lock."""
         partition, target = move.partition, move.target
         if self._registry.get(partition.topic_partition) is not partition or partition.is_gone:
-            raise LogClosedError(f"{partition.topic_partition} was opened again meanwhile")
+            raise LogClosedError(f"{partition.topic_partition} was opened again during the move")
         with partition.lock:
             log = self._opener.open(partition)
             self._opener.close(partition)
@@ -146,13 +145,13 @@ class PartitionMover:
         self._remove_old(move)
 
     def _remove_old(self, move: _Move) -> None:
-        """Take steps 5 and 6; what the disk refuses is done by the next start."""
+        """Do steps 5 and 6; if the disk refuses, the next start does them."""
         partition, source = move.partition, move.partition.directory
         config = self._settings.config_of(partition.topic_partition.topic)
         try:
             deleted_path = source.rename_deleted(partition.topic_partition)
         except LogStorageError as error:
-            logger.warning("%s stays in %s: %s", partition, source.path, error)
+            logger.warning("%s was not removed from %s: %s", partition, source.path, error)
             source.unregister_partition(partition.topic_partition)
             self._group.moves.add(move.target, move.notes[1])
             self._group.on_error(source, error)
@@ -163,11 +162,11 @@ class PartitionMover:
             for directory in (source, move.target):
                 remove_note(directory, move.move_id)
         except (OSError, LogStorageError) as error:
-            logger.warning("a note of a move stays: %s", error)
+            logger.warning("a note of a move was not removed: %s", error)
             self._group.on_error(source, error)
 
     def _abandon(self, move: _Move, error: BaseException) -> None:
-        """Undo what was done before the commit; the next start does what the disk refuses now."""
+        """Undo the steps before the commit; if the disk refuses, the next start undoes them."""
         if move.is_committed:
             return
         if isinstance(error, (OSError, KafkaLogError)) and not isinstance(error, LogClosedError):
@@ -177,21 +176,21 @@ class PartitionMover:
         except (OSError, KafkaLogError) as failure:
             logger.warning("the move of %s was not undone: %s", move.partition, failure)
             if move.is_in_doubt:
-                # A copy that may count after a restart must not fall behind the one here.
+                # A copy that may count after a restart must not miss appends to this one.
                 move.partition.block(failure, move.target)
 
 
 class _Move:
     """
-    One move on its way.
+    One move in progress.
 
     Attributes:
-        partition: what moves, where it is now.
-        target: where it goes.
-        move_id: names it.
-        notes: of the directory that it leaves, and of the one that it comes to.
+        partition: the partition in its old directory.
+        target: the new directory.
+        move_id: id of the move.
+        notes: the notes for the old and the new directory.
         is_committed: whether the new copy counts.
-        is_in_doubt: whether it may count after a restart.
+        is_in_doubt: whether the new copy may count after a restart.
     """
 
     def __init__(self, partition: ManagedPartition, target: DataDirectory) -> None:
@@ -210,11 +209,11 @@ class _Move:
         self._future = target.path / partition_directory_name(
             name, DirectoryState.FUTURE, self.move_id
         )
-        # Segments whose first bytes were copied, by their base offsets, and how many bytes.
+        # By base offset: segments whose first bytes were copied, and the number of bytes.
         self._copied: dict[int, tuple[LogSegment, int]] = {}
 
     def begin(self) -> None:
-        """Take step 1, and make the directory of the copy."""
+        """Do step 1, and create the directory of the copy."""
         self.target.ensure_there()
         self.target.checkpoints.remove(self.partition.topic_partition)
         for directory, note in zip(self._directories, self.notes, strict=True):
@@ -223,7 +222,7 @@ class _Move:
         self.target.filesystem.sync_directory(self.target.path)
 
     def copy_segments(self, snapshot: LogSnapshot) -> int:
-        """Copy what is published of the segments, and was not copied yet; return the bytes."""
+        """Copy published bytes of the segments that were not copied yet; return their number."""
         total = 0
         for slot, segment in enumerate(snapshot.segments.segments):
             end, base = snapshot.read_bound(slot).end, segment.base_offset
@@ -238,7 +237,7 @@ class _Move:
         return total
 
     def complete(self, segments: Sequence[LogSegment]) -> None:
-        """Take step 3, with the log closed: copy what is left, and put all of it on the disk."""
+        """Do step 3, with the log closed: copy the rest, and sync everything."""
         source, filesystem = self.partition.directory.filesystem, self.target.filesystem
         live = {each.base_offset: each for each in segments}
         wanted = [
@@ -259,7 +258,7 @@ class _Move:
         filesystem.sync_directory(self._future)
 
     def copy_checkpoints(self) -> None:
-        """Let the checkpoints of the new directory say what those of the old one do."""
+        """Copy the partition's checkpoints to the new directory."""
         name = self.partition.topic_partition
         pairs = zip(*(each.checkpoints.all for each in self._directories), strict=True)
         for before, after in pairs:
@@ -273,7 +272,7 @@ class _Move:
         self.target.write_high_watermarks()
 
     def commit(self) -> None:
-        """Take step 4."""
+        """Do step 4."""
         filesystem, target = self.target.filesystem, self.target
         self.is_in_doubt = True
         filesystem.rename(self._future, target.path / self._name)
@@ -283,7 +282,7 @@ class _Move:
         target.sessions.add(self._name)
 
     def undo(self) -> None:
-        """Remove the copy and the notes; that of the old directory first, unless in doubt."""
+        """Remove the copy and the notes; the old directory's note first, unless in doubt."""
         filesystem, target = self.target.filesystem, self.target
         if not self.is_in_doubt and self.partition.directory.is_online:
             remove_note(self.partition.directory, self.move_id)
@@ -305,7 +304,7 @@ class _Move:
         return self.partition.directory, self.target
 
     def _start_of(self, segment: LogSegment) -> int:
-        """Return how many bytes of a segment are copied; 0 for one that took another's place."""
+        """Return the number of copied bytes of a segment; 0 for a segment that replaced another."""
         known, size = self._copied.get(segment.base_offset, (None, 0))
         return size if known is segment else 0
 
@@ -323,12 +322,12 @@ class _Move:
         ):
             size = source.size()
             if start > size:
-                raise AssertionError(f"{name} is shorter than what was copied of it")
+                raise AssertionError(f"{name} has {size} bytes, and {start} were copied")
             position = start
             while position < size:
                 piece = source.pread(min(_PIECE_BYTES, size - position), position)
                 if not piece:
-                    raise OSError(f"{self._old / name} ends at {position}, not at {size}")
+                    raise OSError(f"{self._old / name} ends at {position}, expected {size}")
                 target.pwrite(piece, position)
                 position += len(piece)
             if target.size() > size:

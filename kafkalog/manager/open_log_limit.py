@@ -1,14 +1,14 @@
-"""Which logs hold files open for writing, and who goes to rest when they are too many.
+"""Limit of logs with files open for writing; files of idle logs are released above it.
 
-A log that is appended to holds four files open. At most so many logs are awake; one more that wakes
-puts another one to rest, which costs a sync where that one was written since its last. It is one
-that nothing was appended to since it was last looked at, if there is one.
+A log that is appended to holds four files open. If the limit is exceeded, the files of another log
+are released, which costs a sync if that log was written since its last sync. A log without appends
+since its last check is preferred.
 
-Invariants: more than the limit are awake only for moments, and while those that could rest are in
-the middle of a call.
+Invariants: the limit is exceeded only for moments, and while every log that could be released is
+inside a call.
 
-Thread-safety: `add` from any thread, which may hold the lock of its own log: no lock is waited for
-here but one that is held for moments.
+Thread-safety: `add` from any thread, which may hold the lock of its log: only a lock that is held
+for moments is waited for.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST: Final = 4096
 
 def default_open_log_limit(files_of_readers: int) -> int:
     """
-    Return how many logs may be awake under the process's limit of descriptors.
+    Return the number of logs with open files that the process's limit of descriptors permits.
 
     Args:
-        files_of_readers: descriptors that reading takes; half of what is left is for others.
+        files_of_readers: descriptors of readers; half of the remaining ones is for other uses.
     """
     soft, _hard = LocalMachine().descriptor_limits()
     if soft is None:
@@ -42,25 +42,25 @@ def default_open_log_limit(files_of_readers: int) -> int:
 
 class OpenLogLimit:
     """
-    Bounds how many logs are awake.
+    Logs with files open for writing, up to a limit.
 
     Args:
-        limit: how many, 1 and more.
+        limit: their largest number, at least 1.
     """
 
     def __init__(self, limit: int) -> None:
         if limit < 1:
-            raise ValueError("one log at least has to be awake")
+            raise ValueError(f"limit must be >= 1, got {limit}")
         self.limit = limit
         self._guard = threading.Lock()
-        # Each with its end when it was last looked at; the one looked at longest ago first.
+        # Each log with its end offset at its last check; the oldest check first.
         self._open_logs: deque[tuple[IdleFiles, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._open_logs)
 
     def add(self, log: IdleFiles) -> None:
-        """Take note of a log that wakes; put others to rest where they are too many."""
+        """Add a log whose files were opened; release the files of other logs above the limit."""
         with self._guard:
             self._open_logs.append((log, _end_of(log)))
             chances = len(self._open_logs)
@@ -69,14 +69,14 @@ class OpenLogLimit:
                 if not self._open_logs:
                     return
                 candidate, seen_end = self._open_logs.popleft()
-            # In the second round nobody is spared for having been used.
+            # The second round also releases logs that were appended to.
             if self._keeps_open(candidate, log, seen_end, is_spared=chances > 0):
                 with self._guard:
                     self._open_logs.append((candidate, _end_of(candidate)))
             chances -= 1
 
     def remove(self, log: IdleFiles) -> None:
-        """Take note that a log was closed."""
+        """Remove a log that was closed."""
         with self._guard:
             self._open_logs = deque(entry for entry in self._open_logs if entry[0] is not log)
 
@@ -94,5 +94,5 @@ class OpenLogLimit:
 
 
 def _end_of(log: IdleFiles) -> int:
-    """Return a log's end; of one that is being closed, whatever it was."""
+    """Return a log's end offset, also while the log is being closed."""
     return log.end_offset

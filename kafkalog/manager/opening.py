@@ -1,8 +1,7 @@
-"""One partition's log: opened when it is first asked for, opened again after a failure, closed.
+"""Opening of logs on first use, reopening after a failure, closing.
 
-Thread-safety: everything from any thread; the partition's lock is held. What a log tells of a
-failure comes from the thread that met it, which may hold the log's lock: it is passed on without
-waiting for anything.
+Thread-safety: every method from any thread; the partition's lock is held. A log reports a failure
+in the thread where it occurred, which may hold the log's lock, so the report waits for nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ __all__ = ["DISK", "OPEN", "LogOpener"]
 
 logger = logging.getLogger(__name__)
 
-# What the fault registry calls the opening of a log, and a log that takes no more writes.
+# Name of the fault of a log that cannot be opened, or refuses writes after a failure.
 OPEN = "open"
-# What it calls an error of the disk in a call of an open log.
+# Name of the fault of a disk error in a call of an open log.
 DISK = "disk"
 
 
@@ -45,12 +44,12 @@ class LogOpener:
     Opens and closes the logs of a manager.
 
     Args:
-        settings: what topics say.
-        environment_of: returns what the log of a partition is given.
-        faults: gets what goes wrong.
-        open_log_limit: bounds how many logs hold files open for writing.
-        on_error: called with a directory and an error that its disk answered with.
-        pause_cleaning: keeps a partition from being cleaned; what goes on ends first.
+        settings: settings of topics.
+        environment_of: returns the dependencies of a partition's log.
+        faults: gets failures.
+        open_log_limit: limits the logs with files open for writing.
+        on_error: called with a directory and an error of its disk.
+        pause_cleaning: pauses the cleaning of a partition; a running cleaning ends first.
     """
 
     def __init__(
@@ -72,31 +71,30 @@ class LogOpener:
 
     def open(self, partition: ManagedPartition) -> Log:
         """
-        Return the open log of a partition, opening it where it is not.
+        Return the open log of a partition, which is opened if necessary.
 
-        A log that latched is let go and recovered, where its directory is online.
+        An offline log is closed and recovered if its directory is online.
 
         Raises:
-            UnknownTopicOrPartitionError: it was deleted meanwhile.
+            UnknownTopicOrPartitionError: it was deleted in the meantime.
             LogOfflineError: its directory is offline.
-            KafkaLogError: it cannot be opened; tried again with the next call.
+            KafkaLogError: it cannot be opened; the next call tries again.
         """
         log = partition.usable_log
         if log is not None:
             return log
         if partition.log is None:
             return self._reopen(partition)
-        # Whoever cleans the log that failed may yet have a file of it under way, which a recovery
-        # would meet.
+        # A cleaning of the failed log may still be writing a file, which recovery would find.
         with self._pause_cleaning(partition.topic_partition):
             return self._reopen(partition)
 
     def stop(self) -> None:
-        """Open no more logs; those that are being opened may be closed when their lock is free."""
+        """Open no more logs; a log that is being opened can be closed when its lock is free."""
         self._is_stopped = True
 
     def on_offline(self, partition: ManagedPartition, error: BaseException) -> None:
-        """Take note that a log takes no more writes."""
+        """Record that a log went offline."""
         if partition.is_gone:
             return
         self._faults.record_failure(OPEN, partition.topic_partition, error)
@@ -104,10 +102,10 @@ class LogOpener:
 
     def on_storage_error(self, partition: ManagedPartition, error: BaseException) -> None:
         """
-        Take note of an error that the disk answered a call of an open log with.
+        Record an error of the disk in a call of an open log.
 
-        Where the disk has failed that is a fault of the partition, and takes its directory offline
-        at the first one. What a directory that is offline answers is no news.
+        If the disk has failed, the first error is a fault of the partition and takes its directory
+        offline. Errors of an offline directory are ignored.
         """
         if partition.is_gone or isinstance(error, LogOfflineError):
             return
@@ -121,10 +119,10 @@ class LogOpener:
 
     def close(self, partition: ManagedPartition) -> None:
         """
-        Close the log of a partition in order, where it is open.
+        Close the log of a partition in order, if it is open.
 
         Raises:
-            LogStorageError: the disk refused; the log is let go, and not in order.
+            LogStorageError: the disk refused; the log is released, and not in order.
         """
         with partition.lock:
             log = partition.remove_log()
@@ -139,13 +137,13 @@ class LogOpener:
                 raise
 
     def release_idle(self, log: Log) -> None:
-        """Let a log go to rest that nobody has asked for yet."""
+        """Release the files of a log that has not been used."""
         files = partition_of(log).idle_files
         if files.try_release():
             self._open_log_limit.remove(files)
 
     def release(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
-        """Let the log of a partition go as it is, writing nothing more; `error` says why."""
+        """Close the log of a partition without further writes; `error` is the reason."""
         with partition.lock:
             log = partition.remove_log()
             if log is None:
@@ -153,7 +151,7 @@ class LogOpener:
             self._open_log_limit.remove(partition_of(log).idle_files)
             if error is not None:
                 partition_of(log).gate.mark_offline(error, notify=False)
-            # Whatever happens here, the disk has failed before.
+            # Errors are ignored here: the disk failed before.
             with contextlib.suppress(OSError, KafkaLogError):
                 log.close()
 
@@ -190,7 +188,7 @@ class LogOpener:
         if self._is_stopped:
             raise LogClosedError("the manager is closed")
         if partition.is_gone:
-            raise UnknownTopicOrPartitionError(f"{partition.topic_partition} is no longer there")
+            raise UnknownTopicOrPartitionError(f"{partition.topic_partition} was deleted")
         if not partition.directory.is_online:
             raise partition.directory.refusal()
         if partition.is_duplicate:

@@ -1,34 +1,32 @@
-"""What topics say otherwise than the defaults, and what is under way, kept across restarts.
+"""File of topic settings and unfinished topic changes: `.kafkalog_topics`.
 
-A broker has this from its controller. Here each data directory has a file of it, all of them the
-same; a broker that gets the directory passes over it. `.kafkalog_topics`, a Java properties file in
-ASCII:
+A broker gets these settings from its controller. Here each data directory has the same file; a
+broker that gets the directory ignores it. A Java properties file in ASCII:
 
     #
     #Sat Nov 21 08:01:20 UTC 2026
-    <default>/log.retention.ms=3600000  a default that was changed, under a broker's name
-    <creating>/bills=12                 a topic that is getting so many partitions
-    <deleting>/receipts=ID@DIR,DIR      one that was deleted: its topic id, "-" where it has none,
-                                        and the directories that may still have partitions of it;
-                                        empty: every partition of that name, wherever it lies.
-                                        DIR=MARK+MARK: the partitions that it had then
+    <default>/log.retention.ms=3600000  a changed default, under its broker name
+    <creating>/bills=12                 a topic that is being created, and its partition count
+    <deleting>/receipts=ID@DIR,DIR      a deleted topic: its topic id, "-" without an id, and the
+                                        directories that may still have partitions of it; empty:
+                                        every partition of that name in any directory.
+                                        DIR=MARK+MARK: its partitions at the deletion
     <id>/orders=ID                      the topic id of a topic
     <directory>/ID=/disk1/logs          a data directory of the manager, by its directory id
     orders/retention.ms=-1              topic/key=text
-    generation=1763712080000            last; rises with every change
+    generation=1763712080000            last line; rises with every change
 
-Of several directories the file with the highest generation counts: one may have been offline, or
-the power may have gone, when it was written. The generation is the time of the change, or one more
-than the last, so that what was changed later counts.
+The file with the highest generation counts, because a directory may have been offline during a
+change, or the power failed. The generation is the time of the change, or one more than the last
+generation, so that the latest change counts.
 
-Crash points: those of replacing one file, for each directory. A change that was begun is there
-after a crash if one of the directories has it, and then in all.
+Crash points: those of replacing one file, for each directory. A change is kept after a crash if one
+of the directories has it; the next start copies it to all.
 
-Topics of several partitions are noted here while they are made or deleted, so that the next start
-can bring that to its end.
+A topic of several partitions has a note here while it is created or deleted, so that the next start
+can finish the operation.
 
-A file that is damaged is an error and not nothing: without what it says the defaults would delete
-what a topic is to keep.
+A damaged file is an error: without it, default retention could delete records that a topic keeps.
 
 Thread-safety: pure functions over the disk; the manager's lock is held.
 """
@@ -62,13 +60,13 @@ __all__ = [
 ]
 
 _MAX_BYTES: Final = 128 * 1024 * 1024
-# In place of a topic id: of every partition of the topic, of those without an id. In place of
-# directories: all that there are.
+# Instead of a topic id: all partitions of the topic; partitions without an id. Instead of
+# directories: all directories.
 ANY_ID: Final = ""
 NO_ID: Final = "-"
 EVERYWHERE: Final = "*"
 _GENERATION: Final = "generation"
-# These stand where a topic's name does; no topic can be called so.
+# Section names, written like a topic's name; they are not valid topic names.
 _DEFAULTS: Final = "<default>"
 _CREATING: Final = "<creating>"
 _DELETING: Final = "<deleting>"
@@ -80,11 +78,11 @@ _OTHERS: Final = (_DEFAULTS, _CREATING, _DELETING, _IDS, _DIRECTORIES)
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """
-    A topic that was deleted, and what is left to do of it.
+    Unfinished deletion of a topic.
 
     Attributes:
-        topic_id: its id as text; "-" where it has none, "" for whatever has its name. Partitions
-            without an id belong to any.
+        topic_id: its id as text; "-" without an id, "" for all partitions of its name. Partitions
+            without an id belong to every id.
         directories: keys of the data directories that may have partitions of it (see
             `DataDirectory.keys`); "*" for all.
         marks: key of a directory that could be read -> number -> mark, of the partitions in it.
@@ -95,24 +93,24 @@ class Deletion:
     marks: Mapping[str, Mapping[int, PartitionMark]] = field(default_factory=dict)
 
     def is_of(self, topic_id: str | None, keys: frozenset[str]) -> bool:
-        """Return whether a partition with this id, in a directory with these keys, is meant."""
+        """Return whether a partition with this id, in a directory with these keys, is deleted."""
         same = topic_id is None or self.topic_id in (ANY_ID, topic_id)
         return same and bool(self.directories & (keys | {EVERYWHERE}))
 
     def fits(self, number: int, keys: frozenset[str], mark: PartitionMark) -> bool:
-        """Return whether a partition of the topic is what it was when the deletion was noted."""
+        """Return whether a partition of the topic is unchanged since its deletion was noted."""
         for key in keys & self.marks.keys():
             noted = self.marks[key].get(number)
             return noted is not None and noted.is_of(mark)
         return True
 
     def within(self, directories: frozenset[str]) -> Deletion:
-        """Return what is left to do where only these directories may have partitions."""
+        """Return the deletion, limited to these directories."""
         marks = {key: each for key, each in self.marks.items() if key in directories}
         return Deletion(self.topic_id, directories, marks)
 
     def to_text(self) -> str:
-        """Return the text that `from_text` takes."""
+        """Return the text that `from_text` parses."""
         return f"{self.topic_id}@{','.join(sorted(map(self._directory_text, self.directories)))}"
 
     def _directory_text(self, key: str) -> str:
@@ -123,10 +121,10 @@ class Deletion:
 
     @classmethod
     def from_text(cls, text: str) -> Deletion:
-        """Return what a text describes."""
+        """Return the deletion of a text, or raise ValueError."""
         topic_id, at, directories = text.partition("@")
         if not at:
-            raise ValueError(f"{text[:80]!r}, where ID@DIRECTORY,... belongs")
+            raise ValueError(f"deletion must be ID@DIRECTORY,..., got {text[:80]!r}")
         keys, marks = set(), {}
         for part in filter(None, directories.split(",")):
             name, equals, marked = part.partition("=")
@@ -145,14 +143,14 @@ def _parse_mark(text: str) -> tuple[int, PartitionMark]:
 @dataclass(frozen=True, slots=True)
 class SavedOverrides:
     """
-    The content of the file.
+    Content of the file.
 
     Attributes:
-        generation: higher than that of every earlier one.
+        generation: number above that of every earlier content.
         topics: topic -> dotted key -> text.
-        defaults: a broker's key -> text, of defaults that were changed.
-        creating: topics that are being made -> how many partitions they get.
-        deleting: topics that were deleted -> of which id, and where partitions of them may be yet.
+        defaults: a broker's key -> text, of changed defaults.
+        creating: topics that are being created -> their partition counts.
+        deleting: deleted topics -> their unfinished deletions.
         ids: topic -> topic id, as text.
         directories: directory id, as text -> path, of all directories that were ever in use.
     """
@@ -166,18 +164,18 @@ class SavedOverrides:
     directories: Mapping[str, str] = field(default_factory=dict)
 
     def followed_by(self, content: SavedOverrides, *, now_ms: int) -> SavedOverrides:
-        """Return what comes after this, with another content."""
-        said = {topic: dict(pairs) for topic, pairs in content.topics.items() if pairs}
-        return replace(content, generation=max(self.generation + 1, now_ms), topics=said)
+        """Return other content, with the next generation."""
+        topics = {topic: dict(pairs) for topic, pairs in content.topics.items() if pairs}
+        return replace(content, generation=max(self.generation + 1, now_ms), topics=topics)
 
 
 def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | None:
     """
-    Return what the directory's file says, None where there is none.
+    Return the content of the directory's file, None if it is missing.
 
     Raises:
-        CorruptStateError: it is damaged.
-        LogStorageError: it cannot be read.
+        CorruptStateError: the file is damaged.
+        LogStorageError: the file cannot be read.
     """
     path = directory / TOPIC_OVERRIDES
     try:
@@ -186,7 +184,7 @@ def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | 
         return None if data is None else _parse(data)
     except ValueError as error:
         raise CorruptStateError(
-            f"{path}: {error}; put it right, or remove it if no topic has settings of its own",
+            f"{path}: {error}; repair the file, or remove it if no topic has separate settings",
             path=path,
         ) from error
 
@@ -197,19 +195,21 @@ def _parse(data: bytes) -> SavedOverrides:
     for pair in parse_properties(data.decode(ENCODING)):
         if pair.key == _GENERATION:
             if re.fullmatch(r"[0-9]{1,19}", pair.value) is None:
-                raise ValueError(f"line {pair.line}: {pair.value[:40]!r} is no generation")
+                raise ValueError(
+                    f"line {pair.line}: generation must be a number, got {pair.value[:40]!r}"
+                )
             generation = int(pair.value)
             continue
         topic, slash, key = pair.key.partition("/")
         if not slash or not (topic in _OTHERS or is_topic_name(topic)) or not key:
-            raise ValueError(f"line {pair.line}: {pair.key[:80]!r}, where topic/key belongs")
+            raise ValueError(f"line {pair.line}: key must be topic/key, got {pair.key[:80]!r}")
         topics.setdefault(topic, {})[key] = pair.value
     if generation is None:
-        raise ValueError("no generation: the file was cut")
+        raise ValueError("the generation is missing: the file was cut")
     defaults, creating, deleting, ids, directories = (topics.pop(name, {}) for name in _OTHERS)
     for topic, count in creating.items():
         if re.fullmatch(r"[0-9]{1,9}", count) is None:
-            raise ValueError(f"{count[:40]!r} is no number of partitions for {topic}")
+            raise ValueError(f"partition count of {topic} must be a number, got {count[:40]!r}")
     return SavedOverrides(
         generation,
         topics,
@@ -250,9 +250,9 @@ def write_overrides(
         *sorted(saved.topics.items()),
     ]
     pairs = {
-        f"{topic}/{key}": text for topic, said in sections for key, text in sorted(said.items())
+        f"{topic}/{key}": text for topic, found in sections for key, text in sorted(found.items())
     }
-    # Last: a file that was cut has none.
+    # The last line, so that a file that was cut lacks it.
     pairs[_GENERATION] = str(saved.generation)
     with storage_errors(path, doing="writing"):
         replace_file(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))

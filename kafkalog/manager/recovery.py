@@ -1,7 +1,7 @@
-"""Many partitions at once: recovered after an unclean stop, or closed.
+"""Recovery and closing of many partitions with several threads per data directory.
 
-Each data directory has `num.recovery.threads.per.data.dir` threads of its own, so that a slow disk
-does not keep the others waiting. What fails is bound to its partition; its neighbours go on.
+Each data directory has `num.recovery.threads.per.data.dir` separate threads, so that a slow disk
+does not delay the other directories. A failure concerns one partition; the others continue.
 
 Thread-safety: the callback is called by many threads, one at a time.
 """
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
     """
-    One more partition was recovered, or could not be.
+    Progress after one more partition was recovered, or failed.
 
     Attributes:
         directory: the data directory.
         topic_partition: the partition.
-        done_count: partitions of that directory that were looked at, this one too.
-        total_count: partitions of that directory to look at.
-        report: what recovery found; None where it failed.
-        error: why it failed; None where it did not.
+        done_count: finished partitions of that directory, including this one.
+        total_count: partitions of that directory to recover.
+        report: findings of the recovery; None if it failed.
+        error: reason of the failure; None if it succeeded.
     """
 
     directory: Path
@@ -60,9 +60,9 @@ def recover(
 
     Args:
         work: directories, each with its partitions.
-        open_partition: opens one; what it raises is told by the callback, and kept by nobody here.
+        open_partition: opens one partition; its exception is passed to the callback only.
         thread_count: threads for each directory.
-        on_progress: called after each partition; what it raises is logged.
+        on_progress: called after each partition; its exceptions are logged.
     """
     guard = threading.Lock()
     done: dict[DataDirectory, int] = {}
@@ -73,7 +73,7 @@ def recover(
         failure: Exception | None = None
         try:
             report = open_partition(partition)
-        except Exception as error:  # noqa: BLE001 - told, and kept by who opens
+        except Exception as error:  # noqa: BLE001 - reported, and recorded by the opener
             failure = error
         directory = partition.directory
         with guard:
@@ -105,10 +105,10 @@ def for_each(
     name: str,
 ) -> None:
     """
-    Do something with every partition, each directory with threads of its own.
+    Call an action for every partition, with separate threads for each directory.
 
-    What an action raises is raised when all threads have ended; an interruption of this thread
-    lets nothing more begin.
+    An exception of an action is raised when all threads have ended. An interruption of the calling
+    thread cancels actions that have not begun.
     """
     futures: list[Future[object]] = []
     with ExitStack() as pools:

@@ -1,7 +1,7 @@
-"""Which partitions a manager has: where each one lies, and its log if that is open.
+"""Partitions of a manager: the data directory of each, and its log if it is open.
 
-Thread-safety: every method from any thread; the lock is held for moments. The lock of a partition
-is for those who open, close or delete its log, and is taken behind the manager's own.
+Thread-safety: every method from any thread; the registry's lock is held for moments. The lock of a
+partition is held to open, close or delete its log, and is taken after the manager's lock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ManagedPartition:
 
     Attributes:
         topic_partition: its name.
-        directory: where it lies.
-        topic_id: the id in its `partition.metadata`, None where that says none.
+        directory: its data directory.
+        topic_id: the id in its `partition.metadata`, None if the file has no id.
         lock: held while its log is opened, closed or deleted.
-        log: its log, None while that is not open.
-        error: why it could not be opened the last time, or is not to be; None otherwise.
-        is_duplicate: whether only a change by hand lets it be opened.
-        rivals: data directories that have it too, which is why.
-        is_gone: whether it was deleted, or its directory opened again.
+        log: its log, None while it is not open.
+        error: reason of the last failure to open it, or of `block`; None otherwise.
+        is_duplicate: whether an operator must remove the cause before it can be opened.
+        rivals: other data directories that have it, or may have it.
+        is_gone: whether it was deleted or moved, or its directory opened again.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class ManagedPartition:
 
     @property
     def usable_log(self) -> Log | None:
-        """Its log, if that is open and takes writes."""
+        """The log, if it is open and accepts writes."""
         log = self.log
         if log is None or log.is_closed or log.offline_error is not None:
             return None
@@ -116,7 +116,7 @@ class PartitionRegistry:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        # Asked for with every partition that is made: by topic, and counted already.
+        # By topic, with counts, because every creation of a partition reads both.
         self._topics: dict[str, dict[int, ManagedPartition]] = {}
         self._counts: Counter[DataDirectory] = Counter()
 
@@ -131,31 +131,31 @@ class PartitionRegistry:
         Return a partition.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none of this name.
+            UnknownTopicOrPartitionError: the partition does not exist.
         """
         found = self._find(partition)
         if found is None:
-            raise UnknownTopicOrPartitionError(f"there is no partition {partition}")
+            raise UnknownTopicOrPartitionError(f"partition not found: {partition}")
         return found
 
     def add(self, partition: ManagedPartition) -> ManagedPartition | None:
-        """Add a partition, unless there is one of its name: return that then."""
+        """Add a partition and return None; if its name is in use, return the present one."""
         topic, number = partition.topic_partition
         with self._guard:
             partitions = self._topics.setdefault(topic, {})
-            there = partitions.get(number)
-            if there is None:
+            present = partitions.get(number)
+            if present is None:
                 partitions[number] = partition
                 self._counts[partition.directory] += 1
-        return None if there is partition else there
+        return None if present is partition else present
 
     def add_new(self, partition: ManagedPartition) -> None:
-        """Add a partition that was just made; TopicExistsError where there is one of its name."""
+        """Add a new partition; raise TopicExistsError if its name is in use."""
         if self.add(partition) is not None:
             raise TopicExistsError(f"partition {partition.topic_partition} exists")
 
     def replace(self, partition: ManagedPartition, other: ManagedPartition) -> None:
-        """Put another partition in the place of one, whose name it has."""
+        """Replace a partition by another one of the same name."""
         topic, number = partition.topic_partition
         with self._guard:
             self._topics[topic][number] = other
@@ -163,7 +163,7 @@ class PartitionRegistry:
             self._counts[other.directory] += 1
 
     def remove(self, partition: ManagedPartition) -> None:
-        """Remove a partition; nothing to do where it is gone."""
+        """Remove a partition; no effect if it was removed."""
         topic, number = partition.topic_partition
         with self._guard:
             if self._find(partition.topic_partition) is not partition:
@@ -193,17 +193,17 @@ class PartitionRegistry:
         return [each for each in self.all() if each.directory is directory]
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Return the id of a topic's partitions, None where they have none."""
+        """Return the topic id of a topic's partitions, None if they have no id."""
         ids = (each.topic_id for each in self.of_topic(topic))
         return next((each for each in ids if each is not None), None)
 
     def topic_names(self) -> tuple[str, ...]:
-        """Return the topics that have a partition, in no order."""
+        """Return the topics with at least one partition, unordered."""
         with self._guard:
             return tuple(self._topics)
 
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """Return the topics with the numbers of their partitions; both rise."""
+        """Return the topics with the numbers of their partitions, in ascending order."""
         with self._guard:
             return {
                 topic: tuple(sorted(partitions))
@@ -211,12 +211,12 @@ class PartitionRegistry:
             }
 
     def counts(self) -> Counter[DataDirectory]:
-        """Return how many partitions each directory has."""
+        """Return the number of partitions of each directory."""
         with self._guard:
             return self._counts.copy()
 
     def open_counts(self) -> Counter[DataDirectory]:
-        """Return how many logs are open in each directory."""
+        """Return the number of open logs of each directory."""
         return Counter(each.directory for each in self.all() if each.log and not each.log.is_closed)
 
     def _find(self, partition: TopicPartition) -> ManagedPartition | None:

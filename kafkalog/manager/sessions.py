@@ -1,12 +1,12 @@
-"""Which partitions of a data directory were closed in order, and the marker that says so of all.
+"""Partitions of a data directory that were closed in order, and the shutdown marker for all.
 
-The marker of a clean shutdown speaks for every partition of the directory. It is taken away, on the
-disk too, before the first of them is opened for writing, and put back when the manager closes and
-every partition was closed in order, or was not touched since the marker was found.
+The marker of a clean shutdown covers every partition of the directory. It is removed, on the disk
+too, before the first partition is opened for writing. It is written again when the manager closes,
+if every partition was closed in order or was not opened since the marker was found.
 
-Crash points: before the removal, the directory is as its last owner left it; from then until the
-marker is back, every partition is recovered from its recovery point by the next start. The marker
-is written last, after the checkpoints.
+Crash points: before the removal, the directory is as its last owner left it. From the removal until
+the marker is written again, the next start recovers every partition from its recovery point. The
+marker is written last, after the checkpoints.
 
 Thread-safety: every method from any thread.
 """
@@ -30,7 +30,7 @@ __all__ = ["DirectorySessions"]
 
 class DirectorySessions:
     """
-    What is open in a data directory, by the names of partition directories.
+    Open partitions of a data directory, by the names of their directories.
 
     Args:
         filesystem: the disk.
@@ -53,28 +53,28 @@ class DirectorySessions:
         self._in_order: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Take note of a partition directory that was made: there is nothing to recover in it."""
+        """Add a partition directory that was created; an empty partition needs no recovery."""
         with self._guard:
             self._touched.add(name)
             self._in_order.add(name)
 
     def remove(self, name: str) -> None:
-        """Take note of a partition directory that is no more."""
+        """Remove a partition directory that was deleted or moved."""
         with self._guard:
             self._touched.discard(name)
             self._in_order.discard(name)
 
     def is_clean(self, name: str) -> bool:
-        """Say whether a partition was closed in order, last time."""
+        """Return whether a partition was closed in order by its last session."""
         with self._guard:
             return self._is_clean(name)
 
     def begin(self, name: str) -> bool:
         """
-        Take note that a partition is opened for writing; return whether it was closed in order.
+        Record that a partition is opened for writing; return whether it was closed in order.
 
         Raises:
-            LogStorageError: the marker cannot be taken away; nothing may be changed.
+            LogStorageError: the marker cannot be removed; the partition must not be changed.
         """
         with self._guard:
             self._remove_marker()
@@ -84,14 +84,14 @@ class DirectorySessions:
             return clean
 
     def end(self, name: str, *, in_order: bool) -> None:
-        """Take note that a partition was closed, or let go."""
+        """Record that a partition was closed or released."""
         with self._guard:
             if in_order and name in self._touched:
                 self._in_order.add(name)
 
     def close(self, present: Iterable[str]) -> bool:
         """
-        Put the marker back if every partition in `present` is in order; say whether it is there.
+        Write the marker if every partition in `present` is in order; return whether it exists.
 
         Raises:
             LogStorageError: the disk refused.
@@ -102,11 +102,11 @@ class DirectorySessions:
             return self._put_back(present)
 
     def _is_clean(self, name: str) -> bool:
-        """Say whether a partition was closed in order, last time; the guard is held."""
+        """Return `is_clean`; the guard is held."""
         return name in self._in_order if name in self._touched else self.had_marker
 
     def _put_back(self, present: Iterable[str]) -> bool:
-        """Write the marker where it is true; the guard is held."""
+        """Write the marker if it is true; the guard is held."""
         if not all(map(self._is_clean, present)):
             return False
         write_shutdown_marker(self._filesystem, self._directory)

@@ -1,10 +1,10 @@
-"""What topics say, and the defaults, while a manager runs: kept in every directory.
+"""Settings of topics and changed defaults of a manager, stored in every directory.
 
-Changed defaults lie over those that the manager was given, as a broker's dynamic settings lie over
-its file: a manager that is given other ones later has those where nothing was changed.
+Changed defaults override the config of the manager, as a broker's dynamic settings override its
+file: a later manager with another config uses it for the unchanged defaults.
 
-A change is on the disk of at least one online directory before it counts; see `overrides` for the
-files, and what a crash leaves.
+A change is on the disk of at least one online directory before it takes effect; see `overrides` for
+the files and their crash points.
 
 Thread-safety: reading from any thread, without a lock; changes under the manager's lock.
 """
@@ -41,13 +41,13 @@ class TopicSettings:
     The settings of a manager and of all its topics.
 
     Args:
-        given: what the manager was given; its `log` counts where nobody says anything.
-        clock: dates the files.
-        on_error: called with a directory and an error that its disk answered with.
+        given: the config of the manager; its `log` has the defaults of topics.
+        clock: time of the files.
+        on_error: called with a directory and an error of its disk.
 
     Attributes:
-        config: the settings of the manager, with the defaults that were changed.
-        configs: those of the topics.
+        config: the settings of the manager, with changed defaults.
+        configs: the settings of the topics.
     """
 
     def __init__(
@@ -60,29 +60,29 @@ class TopicSettings:
         self.configs = TopicConfigs(given.log)
         self._given = given
         self._saved = SavedOverrides()
-        # Whether no file has what counts: see `settle`.
+        # True if no file has the present settings: see `resolve`.
         self._is_unwritten = False
         self._clock = clock
         self._on_error = on_error
 
     @property
     def changed_defaults(self) -> Mapping[str, str]:
-        """The defaults that were changed: a broker's key -> text."""
+        """The changed defaults: a broker's key -> text."""
         return MappingProxyType(dict(self._saved.defaults))
 
     @property
     def creating(self) -> Mapping[str, int]:
-        """Topics whose making was begun -> how many partitions they get."""
+        """Topics whose creation was begun -> their partition counts."""
         return self._saved.creating
 
     @property
     def deleting(self) -> Mapping[str, tuple[Deletion, ...]]:
-        """Topics that were deleted, of which there may be partitions yet."""
+        """Deleted topics of which partitions may be left."""
         return self._saved.deleting
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """The topic ids that are noted, as text."""
+        """The stored topic ids, as text."""
         return self._saved.ids
 
     @property
@@ -96,12 +96,12 @@ class TopicSettings:
 
     def load(self, directories: Iterable[DataDirectory]) -> None:
         """
-        Take what the directories say, the latest of it; those that say less get it with `save`.
+        Read the files of directories and use the latest one; `save` updates the older ones.
 
         Raises:
             CorruptStateError: the file of a directory is damaged.
-            ConfigError: a key of it is unknown, or its value wrong; the file is named.
-            LogStorageError: it cannot be read.
+            ConfigError: a key in the file is unknown, or its value is wrong; the file is named.
+            LogStorageError: the file cannot be read.
         """
         latest, path = self._saved, None
         for directory in directories:
@@ -118,7 +118,7 @@ class TopicSettings:
         self.config, self._saved = config, latest
 
     def save(self, directories: Iterable[DataDirectory]) -> None:
-        """Write the file of every directory that has an older one, or none; failures are logged."""
+        """Write the file of every directory where it is older or missing; failures are logged."""
         for directory in directories:
             if not directory.is_online:
                 continue
@@ -139,16 +139,16 @@ class TopicSettings:
         ids: Mapping[str, str] | None = None,
     ) -> None:
         """
-        Let other settings count, once one of the directories has them on its disk.
+        Change settings, once one of the directories has them on its disk.
 
         Args:
             configs: the settings of all topics.
-            directories: where they are kept.
-            creating, deleting: the topics that are being made, or deleted; as before if None.
-            ids: topic ids, as text; as before if None.
+            directories: directories that store them.
+            creating, deleting: topics that are being created or deleted; unchanged if None.
+            ids: topic ids, as text; unchanged if None.
 
         Raises:
-            LogStorageError: none of them could take them; nothing counts then.
+            LogStorageError: no directory could store them; nothing was changed.
         """
         saved = self._saved_with(configs, creating=creating, deleting=deleting, ids=ids)
         if saved != self._saved or self._is_unwritten:
@@ -165,17 +165,17 @@ class TopicSettings:
         is_gone: bool = False,
     ) -> None:
         """
-        Take note that a topic was made, or deleted, and let `configs` count.
+        Record that a topic was created or deleted, and use `configs`.
+
+        If no directory can store that now, it is written with the next change; until then a restart
+        repeats the check for unfinished work.
 
         Args:
             topic: its name.
             configs: the settings of all topics.
-            directories: where they are kept.
-            deletions: what is left to delete of topics of this name.
-            is_gone: whether it was deleted: its id is forgotten.
-
-        Where no directory can take that now it is written with the next change: until then a
-        restart looks whether anything is left to do.
+            directories: directories that store them.
+            deletions: unfinished deletions of topics of this name.
+            is_gone: whether it was deleted, so that its id is removed.
         """
         creating = {name: count for name, count in self._saved.creating.items() if name != topic}
         deleting = {name: each for name, each in self._saved.deleting.items() if name != topic}
@@ -193,9 +193,9 @@ class TopicSettings:
 
     def keep_known(self, ids: Mapping[str, str], directories: Sequence[DataDirectory]) -> None:
         """
-        Note topic ids and directories where there are several of these; failures are logged.
+        Store topic ids and directories if there are several directories; failures are logged.
 
-        With one directory they are noted with the next change: nothing can be away then.
+        With one directory, they are stored with the next change: no directory can be offline.
         """
         known = set(self._saved.directories)
         fresh = {each.directory_id for each in directories if each.is_online} - known - {None}
@@ -208,10 +208,10 @@ class TopicSettings:
 
     def catch_up(self, directories: Iterable[DataDirectory]) -> None:
         """
-        Write what the files lack, if they lack anything.
+        Write settings that no file has yet.
 
         Raises:
-            LogStorageError: no directory could take it.
+            LogStorageError: no directory could store them.
         """
         if self._is_unwritten:
             self._keep(self._saved, directories)
@@ -220,15 +220,15 @@ class TopicSettings:
         self, changes: Mapping[str, str | None], directories: Iterable[DataDirectory]
     ) -> None:
         """
-        Let other defaults count, once one of the directories has them on its disk.
+        Change defaults, once one of the directories has them on its disk.
 
         Args:
-            changes: a broker's key -> text, or None for what the manager was given.
-            directories: where they are kept.
+            changes: a broker's key -> text, or None for the value of the manager's config.
+            directories: directories that store them.
 
         Raises:
-            ConfigError: a key is unknown or needs the manager to be opened again, or a value is
-                wrong; nothing counts then.
+            ConfigError: a key is unknown or is read only when a manager is made, or a value is
+                wrong; nothing was changed.
             LogStorageError: as `change`.
         """
         defaults = dict(self._saved.defaults)
@@ -236,7 +236,7 @@ class TopicSettings:
             ensure_used(key)
             if key not in changeable_keys():
                 raise ConfigError(
-                    f"{key} is read when a manager is made; what may be changed later is"
+                    f"{key} is read only when a manager is made; keys that can be changed later:"
                     f" {', '.join(sorted(changeable_keys()))}"
                 )
             defaults.pop(key, None)
@@ -269,7 +269,7 @@ class TopicSettings:
         return self._saved.followed_by(content, now_ms=self._clock.now_ms())
 
     def _keep(self, content: SavedOverrides, directories: Iterable[DataDirectory]) -> None:
-        """Write a content to every directory; LogStorageError where none could take it."""
+        """Write content to every directory; LogStorageError if no directory could store it."""
         directories = list(directories)
         known = dict(content.directories)
         for directory in directories:
@@ -291,7 +291,7 @@ class TopicSettings:
         self._saved, self._is_unwritten = saved, False
 
     def with_changes(self, topic: str, changes: Mapping[str, str | None]) -> TopicConfigs:
-        """Return the configs with other settings of a topic; ConfigError where they are wrong."""
+        """Return the configs with changed settings of a topic; ConfigError if they are wrong."""
         return self.configs.with_topic(topic, changes)
 
     def _write(self, directory: DataDirectory, saved: SavedOverrides) -> None:

@@ -1,12 +1,12 @@
-"""Background work that cannot die silently: errors are kept, bound to what they concern, retried.
+"""Supervision of background work: periodic tasks, retries, and a registry of faults.
 
-A periodic task does one action for each of its subjects (partitions, directories). An action that
-fails takes nothing from the other subjects: its error goes to the fault registry, and it is tried
-again after a second, then two, four ... up to the task's period. What goes well again leaves the
-fault registry. The scheduler that logs get for work of their own keeps the same fault registry.
+A periodic task runs one action for each of its subjects (partitions, directories). If an action
+fails, the other subjects are not affected: its error is recorded in the fault registry, and the
+action is retried after one second, then two, four ... up to the task's period. A success removes
+the fault. The scheduler that logs use for their timers records in the same registry.
 
 Thread-safety: every method from any thread. Actions of one task never run twice at once for one
-subject; different tasks may run beside each other.
+subject; different tasks may run at the same time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ S = TypeVar("S", bound=Subject)
 
 class FaultRegistry:
     """
-    What does not go well now.
+    Present faults, by task and subject.
 
     Args:
-        clock: dates the entries.
+        clock: time of the faults.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -49,7 +49,7 @@ class FaultRegistry:
         *,
         retry_after_ms: int | None = None,
     ) -> Fault:
-        """Enter a failure; return the entry."""
+        """Record a failure; return the fault."""
         now_ms = self._clock.now_ms()
         retry_ms = None if retry_after_ms is None else now_ms + retry_after_ms
         key = (task, subject)
@@ -71,24 +71,24 @@ class FaultRegistry:
         return fault
 
     def clear_error(self, task: str, subject: Subject) -> None:
-        """Strike an entry out."""
-        # Asked for after everything that goes well: without the lock where there is nothing.
+        """Remove a fault."""
+        # Called after every success: without the lock if the fault does not exist.
         if (task, subject) in self._faults:
             with self._guard:
                 self._faults.pop((task, subject), None)
 
     def remove(self, subject: Subject) -> None:
-        """Strike out everything about a subject: it is gone."""
+        """Remove all faults of a subject that was removed."""
         with self._guard:
             for key in [key for key in self._faults if key[1] == subject]:
                 del self._faults[key]
 
     def get(self, task: str, subject: Subject) -> Fault | None:
-        """Return the entry, None where there is none."""
+        """Return the fault, None if it does not exist."""
         return self._faults.get((task, subject))
 
     def all(self) -> tuple[Fault, ...]:
-        """Return all entries, by task and subject."""
+        """Return all faults, by task and subject."""
         with self._guard:
             found = list(self._faults.values())
         return tuple(sorted(found, key=lambda fault: (fault.task, str(fault.subject))))
@@ -96,7 +96,7 @@ class FaultRegistry:
 
 @dataclass(slots=True)
 class _TaskRuns:
-    """What a task remembers of its runs."""
+    """Count and times of a task's runs."""
 
     count: int = 0
     last_ms: int | None = None
@@ -114,11 +114,11 @@ class _TaskRuns:
 
 class PeriodicTask(Generic[S]):
     """
-    One action for each of many subjects, again and again. Made by `Supervisor.every`.
+    Periodic action for each of many subjects. Made by `Supervisor.every`.
 
     Attributes:
-        name: what it is called.
-        period_ms: from the end of one run to the next.
+        name: its name.
+        period_ms: time from the end of one run to the next.
     """
 
     def __init__(
@@ -139,29 +139,29 @@ class PeriodicTask(Generic[S]):
         self._delay_ms = delay_ms
         self._runs = _TaskRuns()
         self._started_ms = supervisor.clock.now_ms()
-        # Held during an action; again where that one closes the supervisor.
+        # Held during an action; reentrant, because an action may close the supervisor.
         self._busy = threading.RLock()
 
     def run(self) -> None:
-        """Do the action for every subject, but those that wait for their next try."""
+        """Run the action for every subject, except subjects that wait for a retry."""
         supervisor = self._supervisor
         self._runs.begin(supervisor.clock.now_ms())
         try:
             subjects = list(self._subjects())
-        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+        except Exception as error:  # noqa: BLE001 - recorded as a fault
             supervisor.faults.record_failure(self.name, None, error, retry_after_ms=self.period_ms)
             return
         supervisor.faults.clear_error(self.name, None)
         for subject in subjects:
             if supervisor.is_closed:
                 return
-            # What failed before has a retry of its own, which comes sooner than the next run.
+            # A subject that failed has a separate retry, which comes before the next run.
             if supervisor.faults.get(self.name, subject) is None:
                 self._do(subject)
         self._runs.end(supervisor.clock.now_ms())
 
     def health(self) -> TaskHealth:
-        """Return how it goes."""
+        """Return the health of the task."""
         faults = [fault for fault in self._supervisor.faults.all() if fault.task == self.name]
         latest = max(faults, key=lambda fault: fault.last_ms, default=None)
         error = None if latest is None else latest.error
@@ -190,7 +190,7 @@ class PeriodicTask(Generic[S]):
         try:
             with self._busy:
                 self._action(subject)
-        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+        except Exception as error:  # noqa: BLE001 - recorded as a fault
             before = faults.get(self.name, subject)
             failures = 1 if before is None else before.failure_count + 1
             pause_ms = min(retry_pause_ms(failures), max(self.period_ms, 1))
@@ -200,13 +200,13 @@ class PeriodicTask(Generic[S]):
             faults.clear_error(self.name, subject)
 
     def _retry(self, subject: S) -> None:
-        # Struck out meanwhile: the subject is gone.
+        # Without the fault, the subject was removed in the meantime.
         if self._supervisor.faults.get(self.name, subject) is not None:
             self._do(subject)
 
 
 class _SupervisedTask(Protocol):
-    """A task, whatever its subjects are."""
+    """A task with any kind of subjects."""
 
     def health(self) -> TaskHealth: ...
     def wait(self) -> None: ...
@@ -214,11 +214,11 @@ class _SupervisedTask(Protocol):
 
 class Supervisor:
     """
-    Runs periodic tasks on a scheduler, and keeps the fault registry.
+    Runs periodic tasks on a scheduler, and has the fault registry.
 
     Args:
-        scheduler: runs them.
-        clock: dates what happens.
+        scheduler: runs the tasks.
+        clock: time of runs and faults.
     """
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
@@ -238,7 +238,7 @@ class Supervisor:
         *,
         delay_ms: int,
     ) -> PeriodicTask[S]:
-        """Do `action` for each of the subjects of the moment, first after `delay_ms`."""
+        """Run `action` for each present subject, first after `delay_ms`, then periodically."""
         task = PeriodicTask(
             name, self, subjects, action, delay_ms=delay_ms, period_ms=max(period_ms, 1)
         )
@@ -249,21 +249,21 @@ class Supervisor:
         return task
 
     def once(self, name: str, action: Callable[[], object], delay_ms: int) -> None:
-        """Do something later, unless closed by then."""
+        """Run an action after a delay, unless the supervisor is closed then."""
         self._scheduler.schedule(
             name, lambda: None if self.is_closed else action(), delay_ms=delay_ms
         )
 
     def scheduler_for(self, subject: Subject) -> SupervisedScheduler:
-        """Return a scheduler whose tasks are about `subject`."""
+        """Return a scheduler whose failures are faults of `subject`."""
         return SupervisedScheduler(self._scheduler, self.faults, subject)
 
     def health(self) -> tuple[TaskHealth, ...]:
-        """Return how the tasks go, by name."""
+        """Return the health of the tasks, by name."""
         return tuple(sorted((task.health() for task in self._tasks), key=lambda each: each.name))
 
     def close(self) -> None:
-        """Run no more tasks; one that runs in another thread ends with its present subject."""
+        """Run no more tasks; a task in another thread ends with its present subject."""
         self.is_closed = True
         for scheduled in self._scheduled:
             scheduled.cancel()
@@ -272,9 +272,7 @@ class Supervisor:
 
 
 class SupervisedScheduler:
-    """A `Scheduler` that enters in a fault registry what its tasks raise, as being about one
-    subject.
-    """
+    """A `Scheduler` that records exceptions of its tasks as faults of one subject."""
 
     __slots__ = ("_faults", "_scheduler", "_subject")
 

@@ -1,17 +1,26 @@
-"""Topics and partitions of a manager: created, deleted, told other settings.
+"""Creation, deletion and reconfiguration of topics; placement; duplicate partitions.
 
-Order of making a topic: what it says otherwise is on the disk first, then its partitions. Of
-deleting: the partitions, then what it said. Where there are several partitions it is noted before
-that this is begun, and afterwards that it has ended. Settings of a topic without partitions count
-for nobody, and go with the next topic of that name.
+Order of a creation: the settings are on the disk before the partitions. Order of a deletion: the
+partitions, then the settings. With several partitions, a note is written before the first one, and
+removed after the last one. Settings of a topic without partitions have no effect, and are removed
+with the creation of the next topic of that name.
 
-Crash points, beside those of one partition (`creating`) and of a note (`overrides`): before the
-note nothing was begun. After it the next start makes the partitions that are missing, unless there
-is none, or deletes those that are there, unless a broker has had the topic meanwhile
-(`deletion_marks`): then the deletion is over. A topic that was made may have records already, so
-nothing of one is undone. A directory that is offline then may have the partition that seems to be
-missing: the end waits for it. On a full disk there is no note of a deletion, and a crash may leave
-some of the partitions; the call can be made again.
+A topic name is legal as in Kafka, and differs from every other name in more than '.' against '_',
+because names of metrics have '_' for both. A partition goes to the online directory with the fewest
+partitions.
+
+A partition in two data directories is opened from neither until an operator has moved one copy out
+of its data directory. The next use of the partition notices that. Nothing is written: checkpoint
+lines of the removed copy are dropped by the next write or the next start.
+
+Crash points, besides those of one partition (`DataDirectory`) and of a note (`overrides`): before
+the note, nothing was begun. After the note of a creation, the next start creates the missing
+partitions, unless all are missing. After the note of a deletion, it deletes the remaining
+partitions, unless a broker used the topic in the meantime (`deletion_marks`), which ends the
+deletion. A created topic may have records already, so a creation is never undone by a start. A
+directory that is offline then may have the missing partition, so the completion waits for it. On a
+full disk, a deletion has no note, and a crash may leave some of the partitions; the call can be
+repeated.
 
 Thread-safety: the manager's lock is held.
 """
@@ -58,15 +67,15 @@ logger = logging.getLogger(__name__)
 
 class TopicAdministration:
     """
-    Changes which partitions there are, and what their topics say.
+    Creates, deletes and reconfigures topics and partitions.
 
     Args:
         group: the data directories.
         registry: the partitions.
-        settings: what topics say.
-        opener: lets logs go.
-        deleted_directories: removes directories later.
-        faults: what does not go well.
+        settings: settings of topics.
+        opener: closes logs.
+        deleted_directories: removes directories after a delay.
+        faults: the fault registry.
     """
 
     def __init__(
@@ -96,13 +105,13 @@ class TopicAdministration:
     ) -> None:
         """See `LogManager.create_topic`."""
         if partition_count < 1:
-            raise ValueError(f"a topic of {partition_count} partitions")
+            raise ValueError(f"partition_count must be >= 1, got {partition_count}")
         _ensure_new_topic_name(topic, self._registry.topic_names())
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
         self._ensure_not_deleting(topic)
         self._ensure_not_offline(topic)
-        # What an earlier topic of this name said does not count.
+        # Settings of an earlier topic of this name are dropped.
         configs = self._settings.configs.without_topic(topic)
         if config:
             configs = configs.with_topic(topic, dict(config))
@@ -145,7 +154,7 @@ class TopicAdministration:
         return self._make(name, self._id_for(name.topic), directory)
 
     def _id_for(self, topic: str) -> uuid.UUID:
-        """Return the id that another partition of a topic gets."""
+        """Return the topic id of a new partition of a topic."""
         found = self._registry.topic_id(topic)
         noted = self._settings.ids.get(topic)
         if found is None and noted is not None and self._registry.of_topic(topic):
@@ -155,11 +164,11 @@ class TopicAdministration:
 
     def _ensure_not_offline(self, topic: str) -> None:
         """
-        Raise unless a topic without partitions may be made.
+        Raise unless a topic without partitions may be created.
 
         Raises:
             InconsistentTopicIdError: a stray partition has its name.
-            LogOfflineError: it is known, and its partitions lie in a directory that is away.
+            LogOfflineError: it is known, and its partitions are in a directory that is offline.
         """
         self._group.ensure_not_stray(topic)
         unread = [each for each in self._directories if not each.was_read]
@@ -190,11 +199,11 @@ class TopicAdministration:
         """See `LogManager.delete_partition`."""
         found = self.recheck(self._registry.get(name))
         _ensure_usable(found)
-        # Or the next start could think that its topic is still being made.
+        # Otherwise the next start could continue the creation of its topic.
         with contextlib.suppress(DiskFullError):
             self._settings.catch_up(self._directories)
         self._delete(found)
-        # One that is away may have others of its partitions.
+        # An offline directory may have other partitions of the topic.
         if not self._registry.of_topic(name.topic) and not self._group.offline_keys():
             self._remove_settings(name.topic)
 
@@ -227,7 +236,7 @@ class TopicAdministration:
     def _partitions_of(self, topic: str) -> list[ManagedPartition]:
         found = self._registry.of_topic(topic)
         if not found:
-            raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
+            raise UnknownTopicOrPartitionError(f"topic not found: {topic}")
         return [self.recheck(each) for each in found]
 
     def recheck(self, partition: ManagedPartition) -> ManagedPartition:
@@ -261,7 +270,7 @@ class TopicAdministration:
         return moved
 
     def partitions_affected_by(self, directory: DataDirectory) -> list[ManagedPartition]:
-        """Return the partitions that may go when a directory comes back, with `finish`."""
+        """Return the partitions that `finish` may delete when a directory returns."""
         deleted = [
             each for topic in self._settings.deleting for each in self._registry.of_topic(topic)
         ]
@@ -269,7 +278,7 @@ class TopicAdministration:
 
     def finish(self) -> list[TopicPartition]:
         """
-        Bring to an end what was begun before a crash, when the directories have been taken up.
+        Finish creations and deletions that a crash interrupted, after directories were registered.
 
         Returns the partitions that were deleted.
         """
@@ -307,20 +316,20 @@ class TopicAdministration:
         return any(note.is_of(text, partition.directory.keys) for note in notes)
 
     def _resolve_deletion(self, topic: str) -> None:
-        """Strike out of the notes of a topic's deletion what was done."""
+        """Remove finished parts from the notes of a topic's deletion."""
         settings = self._settings
         left = self._left_to_delete(topic)
         if left == settings.deleting.get(topic, ()):
             return
         deleted = {note.topic_id for note in settings.deleting.get(topic, ())} | {NO_ID}
-        # Made again, perhaps in a directory that is away.
+        # True if the topic was created again, perhaps in a directory that is offline.
         is_again = ANY_ID not in deleted and settings.ids.get(topic, NO_ID) not in deleted
         in_use = bool(self._registry.of_topic(topic)) or is_again
         configs = settings.configs if in_use else settings.configs.without_topic(topic)
         settings.resolve(topic, configs, self._directories, deletions=left, is_gone=not in_use)
 
     def _left_to_delete(self, topic: str) -> tuple[Deletion, ...]:
-        """Return the notes of a topic's deletion, as far as directories are still away."""
+        """Return the notes of a topic's deletion, limited to directories that are still offline."""
         waiting = self._group.offline_keys() | {
             key for each in self._group.unfinished if each.is_online for key in each.keys
         }
@@ -335,17 +344,17 @@ class TopicAdministration:
 
     @contextlib.contextmanager
     def _finishing(self, topic: str) -> Iterator[None]:
-        """Around what is tried once more after the next start, or `bring_online`."""
+        """Log a storage error; the next start or `bring_online` tries again."""
         try:
             yield
         except LogStorageError as error:
-            logger.warning("topic %s was not made, or deleted, to the end: %s", topic, error)
+            logger.warning("the creation or deletion of topic %s is not finished: %s", topic, error)
 
     def _ensure_not_deleting(self, topic: str) -> None:
-        """Raise TopicExistsError while a partition of a deleted topic has refused to go."""
+        """Raise TopicExistsError while a partition of a deleted topic could not be deleted."""
         if any(map(self._is_deleted, self._registry.of_topic(topic))):
             raise TopicExistsError(
-                f"topic {topic} is being deleted: a part of it refused to go; delete it again"
+                f"topic {topic} is being deleted: a partition could not be deleted; delete it again"
             )
 
     def _record_deletion(self, topic: str, away: frozenset[str]) -> None:
@@ -369,13 +378,13 @@ class TopicAdministration:
                 deleting={**settings.deleting, topic: (*notes, note)},
             )
         except DiskFullError:
-            # A full disk must not keep anybody from making room on it. But what is away would
-            # come back without the note.
+            # A full disk must not prevent a deletion, which frees space. But without the note,
+            # partitions in offline directories would return.
             if away:
                 raise
 
     def _marks_of(self, topic: str) -> dict[str, dict[int, PartitionMark]]:
-        """Return the marks of a topic's partitions, by the directories that can be read."""
+        """Return the marks of a topic's partitions in online directories, by directory."""
         found: dict[str, dict[int, PartitionMark]] = {}
         known = self._group.known_keys()
         for directory in self._group.online:
@@ -397,7 +406,7 @@ class TopicAdministration:
         self._settings.resolve(topic, configs, self._directories, deletions=left, is_gone=True)
 
     def _unregister(self, partition: ManagedPartition) -> None:
-        """Forget a partition whose directory is offline; its files go when that is back."""
+        """Remove a partition in an offline directory; its files are removed when that returns."""
         with partition.lock:
             partition.mark_gone()
             self._opener.release(partition, partition.directory.error)
@@ -407,7 +416,7 @@ class TopicAdministration:
     def _make(
         self, name: TopicPartition, topic_id: uuid.UUID, wanted: DataDirectory | None = None
     ) -> ManagedPartition:
-        """Make a partition in the directory that is wanted, else the first that can take it."""
+        """Create a partition in the given directory, else in the first that can store it."""
         failure: LogStorageError | None = None
         directories = self._directories if wanted is None else (wanted,)
         if wanted is not None and not wanted.is_online:
@@ -425,7 +434,7 @@ class TopicAdministration:
         raise failure or LogOfflineError("no data directory is online")
 
     def _delete(self, partition: ManagedPartition) -> None:
-        """Let a partition's log go, rename its directory, and remove that later."""
+        """Close a partition's log, rename its directory, and remove that after a delay."""
         name = partition.topic_partition
         delay_ms = self._settings.config_of(name.topic).file_delete_delay_ms
         with partition.lock:
@@ -443,8 +452,8 @@ class TopicAdministration:
         try:
             partition.directory.checkpoints.remove(name)
         except LogStorageError as error:
-            # It is gone all the same, and the next one of its name waits for this.
-            logger.warning("the checkpoints still speak of %s: %s", name, error)
+            # The partition is deleted; a new one of its name waits for this write.
+            logger.warning("the checkpoints still have an entry of %s: %s", name, error)
             self._on_error(partition.directory, error)
 
 
@@ -457,17 +466,17 @@ def _ensure_usable(partition: ManagedPartition) -> None:
 
 def _ensure_new_topic_name(topic: str, topics: Iterable[str]) -> None:
     """
-    Raise unless a topic may be created beside others, itself perhaps among them.
+    Raise unless a topic name is allowed next to the present topics, which may include it.
 
     Raises:
-        InvalidTopicError: the name breaks a rule, is a broker's own, or collides with another one.
+        InvalidTopicError: the name breaks a rule, is reserved, or collides with another name.
     """
     try:
         ensure_topic_name(topic)
     except ValueError as error:
         raise InvalidTopicError(str(error)) from error
     if topic == CLUSTER_METADATA_TOPIC:
-        raise InvalidTopicError(f"{topic} is the log of a controller, no topic")
+        raise InvalidTopicError(f"topic name {topic} is reserved for the log of a controller")
     for other in topics:
         if other != topic and topics_collide(topic, other):
             raise InvalidTopicError(f"topic {topic!r} collides with {other!r}: '.' counts as '_'")
@@ -476,7 +485,7 @@ def _ensure_new_topic_name(topic: str, topics: Iterable[str]) -> None:
 def _by_partition_count(
     directories: Sequence[DataDirectory], counts: Mapping[DataDirectory, int]
 ) -> list[DataDirectory]:
-    """Return the online directories, those with fewer partitions first, else in their order."""
+    """Return the online directories by ascending number of partitions, else in their order."""
     online = [directory for directory in directories if directory.is_online]
     return sorted(online, key=lambda directory: counts.get(directory, 0))
 

@@ -1,1 +1,1 @@
-"""Compaction of a manager's logs: which one is next, by whom, and what it must not meet."""
+"""Compaction of a manager's logs: selection, threads, states, throttle and history."""

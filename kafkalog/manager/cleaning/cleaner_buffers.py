@@ -1,7 +1,8 @@
-"""What a thread cleans with: an engine, whose memory is taken when needed and given back when idle.
+"""Buffers of a cleaner thread: allocated on demand, freed when idle.
 
-A map that has room for every offset that is dirty has room for all keys, whatever they are. Most
-logs need far less than a thread may have, and get no more: what is taken is cleared for each log.
+The offset map is sized for the number of dirty offsets, which is an upper bound of the number of
+keys. Most logs need much less memory than a thread may use, and get no more, because the memory is
+cleared for each log.
 
 Thread-safety: one thread at a time.
 """
@@ -22,19 +23,19 @@ from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["CleanerBuffers", "memory_for", "memory_share"]
 
-# So long a thread keeps the memory for the next log.
+# Time for which an idle thread keeps the memory.
 IDLE_MS = 60_000
-# Memory for the map is a power of two times this, at most what a thread may have.
+# Memory for the map is a power of two times this, up to the share of a thread.
 _LEAST_BYTES = 64 << 10
 
 
 def memory_share(config: CleanerConfig) -> int:
-    """Return the memory for the map of keys that one thread may have."""
+    """Return the largest memory of one thread for the map of keys."""
     return config.dedupe_buffer_size // max(config.threads, 1)
 
 
 def memory_for(span: CleanableRange, config: CleanerConfig) -> int:
-    """Return the memory for the map of keys of a cleaning: enough, if one thread may have that."""
+    """Return the memory for the map of keys of a cleaning, limited to the share of a thread."""
     offset_count = span.first_uncleanable - span.first_dirty
     needed = map_bytes_for(offset_count, config.io_buffer_load_factor)
     size = _LEAST_BYTES
@@ -45,11 +46,11 @@ def memory_for(span: CleanableRange, config: CleanerConfig) -> int:
 
 class CleanerBuffers:
     """
-    Cleans one log after the other.
+    Cleaner of one thread with its memory.
 
     Args:
-        config: returns the settings of compaction; with other ones the memory is taken anew.
-        throttle: what all buffers share.
+        config: returns the settings of compaction; changed settings reallocate the memory.
+        throttle: the common limit of bytes per second.
         clock: source of time.
     """
 
@@ -60,14 +61,14 @@ class CleanerBuffers:
         self._throttle = throttle
         self._clock = clock
         self._engine: Cleaner | None = None
-        # What the engine was made for: settings and memory.
+        # Settings and memory of the engine.
         self._cleaner_key: tuple[CleanerConfig, int] | None = None
         self._used_ms = 0
         self._pay: Callable[[int], object] = _pay_nothing
 
     @property
     def holds_memory(self) -> bool:
-        """True if there is an engine."""
+        """True if memory is allocated."""
         return self._engine is not None
 
     def clean(
@@ -81,10 +82,10 @@ class CleanerBuffers:
         Clean a log.
 
         Args:
-            log: it.
-            span: what of it.
-            run: ends it when it was aborted, and shows how far it is.
-            on_progress: told how far it is.
+            log: the log.
+            span: its range to clean.
+            run: aborts the cleaning, and gets its progress.
+            on_progress: called with the progress.
 
         Raises:
             LogCleaningAbortedError: it was aborted, or the log closed or taken offline.
@@ -96,7 +97,7 @@ class CleanerBuffers:
         def check() -> None:
             run.check()
             if is_over():
-                raise LogCleaningAbortedError(f"{log.directory} takes no more writes")
+                raise LogCleaningAbortedError(f"{log.directory} refuses writes")
 
         def pay(byte_count: int) -> None:
             self._throttle.pay(byte_count, run.wait, is_over)
@@ -111,12 +112,12 @@ class CleanerBuffers:
         try:
             return engine.clean(log, span, check=check, on_progress=note)
         finally:
-            # It holds the log.
+            # The function refers to the log.
             self._pay = _pay_nothing
             self._used_ms = self._clock.monotonic_ms()
 
     def release(self) -> None:
-        """Give the memory back where it was not needed for a while."""
+        """Free the memory if it was idle for IDLE_MS."""
         if self._clock.monotonic_ms() - self._used_ms >= IDLE_MS:
             self._engine = None
 
@@ -124,7 +125,7 @@ class CleanerBuffers:
         config = self._config()
         wanted = config, memory_for(span, config)
         if self._engine is None or self._cleaner_key != wanted:
-            # Let go first: there must not be two.
+            # The old engine is freed first, so that memory is not allocated twice.
             self._engine, self._cleaner_key = None, wanted
             self._engine = Cleaner(
                 config,
@@ -136,4 +137,4 @@ class CleanerBuffers:
 
 
 def _pay_nothing(_byte_count: int) -> None:
-    """Do nothing: nothing is being cleaned."""
+    """Ignore the bytes: no cleaning is running."""

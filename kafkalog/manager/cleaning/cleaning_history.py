@@ -1,7 +1,7 @@
-"""What is known of cleanings that ended: their figures, and what they failed at.
+"""Results and failures of finished cleanings.
 
-A failure is an entry of the manager's fault registry, bound to its partition; the next try comes
-after the cleaner's pause at least, and later each time. In Kafka it would be the last try.
+A failure is a fault of its partition in the manager's fault registry. The next attempt follows
+after `log.cleaner.backoff.ms` or later, with growing pauses. Kafka would not try again.
 
 Thread-safety: every method from any thread.
 """
@@ -23,21 +23,21 @@ from kafkalog.scheduler import retry_pause_ms
 
 __all__ = ["CLEANER", "CLEANER_RETENTION", "CleaningHistory"]
 
-# What the fault registry calls the cleaning of a log.
+# Name of the fault of a cleaning.
 CLEANER: Final = "kafka-log-cleaner"
-# And the retention of a compacted log in the cleaner's rounds.
+# Name of the fault of retention in the cleaner's rounds.
 CLEANER_RETENTION: Final = "kafka-log-cleaner-retention"
 
 
 class CleaningHistory:
     """
-    The outcomes of cleanings.
+    Results of cleanings.
 
     Args:
-        faults: keeps what fails.
-        clock: dates it.
-        backoff_ms: returns the shortest time to the next try.
-        on_error: called with a directory and an error that its disk answered with.
+        faults: gets failures.
+        clock: time of failures.
+        backoff_ms: returns the shortest pause before the next attempt.
+        on_error: called with a directory and an error of its disk.
     """
 
     def __init__(
@@ -57,23 +57,23 @@ class CleaningHistory:
 
     @property
     def count(self) -> int:
-        """How many cleanings went well."""
+        """Number of successful cleanings."""
         return self._count
 
     def last(self) -> dict[str, CleaningResult]:
-        """Return the last cleaning of each worker, and the last one that was asked for."""
+        """Return the last cleaning of each worker, and the last one on demand."""
         with self._guard:
             return dict(self._last)
 
     def record_success(self, worker: str, cleaning: CleaningResult) -> None:
-        """Keep the outcome of a cleaning; what its partition failed at before is over."""
+        """Record the result of a cleaning; an earlier fault of its partition is removed."""
         with self._guard:
             self._last[worker] = cleaning
             self._count += 1
         self._faults.clear_error(CLEANER, cleaning.topic_partition)
 
     def record_failure(self, partition: ManagedPartition, error: BaseException) -> None:
-        """Keep what a partition failed at; it is left alone for a while."""
+        """Record a failure of a partition, which is skipped for a while."""
         name = partition.topic_partition
         before = self._faults.get(CLEANER, name)
         failures = 1 if before is None else before.failure_count + 1
@@ -82,19 +82,19 @@ class CleaningHistory:
         self._on_error(partition.directory, error)
 
     def is_waiting(self, name: TopicPartition) -> bool:
-        """Say whether a partition is left alone for now, since it failed."""
+        """Return whether a partition is skipped because it failed."""
         fault = self._faults.get(CLEANER, name)
         if fault is None or fault.next_retry_ms is None:
             return False
-        # Not longer where somebody has set the clock back.
+        # A clock that was set back ends the pause.
         return fault.last_ms <= self._clock.now_ms() < fault.next_retry_ms
 
     def faults(self) -> tuple[Fault, ...]:
-        """Return what fails now, by partition."""
+        """Return the faults of cleanings, by partition."""
         return tuple(fault for fault in self._faults.all() if fault.task == CLEANER)
 
     def retain_only(self, compacted: Container[Subject]) -> None:
-        """Strike out what was compacted once, and is no longer."""
+        """Remove faults of partitions that are no longer compacted."""
         for fault in self._faults.all():
             if fault.task in (CLEANER, CLEANER_RETENTION) and fault.subject not in compacted:
                 self._faults.clear_error(fault.task, fault.subject)

@@ -1,16 +1,15 @@
-"""Compaction in a manager: by threads in the background, and now, for whoever asks.
+"""Compaction of a manager's logs, by background threads and on demand.
 
-Threads `kafka-log-cleaner-thread-N` are there where there is work for them: as many as compacted
-partitions, at most `log.cleaner.threads`. Where the manager was given a scheduler that is no
-`ThreadScheduler`, the rounds are its tasks. A round cleans one log, then applies retention
-to the compacted ones that are not being cleaned; the manager's retention does that too, more
-seldom, and without any cleaner.
+Threads `kafka-log-cleaner-thread-N` are started for compacted partitions, one for each, up to
+`log.cleaner.threads`. If the scheduler of the manager is not a `ThreadScheduler`, the rounds are
+its tasks. A round cleans one log, then applies retention to compacted logs that are not being
+cleaned. The manager's periodic retention does that too, less often, and without a cleaner.
 
-The end of a cleaning is checkpointed when its segments are in place. Crash point: between the two
-the same records are cleaned again, which changes nothing.
+The end of a cleaning is checkpointed after its segments were installed. Crash point: between the
+two steps; the same records are cleaned again, without a change.
 
-Who asks for a partition that is being cleaned waits until that is done, and then cleans the rest:
-no work under way is thrown away for the same work. The limit of bytes a second counts for everyone.
+A call for a partition that is being cleaned waits for that cleaning, and then cleans the rest, so
+that no finished work is repeated. The limit of bytes per second applies to all cleanings.
 
 Thread-safety: every method from any thread. No lock of the manager, a partition or a log is held
 while anything here is waited for.
@@ -58,7 +57,7 @@ __all__ = ["ON_DEMAND", "Compaction"]
 
 logger = logging.getLogger(__name__)
 
-# Under which name health() has the last cleaning that was asked for.
+# Name of the last cleaning on demand in health().
 ON_DEMAND: Final = "compact"
 
 
@@ -68,8 +67,8 @@ class Compaction:
 
     Args:
         registry: the partitions.
-        settings: what topics say, and the manager.
-        states: which partitions may be cleaned.
+        settings: settings of the manager and its topics.
+        states: states of the partitions.
         opener: opens logs, and gets the errors of directories.
         retain: applies retention to a partition.
         supervisor: has the fault registry and the clock.
@@ -108,18 +107,18 @@ class Compaction:
     # ------------------------------------------------------------------------ in the background
 
     def start(self, delay_ms: int) -> None:
-        """Have threads where there is something to compact; their first round after a delay."""
+        """Start threads for compacted partitions; their first round follows after a delay."""
         config = self._config()
         if config.enable and config.threads > len(self._workers) and not self._states.is_stopped:
             self._start_workers(len(self._selection.compacted()), delay_ms)
 
     def on_topic_created(self, topic: str) -> None:
-        """Have a thread for a topic that is new, or has another partition."""
+        """Start threads for a new topic or partition, if it is compacted."""
         if self._settings.config_of(topic).is_compacted:
             self.start(self._backoff_ms())
 
     def on_settings_changed(self) -> None:
-        """Follow what topics and the manager say now; cleanings that nobody wants any more end."""
+        """Apply changed settings; abort cleanings of topics that are no longer compacted."""
         config = self._config()
         self._throttle.set_limit(config.io_max_bytes_per_second)
         with self._guard:
@@ -133,7 +132,7 @@ class Compaction:
         self._states.abort(*unwanted)
 
     def close(self) -> None:
-        """End all cleanings; return when they have ended, and clean no more."""
+        """Abort all cleanings, wait for their end, and start no more."""
         self._states.stop()
         with self._guard:
             workers = list(self._workers)
@@ -149,7 +148,7 @@ class Compaction:
     def _start_workers(self, partition_count: int, delay_ms: int) -> None:
         config = self._config()
         with self._guard:
-            # Shut comes before the guard in `close`: no thread is left over.
+            # `close` stops the states before it takes the guard, so no thread is left over.
             while not self._states.is_stopped and len(self._workers) < min(
                 partition_count, config.threads
             ):
@@ -165,36 +164,35 @@ class Compaction:
                 try:
                     worker.start(delay_ms)
                 except RuntimeError as error:
-                    # The machine has no thread to give. Asked again by the others' rounds, and with
-                    # the next topic.
+                    # The system refused a thread. Other rounds and the next new topic try again.
                     self._faults.record_failure(worker.name, None, error)
                     return
                 self._workers.append(worker)
 
     def _work(self, worker: str, buffers: CleanerBuffers) -> bool:
-        """Do a round; say whether there may be more to do now."""
+        """Run a round; return whether the next round should follow at once."""
         chosen = self._selection.begin_next()
-        goes_on = chosen is not None and self._clean_chosen(worker, buffers, *chosen)
+        has_more = chosen is not None and self._clean_chosen(worker, buffers, *chosen)
         self._apply_retention()
-        return goes_on
+        return has_more
 
     def _clean_chosen(
         self, worker: str, buffers: CleanerBuffers, partition: ManagedPartition, run: CleaningRun
     ) -> bool:
-        """Clean a log; say whether the next one should follow at once."""
+        """Clean a log; return whether the next round should follow at once."""
         cleaning: CleaningResult | None = None
         try:
             log = partition.usable_log
-            # Between the choice and the beginning its topic may have changed, or its log failed.
+            # Since the selection, its topic may have changed, or its log failed.
             if log is not None and log.config.is_compacted:
                 cleaning = self._clean(partition, log, run, buffers)
         except (LogCleaningAbortedError, *REPORTED_ELSEWHERE) as error:
-            logger.info("%s is left: %s", partition.topic_partition, error)
+            logger.info("%s was not cleaned: %s", partition.topic_partition, error)
         except BaseException as error:
             self._history.record_failure(partition, error)
             if not isinstance(error, Exception):
                 raise
-            # It is left alone for a while: the others need not wait for it.
+            # The partition is skipped for a while; the other partitions follow at once.
             return True
         finally:
             self._states.finish(run)
@@ -204,7 +202,7 @@ class Compaction:
         return True
 
     def _apply_retention(self) -> None:
-        """Apply retention to what is compacted, one thread for all, once in a pause."""
+        """Apply retention to compacted logs, by one thread, once per `log.cleaner.backoff.ms`."""
         if not self._retention_lock.acquire(blocking=False):
             return
         try:
@@ -225,7 +223,7 @@ class Compaction:
     def _retain_one(self, name: TopicPartition) -> None:
         try:
             self._retain(name)
-        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+        except Exception as error:  # noqa: BLE001 - recorded as a fault
             pause_ms = self._backoff_ms()
             self._faults.record_failure(CLEANER_RETENTION, name, error, retry_after_ms=pause_ms)
         else:
@@ -280,12 +278,12 @@ class Compaction:
 
     def _begin(self, partition: ManagedPartition) -> tuple[Log, CleaningRun]:
         while True:
-            # Not while the partition is ours: opening it anew waits for its cleaning.
+            # Before the run begins: reopening the log waits for the partition's cleaning.
             log = self._open_log(partition)
             if not log.config.is_compacted:
                 policy = ",".join(log.config.cleanup_policy)
                 raise ConfigError(
-                    f"{partition.topic_partition} is not to be compacted: cleanup.policy = {policy}"
+                    f"{partition.topic_partition} is not compacted: cleanup.policy = {policy}"
                 )
             run = self._states.begin_when_free(partition.topic_partition)
             if partition.usable_log is log and log.config.is_compacted:
@@ -300,7 +298,7 @@ class Compaction:
         buffers: CleanerBuffers,
         on_progress: Callable[[CleaningProgress], object] | None = None,
     ) -> CleaningResult:
-        # Anew: since the log was chosen it may have been truncated.
+        # Computed again: since the selection, the log may have been truncated.
         _facts, span = cleanable_range(partition, log, self._clock.now_ms())
         cleaning = buffers.clean(log, span, run, on_progress)
         if not run.is_aborted:
@@ -309,13 +307,13 @@ class Compaction:
                 self._on_error(partition.directory, refusal)
         return cleaning
 
-    # -------------------------------------------------------------------------------- how it is
+    # ---------------------------------------------------------------------------------- health
 
     def health(self) -> CleanerHealth:
-        """Return how it goes."""
+        """Return the health of compaction."""
         with self._guard:
             workers = list(self._workers)
-        look = self._selection.last_result
+        result = self._selection.last_result
         return CleanerHealth(
             is_enabled=self._config().enable,
             thread_count=len(workers),
@@ -327,10 +325,10 @@ class Compaction:
                 for run in self._states.under_way()
             ),
             uncleanable=tuple(self._uncleanable()),
-            last_look_ms=None if look is None else look.at_ms,
-            time_since_last_look_ms=None if look is None else self._clock.now_ms() - look.at_ms,
-            max_dirty_percent=0.0 if look is None else 100 * look.max_dirty_ratio,
-            max_delay_ms=0 if look is None else look.max_delay_ms,
+            last_look_ms=None if result is None else result.at_ms,
+            time_since_last_look_ms=None if result is None else self._clock.now_ms() - result.at_ms,
+            max_dirty_percent=0.0 if result is None else 100 * result.max_dirty_ratio,
+            max_delay_ms=0 if result is None else result.max_delay_ms,
             cleaning_count=self._history.count,
             last_cleanings=self._history.last(),
             throttled_ms=self._throttle.waited_ms,

@@ -1,4 +1,4 @@
-"""How the cleaner of a manager is doing.
+"""Health of a manager's cleaner.
 
 Thread-safety: immutable values.
 """
@@ -18,13 +18,13 @@ __all__ = ["CleanerHealth", "CleaningUnderWay", "UncleanablePartition"]
 @dataclass(frozen=True, slots=True)
 class CleaningUnderWay:
     """
-    A cleaning that goes on.
+    A running cleaning.
 
     Attributes:
-        topic_partition: of what.
-        thread_name: by whom.
-        is_aborted: whether it was told to end.
-        progress: how far it is; None before it said anything.
+        topic_partition: the partition.
+        thread_name: name of the cleaning thread.
+        is_aborted: whether it must end.
+        progress: its progress; None before the first report.
     """
 
     topic_partition: TopicPartition
@@ -36,16 +36,16 @@ class CleaningUnderWay:
 @dataclass(frozen=True, slots=True)
 class UncleanablePartition:
     """
-    A partition whose cleaning failed, and has not gone well since.
+    A partition whose last cleaning failed.
 
     Attributes:
         topic_partition: its name.
         directory: its data directory.
-        error: what happened last.
-        failure_count: how often in a row.
-        next_retry_ms: when it is tried again.
-        size_bytes: of what could be cleaned: the segments from the last cleaning on, but for the
-            active one, whether or not its log is open; 0 where they cannot be listed.
+        error: the latest error.
+        failure_count: number of failures in a row.
+        next_retry_ms: time of the next attempt.
+        size_bytes: size of the segments since the last cleaning, without the active one; 0 if they
+            cannot be listed.
     """
 
     topic_partition: TopicPartition
@@ -59,26 +59,26 @@ class UncleanablePartition:
 @dataclass(frozen=True, slots=True)
 class CleanerHealth:
     """
-    What `LogManager.health` tells of compaction.
+    Health of compaction in `LogManager.health`.
 
     Attributes:
         is_enabled: `log.cleaner.enable`.
-        thread_count: threads that were started: as many as there are logs to be compacted, at most
+        thread_count: number of started threads: one for each compacted partition, up to
             `log.cleaner.threads`.
-        alive_count: those of them that live.
-        replaced_count: threads that ended by an error, and others took over from.
-        compacted_count: partitions that are to be compacted, and may be used.
-        under_way: cleanings that go on, by partition.
+        alive_count: number of these threads that are alive.
+        replaced_count: number of threads that ended by an error and were replaced.
+        compacted_count: number of compacted partitions that may be used.
+        under_way: running cleanings, by partition.
         uncleanable: partitions whose cleaning fails, by name.
-        last_look_ms: when all logs were looked at the last time, None before the first.
-        time_since_last_look_ms: how long ago that is.
-        max_dirty_percent: share of what could be cleaned in the dirtiest log, then.
-        max_delay_ms: for how long the most urgent log has had to be cleaned, then.
-        cleaning_count: cleanings that went well.
-        last_cleanings: the last one of each thread by its name, and the last one that was asked
-            for, as "compact".
-        throttled_ms: how long threads have waited for the limit of bytes a second, in all.
-        memory_bytes: what one thread may have for keys.
+        last_look_ms: time of the last selection among all logs, None before the first.
+        time_since_last_look_ms: time since then.
+        max_dirty_percent: share of cleanable bytes in the dirtiest log at the last selection.
+        max_delay_ms: delay of the most overdue log at the last selection.
+        cleaning_count: number of successful cleanings.
+        last_cleanings: the last cleaning of each thread by its name, and the last cleaning on
+            demand as "compact".
+        throttled_ms: total time that threads have waited for the limit of bytes per second.
+        memory_bytes: largest memory of one thread for keys.
     """
 
     is_enabled: bool
@@ -99,12 +99,12 @@ class CleanerHealth:
 
     @property
     def dead_count(self) -> int:
-        """Threads that were started, died, and have not been replaced."""
+        """Number of threads that ended by an error and were not replaced."""
         return self.thread_count - self.alive_count
 
     @property
     def uncleanable_bytes(self) -> dict[Path, int]:
-        """Bytes that could be cleaned in the logs whose cleaning fails, by data directory."""
+        """Cleanable bytes of the logs whose cleaning fails, by data directory."""
         sums: dict[Path, int] = {}
         for each in self.uncleanable:
             sums[each.directory] = sums.get(each.directory, 0) + each.size_bytes
@@ -112,19 +112,19 @@ class CleanerHealth:
 
     @property
     def recopy_percent(self) -> float:
-        """Bytes written for 100 read, over the last cleanings."""
+        """Bytes written per 100 bytes read, over the last cleanings."""
         statistics = [each.statistics for each in self.last_cleanings.values()]
         read = sum(each.bytes_read for each in statistics)
         return 100.0 * sum(each.bytes_written for each in statistics) / read if read else 0.0
 
     @property
     def max_memory_percent(self) -> float:
-        """Share of a thread's memory that the keys of the last cleanings needed at most."""
-        # Not the map's utilization: it is made no larger than the log needs it.
+        """Largest share of a thread's memory that the keys of the last cleanings needed."""
+        # The utilization of the map would not tell, because the map is sized for its log.
         needed = max((each.bytes_for_one_pass for each in self.last_cleanings.values()), default=0)
         return 100.0 * needed / self.memory_bytes if self.memory_bytes else 0.0
 
     @property
     def max_duration_ms(self) -> int:
-        """How long the longest of the last cleanings took."""
+        """Duration of the longest of the last cleanings."""
         return max((each.duration_ms for each in self.last_cleanings.values()), default=0)

@@ -1,12 +1,13 @@
-"""Which log is cleaned next: the dirtiest that is due, of those that may be cleaned now.
+"""Selection of the next log to clean: the dirtiest log that is due.
 
-Every look asks all compacted logs, opening those that are not open, as the manager's retention does
-too; of one that is as it was at the last look, nothing is found out anew. A checkpoint of cleaning
-that does not fit its log is put right at once, on the disk, whether the log is chosen or not. What
-fails concerns one log, which is left alone for a while, longer each time; in Kafka the look ends
-there, and the log is not cleaned again before a restart.
+It is Kafka's grabFilthiestCompactedLog. A selection checks all compacted logs, and opens closed
+ones, as the manager's retention does. For a log that is unchanged since the last selection, the
+cached result is used. A cleaner checkpoint that does not fit its log is corrected at once, on the
+disk, whether the log is selected or not. A failure concerns one log, which is skipped for a while,
+longer each time. In Kafka, the selection ends there, and the log is not cleaned again before a
+restart.
 
-Thread-safety: one thread at a time looks; the figures may be read by any.
+Thread-safety: one thread at a time selects; any thread may read the results.
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Deleted, closed or failed meanwhile: told by whoever met it.
+# Deleted, closed or failed in the meantime; a failure is reported where it occurred.
 REPORTED_ELSEWHERE = (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionResult:
     """
-    What a look at all compacted logs found.
+    Result of a selection among all compacted logs.
 
     Attributes:
-        at_ms: when, by the wall clock.
-        max_dirty_ratio: that of the dirtiest log.
-        max_delay_ms: for how long the most urgent one has had to be cleaned.
+        at_ms: its time, by the wall clock.
+        max_dirty_ratio: dirty ratio of the dirtiest log.
+        max_delay_ms: delay of the most overdue log.
     """
 
     at_ms: int
@@ -79,20 +80,20 @@ def cleanable_range(
     partition: ManagedPartition, log: Log, now_ms: int
 ) -> tuple[LogCleaningFacts, CleanableRange]:
     """
-    Return the facts of a log, and what may be cleaned of it; put its checkpoint right.
+    Return the cleaning facts of a log and its cleanable range; correct its checkpoint.
 
     Raises:
-        LogStorageError, CorruptRecordError: a segment cannot be looked into.
+        LogStorageError, CorruptRecordError: a segment cannot be read.
     """
     name, notes = partition.topic_partition, partition.directory.checkpoints.cleaner_offsets
     min_lag_ms = log.config.min_compaction_lag_ms
-    # They cost a look into each segment.
+    # Times cost a read of each segment.
     facts = cleaner_access(log).cleaning_facts(with_times=_depends_on_time(log))
     span = compute_cleanable_range(
         facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms
     )
     if span.reset is not None:
-        # Deleting old segments moves the log start: nothing to worry about where that is wanted.
+        # Expected if old segments are deleted, which moves the log start.
         level = logging.INFO if log.config.is_deleted else logging.WARNING
         logger.log(level, "%s: cleaning begins at %d: %s", name, span.first_dirty, span.reset.value)
         record_cleaned(partition, span.first_dirty)
@@ -100,7 +101,7 @@ def cleanable_range(
 
 
 def cleanable_bytes(partition: ManagedPartition) -> int:
-    """Return the size of the segments from the last cleaning on, but for the active one."""
+    """Return the size of the segments since the last cleaning, without the active one."""
     directory, name = partition.directory, partition.topic_partition
     begin = directory.checkpoints.cleaner_offsets.get(name) or 0
     path = directory.path / partition_directory_name(name)
@@ -119,16 +120,16 @@ def cleanable_bytes(partition: ManagedPartition) -> int:
 
 def record_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | None:
     """
-    Write where the next cleaning begins; return what the disk refused it with.
+    Checkpoint the start of the next cleaning; return the error if the disk refused.
 
-    It counts all the same, and goes out with whatever is written next. After a crash before that
+    After an error, the value is cached and written with the next change. After a crash before that,
     the same records are cleaned again.
     """
     notes, name = partition.directory.checkpoints.cleaner_offsets, partition.topic_partition
     try:
         notes.write_through(name, offset)
     except LogStorageError as error:
-        logger.warning("%s: where its cleaning ended was not written: %s", name, error)
+        logger.warning("%s: the end of its cleaning was not checkpointed: %s", name, error)
         notes.set(name, offset)
         return error
     return None
@@ -136,18 +137,18 @@ def record_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError 
 
 class LogSelection:
     """
-    Chooses logs.
+    Selects logs.
 
     Args:
         registry: the partitions.
-        settings: what topics say.
-        states: which partitions may be cleaned.
-        history: what is known of earlier cleanings.
-        open_log: returns the log of a partition, opening it where it is not.
-        clock: what lags are measured by.
+        settings: settings of topics.
+        states: states of the partitions.
+        history: faults of earlier cleanings.
+        open_log: returns the log of a partition, which it opens if necessary.
+        clock: measures lags.
 
     Attributes:
-        last_result: what the last look found, None before the first.
+        last_result: result of the last selection, None before the first.
     """
 
     def __init__(
@@ -167,11 +168,11 @@ class LogSelection:
         self._open_log = open_log
         self._clock = clock
         self._selection_lock = threading.Lock()
-        # What the last look made of logs, with all that it depends on.
+        # Results of the last selection, with the state of the log that they depend on.
         self._cached: dict[TopicPartition, tuple[tuple[object, ...], CleaningCandidate]] = {}
 
     def compacted(self) -> list[ManagedPartition]:
-        """Return the partitions that are to be compacted, and may be used."""
+        """Return the compacted partitions that may be used."""
         settings = self._settings
         compacted = [
             topic
@@ -186,7 +187,7 @@ class LogSelection:
         ]
 
     def begin_next(self) -> tuple[ManagedPartition, CleaningRun] | None:
-        """Choose a log and begin its cleaning; None where none is due."""
+        """Select a log and begin its cleaning; None if no log is due."""
         with self._selection_lock:
             candidates = self._find_candidates()
             while True:
@@ -198,7 +199,7 @@ class LogSelection:
                 run = self._states.begin(partition.topic_partition)
                 if run is not None:
                     return partition, run
-                # Somebody was faster, or needs it left alone.
+                # Another thread has begun to clean it, or has paused it.
                 candidates.remove(chosen)
 
     def _find_candidates(self) -> list[CleaningCandidate]:
@@ -256,13 +257,13 @@ class LogSelection:
 
 
 def _depends_on_time(log: Log) -> bool:
-    """Say whether the age of records decides what may, or must, be cleaned of a log."""
+    """Return whether the cleanable range of a log depends on the age of its records."""
     config = log.config
     return config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < LONG_MAX
 
 
 def _state_of(partition: ManagedPartition, log: Log) -> tuple[object, ...]:
-    """Return all that the weight of a log depends on, but for time. Appending changes none."""
+    """Return the state that a candidate depends on, except time. Appends do not change it."""
     segments = log.segments()
     checkpoint = partition.directory.checkpoints.cleaner_offsets.get(partition.topic_partition)
     decided = min(log.last_stable_offset, segments[-1].base_offset)

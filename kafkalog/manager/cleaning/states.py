@@ -1,6 +1,6 @@
-"""Cleaning against everything that must not meet it: one state for each partition.
+"""Cleaning states of partitions, which exclude cleaning from truncation, deletion and moves.
 
-LogCleanerManager's states in Kafka, under one lock:
+The states of Kafka's LogCleanerManager, under one lock:
 
     event              none          in progress         aborted             paused n
     begin              in progress   refused             refused             refused
@@ -8,16 +8,16 @@ LogCleanerManager's states in Kafka, under one lock:
     done               error         none                paused (**)         error
     resume             error         error               error               paused n - 1, or none
 
-(*) An error in Kafka, where only one thread at a time asks for it; here as many as like truncate
-and delete. (**) As often as it was asked for.
+(*) An error in Kafka, where only one thread at a time pauses; here several threads may truncate and
+delete. (**) With the number of pauses that were requested.
 
-Retention leaves a partition alone that is in any state, and has none itself, which it has in Kafka:
-the log's own lock keeps it off a swap of segments, and a cleaning whose segments were deleted
-meanwhile ends by itself. So whoever is told of a deletion may do with the log what he likes.
+Retention skips a partition in any state, and sets no state, unlike Kafka: the log's lock excludes
+it from a swap of segments, and a cleaning whose segments were deleted ends. A deletion callback may
+therefore use the log without a limit.
 
-Who pauses a partition waits for the cleaning to notice, which looks after every chunk and segment,
-also while it waits for the throttle. So nobody waits here who holds a lock of a log, a partition or
-the manager: what is told of a cleaning's progress may ask for any of them.
+A pause waits until the cleaning notices it: a cleaning checks after every chunk and segment, and
+while it waits for the throttle. A thread that waits here must hold no lock of a log, a partition or
+the manager, because the progress callback of the cleaning may take any of them.
 
 Thread-safety: every method from any thread; the lock is held for moments.
 """
@@ -39,7 +39,7 @@ __all__ = ["CleaningRun", "CleaningState", "CleaningStates", "Phase"]
 
 
 class Phase(Enum):
-    """What may be said of a partition."""
+    """Phases of a partition."""
 
     NONE = "none"
     IN_PROGRESS = "in progress"
@@ -49,11 +49,11 @@ class Phase(Enum):
 
 class CleaningState(NamedTuple):
     """
-    How a partition is.
+    State of a partition.
 
     Attributes:
-        phase: which of the four.
-        pause_count: how many keep it from being cleaned.
+        phase: its phase.
+        pause_count: number of its pauses.
     """
 
     phase: Phase
@@ -62,18 +62,18 @@ class CleaningState(NamedTuple):
 
 class CleaningRun:
     """
-    One cleaning under way. Made by `CleaningStates.begin`.
+    One running cleaning. Made by `CleaningStates.begin`.
 
     Attributes:
-        topic_partition: of what.
-        thread_name: by whom.
-        is_aborted: whether it is to end.
-        progress: how far it is, None before it said anything.
+        topic_partition: the partition.
+        thread_name: name of the cleaning thread.
+        is_aborted: whether it must end.
+        progress: its progress, None before the first report.
     """
 
     def __init__(self, topic_partition: TopicPartition, condition: threading.Condition) -> None:
         self.topic_partition = topic_partition
-        # Not its number, which another thread may get.
+        # The object, because another thread may get the same number.
         self._thread = threading.current_thread()
         self.thread_name = self._thread.name
         self.is_aborted = False
@@ -82,7 +82,7 @@ class CleaningRun:
 
     @property
     def is_own(self) -> bool:
-        """True if the calling thread does it."""
+        """True if the calling thread runs it."""
         return self._thread is threading.current_thread()
 
     def abort(self) -> None:
@@ -94,12 +94,12 @@ class CleaningRun:
         self.progress = progress
 
     def check(self) -> None:
-        """Raise LogCleaningAbortedError if it is to end."""
+        """Raise LogCleaningAbortedError if it must end."""
         if self.is_aborted:
             raise LogCleaningAbortedError(f"the cleaning of {self.topic_partition} was aborted")
 
     def wait(self, duration_ms: float) -> None:
-        """Return after some time, or when it is to end, or somewhat before for no reason."""
+        """Return after a duration or when it must end; spurious earlier returns are possible."""
         with self._condition:
             if not self.is_aborted:
                 self._condition.wait(min(duration_ms / 1000, threading.TIMEOUT_MAX))
@@ -130,7 +130,7 @@ class _Entry:
 
 
 class CleaningStates:
-    """The states of all partitions of a manager; a partition without any is in none."""
+    """The states of all partitions of a manager."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -139,7 +139,7 @@ class CleaningStates:
 
     @property
     def is_stopped(self) -> bool:
-        """True if nothing is begun any more."""
+        """True if no cleaning may begin any more."""
         return self._is_stopped
 
     def state_of(self, name: TopicPartition) -> CleaningState:
@@ -154,19 +154,19 @@ class CleaningStates:
             return CleaningState(phase, entry.pause_count)
 
     def is_busy(self, name: TopicPartition) -> bool:
-        """Say whether a partition is being cleaned, or kept from it."""
+        """Return whether a partition is being cleaned or paused."""
         return name in self._entries
 
     def under_way(self) -> tuple[CleaningRun, ...]:
-        """Return the cleanings under way, by partition."""
+        """Return the running cleanings, by partition."""
         with self._condition:
             runs = [entry.run for entry in self._entries.values() if entry.run is not None]
         return tuple(sorted(runs, key=lambda run: run.topic_partition))
 
-    # ---------------------------------------------------------------------------- who cleans
+    # ------------------------------------------------------------------- by cleaning threads
 
     def begin(self, name: TopicPartition) -> CleaningRun | None:
-        """Begin a cleaning, to be ended by `finish`; None where the partition is in any state."""
+        """Begin a cleaning, which `finish` ends; None if the partition is cleaned or paused."""
         with self._condition:
             if self._is_stopped or name in self._entries:
                 return None
@@ -176,11 +176,11 @@ class CleaningStates:
 
     def begin_when_free(self, name: TopicPartition) -> CleaningRun:
         """
-        Begin a cleaning as soon as the partition is in no state.
+        Wait until the partition is neither cleaned nor paused, and begin a cleaning.
 
         Raises:
-            LogClosedError: nothing is begun any more.
-            LogCleaningAbortedError: the calling thread is in the middle of cleaning it.
+            LogClosedError: no cleaning may begin any more.
+            LogCleaningAbortedError: the calling thread is cleaning the partition.
         """
         with self._condition:
             while True:
@@ -193,7 +193,7 @@ class CleaningStates:
                 self._condition.wait()
 
     def finish(self, run: CleaningRun) -> bool:
-        """End a cleaning; say whether it was left alone until now."""
+        """End a cleaning; return whether it was not aborted."""
         with self._condition:
             entry = self._entries.get(run.topic_partition)
             if entry is None or entry.run is not run:
@@ -203,15 +203,15 @@ class CleaningStates:
             self._condition.notify_all()
             return not run.is_aborted
 
-    # ------------------------------------------------------------------------ who needs quiet
+    # ------------------------------------------------------ by threads that exclude cleaning
 
     def abort_and_pause(self, *names: TopicPartition) -> None:
         """
-        End what goes on in partitions, and keep them from being cleaned until `resume`.
+        Abort the cleanings of partitions, wait for their end, and pause cleaning until `resume`.
 
         Raises:
-            LogCleaningAbortedError: the calling thread is in the middle of cleaning one of them:
-                it is its progress that is being told.
+            LogCleaningAbortedError: the calling thread is cleaning one of them: it is in the
+                progress callback.
         """
         with self._condition:
             for name in names:
@@ -229,7 +229,7 @@ class CleaningStates:
                 raise
 
     def resume(self, *names: TopicPartition) -> None:
-        """Take one pause back for each partition."""
+        """End one pause of each partition."""
         with self._condition:
             for name in names:
                 entry = self._entries.get(name)
@@ -238,7 +238,7 @@ class CleaningStates:
                 self._unpause(name)
 
     def abort(self, *names: TopicPartition) -> None:
-        """End what goes on in partitions; return when it has ended in other threads."""
+        """Abort the cleanings of partitions; wait for those of other threads."""
         with self._condition:
             others = []
             for name in names:
@@ -252,7 +252,7 @@ class CleaningStates:
 
     @contextmanager
     def paused(self, *names: TopicPartition) -> Iterator[None]:
-        """Keep partitions from being cleaned; what goes on ends first. As `abort_and_pause`."""
+        """Pause the cleaning of partitions in a `with` block; see `abort_and_pause`."""
         self.abort_and_pause(*names)
         try:
             yield
@@ -260,7 +260,7 @@ class CleaningStates:
             self.resume(*names)
 
     def stop(self) -> None:
-        """Begin nothing any more, and end everything; return when other threads' have ended."""
+        """Begin no more cleanings, abort all, and wait for those of other threads."""
         with self._condition:
             self._is_stopped = True
             for run in _runs(self._entries.values()):
@@ -274,7 +274,9 @@ class CleaningStates:
     def _ensure_not_own(self, name: TopicPartition) -> None:
         entry = self._entries.get(name)
         if entry is not None and entry.run is not None and entry.run.is_own:
-            raise LogCleaningAbortedError(f"{name} is being cleaned by this thread: not from there")
+            raise LogCleaningAbortedError(
+                f"{name} is being cleaned by this thread: call from another thread"
+            )
 
     def _unpause(self, name: TopicPartition) -> None:
         if self._entries[name].unpause():

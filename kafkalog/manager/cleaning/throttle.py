@@ -1,10 +1,10 @@
-"""So many bytes a second for all cleaners together.
+"""Limit of bytes per second for all cleaners together.
 
-Each thread pays for what it has read or written, and waits until its bytes are over, counted from
-the end of those that were paid before. The lock is held while that is reckoned, never while anybody
-waits: in Kafka who waits keeps the others from reckoning. There is no window either, within which
-the limit could be passed at first and made up for by a long stop: the pauses are as short as the
-chunks. Time in which nobody paid gives nothing to spend later.
+A thread pays for bytes after it has read or written them, and waits until their time is over,
+counted from the end of the bytes paid before. The lock is held for the computation only, never
+during a wait; in Kafka, a waiting thread blocks the others. The limit has no window in which it
+could be exceeded first and compensated by a long stop: pauses are as short as the chunks. Idle time
+is not credited.
 
 Thread-safety: every method from any thread.
 """
@@ -20,20 +20,20 @@ from kafkalog.clock import Clock
 
 __all__ = ["Throttle"]
 
-# Shorter waits are added up: they cost more than they save.
+# Shorter waits are accumulated, because a wait costs more.
 _LEAST_PAUSE_MS = 1.0
 
 
 class Throttle:
     """
-    A limit of bytes a second.
+    A limit of bytes per second.
 
     Args:
-        bytes_per_second: the limit, 1 at least; the largest number there is means none.
+        bytes_per_second: the limit, at least 1; the largest float means unlimited.
         clock: measures time.
 
     Attributes:
-        waited_ms: how long threads have waited, all together.
+        waited_ms: total time that threads have waited.
     """
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
@@ -41,19 +41,19 @@ class Throttle:
         self._clock = clock
         self._guard = threading.Lock()
         self._limit = 0.0
-        # When all bytes that were paid for are over.
+        # End of the time of all paid bytes.
         self._over_ms = -math.inf
         self.set_limit(bytes_per_second)
 
     @property
     def is_limited(self) -> bool:
-        """True if there is a limit."""
+        """True unless the limit is the largest float."""
         return self._limit < sys.float_info.max
 
     def set_limit(self, bytes_per_second: float) -> None:
-        """Let another limit count, for what is paid from now on; what was paid for is forgotten."""
+        """Change the limit; the remaining time of paid bytes is dropped."""
         with self._guard:
-            # Without any byte nothing could ever be cleaned, nor anybody be told why.
+            # A limit of zero would block every cleaning without a report.
             self._limit = max(bytes_per_second, 1.0)
             self._over_ms = -math.inf
 
@@ -64,12 +64,12 @@ class Throttle:
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """
-        Return when so many bytes are over, or earlier where `is_over` says so.
+        Wait for the time of some bytes; return earlier if `is_over` returns True.
 
         Args:
             byte_count: bytes that were read or written.
-            wait: waits so many milliseconds, or shorter.
-            is_over: asked before each wait.
+            wait: waits for a number of milliseconds, or less.
+            is_over: called before each wait.
         """
         if not self.is_limited:
             return

@@ -1,8 +1,8 @@
-"""A worker of the cleaner: its rounds, one after another, on a thread of its own.
+"""A worker of the cleaner: rounds on a separate thread or on a scheduler.
 
-A round cleans the log that is next, if one is due. The next round follows at once where that went
-well, and after `log.cleaner.backoff.ms` otherwise. Whatever a round raises, the next one comes: an
-error that ends the thread is taken over by another thread, and counted.
+A round cleans the next log that is due. After a success, the next round follows at once, otherwise
+after `log.cleaner.backoff.ms`. A round that raises does not end the rounds: a thread that it ended
+is replaced and counted.
 
 Thread-safety: every method from any thread.
 """
@@ -25,13 +25,13 @@ class CleanerWorker:
     One worker.
 
     Args:
-        name: that of its thread, and of its rounds.
-        buffers: what it cleans with.
-        work: one round with those buffers under that name; says whether there may be more to do.
-        faults: keeps what a round as a whole fails at.
+        name: name of its thread and of its rounds.
+        buffers: cleaner and memory of the worker.
+        work: runs one round; returns whether the next round should follow at once.
+        faults: gets errors of a round.
         clock: measures pauses.
-        scheduler: runs the rounds; a thread of its own if None.
-        backoff_ms: returns the pause after a round that found nothing.
+        scheduler: runs the rounds; if None, the worker starts a thread.
+        backoff_ms: returns the pause after a round without work.
     """
 
     def __init__(
@@ -59,34 +59,34 @@ class CleanerWorker:
 
     @property
     def is_alive(self) -> bool:
-        """True if there is a thread that does, or will do, the rounds."""
+        """True if a thread runs, or will run, the rounds."""
         return not self._is_closed and (self._own is None or self._own.is_alive)
 
     @property
     def replaced_count(self) -> int:
-        """How many threads a round has ended."""
+        """Number of threads that an error of a round has ended."""
         return 0 if self._own is None else self._own.replaced_count
 
     def start(self, delay_ms: int) -> None:
         """
-        Begin with a round after a delay.
+        Schedule a round after a delay.
 
         Raises:
-            RuntimeError: the machine gives no thread.
+            RuntimeError: the system refuses a thread.
         """
         with self._guard:
             if not self._is_closed:
                 self._next = self._scheduler.schedule(self.name, self._round, delay_ms=delay_ms)
 
     def retire(self) -> None:
-        """Do no more rounds after the present one. Waits for nothing."""
+        """Run no more rounds after the present one. Waits for nothing."""
         self._end_rounds()
         if self._own is not None:
-            # From there it does not wait for itself.
+            # On its own thread, where `close` does not wait for the thread.
             self._own.schedule(self.name, self._own.close, delay_ms=0)
 
     def close(self) -> None:
-        """Do no more rounds; return when the present one, which others end, is over."""
+        """Run no more rounds; wait for the present one, which the caller has aborted."""
         self._end_rounds()
         if self._own is not None:
             self._own.close()

@@ -62,7 +62,7 @@ def test_manager_directories_relative_or_with_slash_are_the_same(
         with LogManager(each) as manager:
             assert {"orders": (0,)} == manager.topics()
             assert manager.health().is_healthy
-    with pytest.raises(ConfigError, match="one data directory"):
+    with pytest.raises(ConfigError, match="the same data directory"):
         LogManager(["data", "data/"])
 
 

@@ -56,9 +56,9 @@ def test_changed_default_lies_over_the_config_of_later_starts(tmp_path: Path) ->
     ("changes", "message"),
     [
         ({"retention.ms": "5"}, r"did you mean log\.retention\.ms"),
-        ({"log.retention.hours": "5"}, r"read when a manager is made.*log\.retention\.ms"),
-        ({"log.dirs": "/elsewhere"}, "read when a manager is made"),
-        ({"kafkalog.open.files.max": "9"}, "read when a manager is made"),
+        ({"log.retention.hours": "5"}, r"read only when a manager is made.*log\.retention\.ms"),
+        ({"log.dirs": "/elsewhere"}, "read only when a manager is made"),
+        ({"kafkalog.open.files.max": "9"}, "read only when a manager is made"),
         ({"log.retention.ms": "0"}, "at least 1"),
         ({"log.retention.ms": "soon"}, "must be"),
         ({"log.local.retention.ms": "5"}, "has no meaning here"),

@@ -105,7 +105,7 @@ def test_directory_that_cannot_be_opened_at_the_start_is_offline() -> None:
     manager = manual_manager(A, B, filesystem=disk)
     assert [False, True] == [each.is_online for each in manager.health().directories]
     assert {"orders": (1,)} == manager.topics()
-    with pytest.raises(ConfigError, match="no data directory"):
+    with pytest.raises(ConfigError, match="not a data directory of this manager"):
         manager.bring_online("/elsewhere")
     disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
     with pytest.raises(LogStorageError):

@@ -331,7 +331,7 @@ def test_one_directory_given_twice_is_refused(tmp_path: Path) -> None:
     """Also by another path; and a manager needs one."""
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "a").mkdir()
-    with pytest.raises(ConfigError, match="one data directory"):
+    with pytest.raises(ConfigError, match="the same data directory"):
         manual_manager(tmp_path / "a", tmp_path / "link")
     with pytest.raises(ConfigError, match=r"log\.dirs"):
         manual_manager()
@@ -410,7 +410,7 @@ def test_new_partitions_go_where_the_caller_says(tmp_path: Path) -> None:
         manager.create_topic("orders", 3, directory=b)
         manager.create_partition("orders", 3, directory=str(b) + "/")
         assert {b} == {manager.directory_of("orders", number) for number in range(4)}
-        with pytest.raises(ConfigError, match="no data directory"):
+        with pytest.raises(ConfigError, match="not a data directory of this manager"):
             manager.create_topic("bills", directory=tmp_path / "c")
         manager._directories.mark_offline(manager._directories.by_path[b], OSError(5, "gone"))
         with pytest.raises(LogOfflineError):

@@ -93,7 +93,7 @@ def test_log_that_was_closed_or_rests_is_not_counted() -> None:
     for _ in range(3):
         Sleeper(awake).wake()
     assert 3 == len(awake)
-    with pytest.raises(ValueError, match="one log"):
+    with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         OpenLogLimit(0)
 
 

@@ -142,7 +142,7 @@ def test_file_that_was_cut_is_refused() -> None:
 )
 def test_damaged_file_is_an_error_that_says_what_to_do(content: bytes) -> None:
     """It is not taken for one that says nothing."""
-    with pytest.raises(CorruptStateError, match="put it right"):
+    with pytest.raises(CorruptStateError, match="repair the file"):
         read_overrides(disk_with(content), DATA)
 
 

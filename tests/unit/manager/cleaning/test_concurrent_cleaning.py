@@ -242,7 +242,7 @@ def test_policy_that_no_longer_compacts_ends_the_cleaning(
         manager.reconfigure("table", {"cleanup.policy": "delete"})
     assert isinstance(held.end(), LogCleaningAbortedError)
     assert {} == noted(disk)
-    with pytest.raises(ConfigError, match=r"table-0 is not to be compacted: .* = delete"):
+    with pytest.raises(ConfigError, match=r"table-0 is not compacted: .* = delete"):
         manager.compact("table")
 
 
