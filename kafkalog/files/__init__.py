@@ -1,1 +1,1 @@
-"""Every disk effect: the FileSystem seam, file names, pools of descriptors and mappings, locks."""
+"""Effects on disks: the FileSystem interface, names, pools of descriptors and mappings, locks."""

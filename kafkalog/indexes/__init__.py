@@ -1,1 +1,1 @@
-"""Offset, time and transaction index: caches of the log, rebuilt from it at any doubt."""
+"""Offset, time and transaction index: caches of the log, rebuilt from it if they disagree."""

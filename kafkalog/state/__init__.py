@@ -1,1 +1,1 @@
-"""What is remembered between runs: checkpoints, markers, leader epochs, producer state."""
+"""State that is kept between runs: checkpoints, markers, leader epochs, producer state."""

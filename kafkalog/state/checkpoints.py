@@ -1,6 +1,6 @@
-"""The text checkpoints: an offset for each partition of a data directory, leader epochs of a log.
+"""Text checkpoints: an offset for each partition of a data directory, leader epochs of a log.
 
-On disk, UTF-8, each line ended by a newline:
+On disk, UTF-8, each line terminated by a newline:
 
     0                       version
     2                       number of entries
@@ -12,23 +12,23 @@ On disk, UTF-8, each line ended by a newline:
     0 0                     epoch start-offset, ascending (leader-epoch-checkpoint)
     3 5010
 
-A missing file, an empty one and one with only a version are "no entries". Everything else that a
-broker would not have written raises `CorruptStateError` with file and line; who loads a log treats
-that file as absent, and the log is scanned instead.
+A missing file, an empty file and a file with only a version mean "no entries". All other content
+that a broker would not have written raises `CorruptStateError` with file and line; the loader of a
+log treats such a file as absent and scans the log instead.
 
 Crash points of a write (new content to `NAME.tmp`, sync, rename, sync of the directory):
 
-  1. while `NAME.tmp` is written or synced: the old checkpoint stands; the rest of a `.tmp` is
-     overwritten by the next write and read by nobody;
-  2. between rename and directory sync: old or new content, whole in both cases;
+  1. while `NAME.tmp` is written or synced: the old checkpoint is valid; a partial `.tmp` is never
+     read, and the next write overwrites it;
+  2. between rename and directory sync: old or new content, complete in both cases;
   3. afterwards: the new content.
 
 An old recovery point costs scanning, an old cleaner offset costs cleaning; an old log start offset
-brings deleted records back, so who moves it waits for the write before deleting.
+brings deleted records back, so the caller waits for its write before it deletes records.
 
-Thread-safety: writes and updates of one path exclude each other in this process, whatever object
-they go through; the directory's lock excludes other processes. Reads take no lock: a rename shows
-them the old or the new file.
+Thread-safety: writes and updates of one path exclude each other in this process, whichever object
+makes them; the directory's lock excludes other processes. Reads take no lock: because of the rename
+they see the old or the new file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 
-# Who updates one entry reads, changes and writes: one lock for each file name, made on demand. The
+# An update reads, changes and writes a file: one lock for each file name, created on demand. The
 # names are few (four in a data directory), so they are kept.
 _WRITERS: dict[str, threading.Lock] = {}
 os.register_at_fork(after_in_child=_WRITERS.clear)
@@ -76,7 +76,7 @@ class EpochEntry(NamedTuple):
 
 
 class _Checkpoint:
-    """What both kinds have in common: the two lines at the top, and how to write."""
+    """Common part of both kinds: the two lines at the top, and the write."""
 
     __slots__ = ("_filesystem", "_path")
 
@@ -108,22 +108,25 @@ class _Checkpoint:
             lines.pop()
         version = self._number(1, lines[0].strip(), "version", _MAX_INT32)
         if version != VERSION:
-            raise self._damage(1, f"version {version}, where {VERSION} is known")
+            raise self._damage(1, f"version must be {VERSION}, got {version}")
         if len(lines) == 1:
             return
         count = self._number(2, lines[1].strip(), "entry count", _MAX_INT32)
         if count != len(lines) - 2:
-            raise self._damage(2, f"{count} entries announced, {len(lines) - 2} lines follow")
+            raise self._damage(
+                2,
+                f"entry count must be {len(lines) - 2}, the number of lines after it, got {count}",
+            )
         for line_number, line in enumerate(lines[2:], start=3):
             yield line_number, line.split()
 
     def _number(self, line_number: int, text: bytes, name: str, largest: int) -> int:
         if _NUMBER.fullmatch(text) is None or int(text) > largest:
-            raise self._damage(line_number, f"{_shown(text)} is no {name} (0 to {largest})")
+            raise self._damage(line_number, f"{name} must be 0 to {largest}, got {_shown(text)}")
         return int(text)
 
     def _replace(self, entries: Sequence[str]) -> None:
-        """Write the whole file. The caller holds the writer lock."""
+        """Write the whole file. The caller has the writer lock."""
         text = "\n".join([str(VERSION), str(len(entries)), *entries, ""])
         with storage_errors(self._path, doing="replacing the checkpoint"):
             replace_file(self._filesystem, self._path, text.encode())
@@ -133,36 +136,37 @@ class OffsetCheckpoint(_Checkpoint):
     """
     One offset for each partition: recovery points, log start offsets, high watermarks, ...
 
-    The file is shared by all partitions of a data directory, and by partitions that nobody here
-    knows: `update` keeps their entries.
+    The file is shared by all partitions of a data directory, including partitions that this process
+    has not opened: `update` keeps their entries.
     """
 
     __slots__ = ()
 
     def read(self) -> dict[TopicPartition, int]:
         """
-        Return all entries; of two for one partition the last.
+        Return all entries; the last one if a partition has two.
 
         Raises:
             CorruptStateError: the file is damaged.
-            LogStorageError: it cannot be read.
+            LogStorageError: the file cannot be read.
         """
         offsets = {}
         for line_number, fields in self._lines():
             if len(fields) != 3:
                 raise self._damage(
-                    line_number, f"{len(fields)} fields, where 'topic partition offset' belongs"
+                    line_number,
+                    f"a line must be 'topic partition offset', got {len(fields)} fields",
                 )
             topic = fields[0].decode("utf-8", "backslashreplace")
             if not is_topic_name(topic):
-                raise self._damage(line_number, f"{_shown(fields[0])} is no topic name")
+                raise self._damage(line_number, f"invalid topic name {_shown(fields[0])}")
             partition = self._number(line_number, fields[1], "partition", _MAX_INT32)
             offset = self._number(line_number, fields[2], "offset", _MAX_INT64)
             offsets[TopicPartition(topic, partition)] = offset
         return offsets
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace all entries; on the disk when this returns."""
+        """Replace all entries; they are on the disk when this returns."""
         with _writer_lock(self._path):
             self._write(offsets)
 
@@ -170,11 +174,14 @@ class OffsetCheckpoint(_Checkpoint):
         self, changes: Mapping[TopicPartition, int | None], *, replaces_damaged: bool = True
     ) -> None:
         """
-        Set the entries named in `changes`, remove those given as None, keep all others.
+        Set the entries in `changes`, remove those that are None there, and keep all others.
 
-        A file that is damaged, and so worth nothing to anyone, is replaced by the changes alone; it
-        is left, and the error raised, without `replaces_damaged`. Without a difference nothing is
-        written.
+        Args:
+            changes: the new offsets.
+            replaces_damaged: True to replace a damaged file by the changes alone; False to keep the
+                file and raise the error.
+
+        Nothing is written if no entry changes.
         """
         with _writer_lock(self._path):
             damaged = False
@@ -205,7 +212,7 @@ class OffsetCheckpoint(_Checkpoint):
 
 
 class LeaderEpochCheckpoint(_Checkpoint):
-    """The leader epochs of one log and where each began, both ascending."""
+    """The leader epochs of one log and their start offsets, both ascending."""
 
     __slots__ = ()
 
@@ -214,18 +221,18 @@ class LeaderEpochCheckpoint(_Checkpoint):
         Return the entries in the order of the file.
 
         Args:
-            rising: whether epochs and offsets have to rise. Brokers read files in which they do
-                not, and let later entries replace what contradicts them (`LeaderEpochs.load`).
+            rising: True if epochs and offsets must rise. Brokers read files in which they do
+                not, and let later entries replace contradicting ones (`LeaderEpochs.load`).
 
         Raises:
-            CorruptStateError: the file is damaged, or does not rise where it has to.
-            LogStorageError: it cannot be read.
+            CorruptStateError: the file is damaged, or its entries do not rise although they must.
+            LogStorageError: the file cannot be read.
         """
         entries: list[EpochEntry] = []
         for line_number, fields in self._lines():
             if len(fields) != 2:
                 raise self._damage(
-                    line_number, f"{len(fields)} fields, where 'epoch start-offset' belongs"
+                    line_number, f"a line must be 'epoch start-offset', got {len(fields)} fields"
                 )
             epoch = self._number(line_number, fields[0], "leader epoch", _MAX_INT32)
             start_offset = self._number(line_number, fields[1], "offset", _MAX_INT64)
@@ -237,7 +244,7 @@ class LeaderEpochCheckpoint(_Checkpoint):
         return entries
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace all entries; on the disk when this returns. They must rise."""
+        """Replace all entries, which must rise; they are on the disk when this returns."""
         lines = []
         last: EpochEntry | None = None
         for entry in entries:

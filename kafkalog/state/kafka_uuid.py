@@ -1,4 +1,4 @@
-"""Kafka's spelling of a 16-byte id: URL-safe base64 without padding, 22 characters.
+"""Kafka's text form of a 16-byte id: URL-safe base64 without padding, 22 characters.
 
 Thread-safety: pure functions.
 """
@@ -29,14 +29,14 @@ def format_id(value: uuid.UUID) -> str:
 
 
 def parse_id(text: str) -> uuid.UUID:
-    """Return the id that `text` spells; ValueError where it spells none."""
+    """Return the id of its text form; ValueError for other text."""
     if _ID.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is not a 16-byte id in URL-safe base64")
+        raise ValueError(f"an id must be 16 bytes in URL-safe base64, got {text[:40]!r}")
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
 
 
 def new_id() -> uuid.UUID:
-    """Return a random id whose spelling does not begin with '-': it may stand on command lines."""
+    """Return a random id whose text form does not begin with '-', for use on command lines."""
     while True:
         value = uuid.uuid4()
         if not format_id(value).startswith("-"):
@@ -44,5 +44,5 @@ def new_id() -> uuid.UUID:
 
 
 def is_reserved_directory_id(value: uuid.UUID) -> bool:
-    """Return whether a directory id is one of the hundred with a meaning of their own."""
+    """Return whether a directory id is one of the hundred that Kafka reserves."""
     return value.int < 100

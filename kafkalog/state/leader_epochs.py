@@ -1,27 +1,27 @@
-"""The leader epochs of one log: which leader wrote from which offset on.
+"""Leader epochs of one log: the leader epoch of each offset.
 
 An ordered list of (epoch, first offset), both rising, kept in `leader-epoch-checkpoint`. A follower
-asks it where an epoch ended, to find where two logs part; a log that was cut by a crash and goes on
-under a new epoch can be told from what it was.
+uses the end offset of an epoch to find where two logs diverge; a log that a crash truncated and
+that continues with a new epoch can be distinguished from its earlier content.
 
 `assign` follows Kafka: an entry whose epoch is not below the new one, or whose start is not below
-the new start, is taken away from the end first. So an epoch that got no records is replaced by the
-next one, and of entries that contradict each other the last one counts.
+the new start, is first removed from the end. So an epoch that got no records is replaced by the
+next one, and of contradicting entries the last one counts.
 
-What is on the disk, and the crash points:
+Content of the file, and the crash points:
 
   1. `assign` writes before it returns, and an append assigns its epoch before it writes its
-     records. So no record lies in the log whose epoch is missing in the file; an epoch may stand
-     there that begins at the log end;
+     records. So the log has no record whose epoch is missing in the file; the file may have an
+     epoch that begins at the log end;
   2. truncations change the memory and leave the file to the next `flush`. A crash before that
-     leaves entries above the end, or first ones below the start: `truncate_from_end` and
-     `truncate_from_start` at the next load take them away;
-  3. during a write: the old file or the new one, whole (`kafkalog.state.checkpoints`).
+     leaves entries above the end, or first entries below the start: `truncate_from_end` and
+     `truncate_from_start` remove them at the next load;
+  3. during a write: the old file or the new file, complete (`kafkalog.state.checkpoints`).
 
-A write that failed is owed: the next change or `flush` writes everything.
+After a write that failed, the next change or `flush` writes everything.
 
-Thread-safety: one writer, under the log's lock; questions may be asked by any thread at any time,
-and are answered from what was published last.
+Thread-safety: one writer, under the log's lock; look-ups may be called by any thread at any time,
+and use the entries that were published last.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _start_of = attrgetter("start_offset")
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch not above the one asked for, and the offset behind its last record."""
+    """The largest epoch not above the requested one, and the offset after its last record."""
 
     epoch: int
     end_offset: int
@@ -62,11 +62,11 @@ class LeaderEpochs:
     The leader epochs of one log.
 
     Args:
-        checkpoint: where they are kept; None for a log that is opened to be read only.
+        checkpoint: the file of the epochs; None for a read-only log.
 
     Attributes:
-        written_epoch: the epoch of the log's end; None where there is none, or the file lacks a
-            change. Kept at hand for every append to look at.
+        written_epoch: the epoch at the log's end; None if there is none, or if the file lacks a
+            change. Each append reads it.
     """
 
     __slots__ = ("_checkpoint", "_entries", "_is_unwritten", "written_epoch")
@@ -87,27 +87,27 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The epoch of the log's end."""
+        """The epoch at the log's end."""
         entries = self._entries
         return entries[-1].epoch if entries else None
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the file lacks a change."""
+        """True if the file lacks a change."""
         return self._is_unwritten
 
     # The file.
 
     def load(self, checkpoint: LeaderEpochCheckpoint | None = None) -> bool:
         """
-        Take the entries of the file, of `checkpoint` where there is none of its own.
+        Load the entries of the file, or of `checkpoint` if the object has no file.
 
-        Returns False where the file is damaged: the epochs begin empty, and the log's batches know
-        them (`assign_batches`). Entries that do not rise are no damage: the last of those that
-        contradict each other counts, as with a broker.
+        Returns False if the file is damaged: the epochs begin empty, and the caller restores them
+        from the log's batches (`assign_batches`). Entries that do not rise are not damage: the last
+        one of contradicting entries counts, as with a broker.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         source = checkpoint or self._checkpoint
         self._entries, self.written_epoch = (), None
@@ -116,7 +116,7 @@ class LeaderEpochs:
         try:
             read = source.read(rising=False)
         except CorruptStateError as error:
-            logger.warning("%s; the leader epochs are told from the log", error)
+            logger.warning("%s; the leader epochs are restored from the log", error)
             self._is_unwritten = self._checkpoint is not None
             return False
         for epoch, start_offset in read:
@@ -127,13 +127,14 @@ class LeaderEpochs:
 
     def flush(self, beyond: EpochEntry | None = None) -> None:
         """
-        Write what the file lacks; on the disk when this returns.
+        Write the changes that the file lacks; they are on the disk when this returns.
 
         Args:
-            beyond: an epoch that no record has yet, for the file alone: the next load has to know.
+            beyond: an epoch that no record has yet; it is written to the file only, for the next
+                load.
 
         Raises:
-            LogStorageError: the disk refused; the file is what it was.
+            LogStorageError: the disk reported an error; the file is unchanged.
         """
         if self._is_unwritten and self._checkpoint is not None:
             extra = () if beyond is None else (beyond,)
@@ -145,21 +146,21 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int, *, flush: bool = True) -> bool:
         """
-        Say that the records from `start_offset` on are of `epoch`.
+        Assign `epoch` to the records from `start_offset` on.
 
         Args:
-            epoch: of the batch; not negative.
-            start_offset: its base offset; not negative.
-            flush: whether the file follows at once; not so while a whole log is gone through.
+            epoch: leader epoch of the batch; not negative.
+            start_offset: base offset of the batch; not negative.
+            flush: True to write the file at once; False while a whole log is scanned.
 
-        Returns whether that was new.
+        Returns whether an entry was added.
 
         Raises:
             ValueError: a number is out of range.
-            LogStorageError: the file could not be written; the records may not be appended.
+            LogStorageError: the file could not be written; the records must not be appended.
         """
         entries = self._entries
-        # Asked for each batch that is appended, and nearly always answered here.
+        # Called for each batch that is appended; nearly all calls return here.
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             if flush and self._is_unwritten:
                 self.flush()
@@ -175,13 +176,13 @@ class LeaderEpochs:
         self, epochs: npt.NDArray[np.int32], base_offsets: npt.NDArray[np.int64]
     ) -> bool:
         """
-        Assign the epochs that a scan found, where they rise; `flush` is left to the caller.
+        Assign those epochs that a scan found and that rise; the caller calls `flush`.
 
         Args:
             epochs: leader epoch of each batch, -1 for none.
-            base_offsets: of the batches.
+            base_offsets: base offset of each batch.
 
-        Returns whether any was new.
+        Returns whether an entry was added.
         """
         latest = -1 if not self._entries else self._entries[-1].epoch
         highest = np.maximum.accumulate(np.concatenate(([latest], epochs)))
@@ -192,9 +193,9 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """
-        Forget the epochs that begin at `end_offset` or above; return whether there were any.
+        Remove the epochs that begin at `end_offset` or above; return whether there were any.
 
-        A negative offset means an unknown one: nothing is forgotten, as in Kafka.
+        A negative offset is an unknown offset: nothing is removed, as in Kafka.
         """
         if end_offset < 0:
             return False
@@ -202,7 +203,7 @@ class LeaderEpochs:
         return self._change(kept)
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Let the first epoch begin at `start_offset`; return whether that changed anything."""
+        """Make the first epoch begin at `start_offset`; return whether an entry changed."""
         entries = self._entries
         gone = bisect_right(entries, start_offset, key=_start_of)
         if gone == 0:
@@ -211,7 +212,7 @@ class LeaderEpochs:
         return self._change((first, *entries[gone:]))
 
     def lower(self, highest: int) -> bool:
-        """Let no epoch be above `highest`; return whether that changed anything."""
+        """Limit all epochs to `highest`; return whether an entry changed."""
         kept = self._entries[: bisect_right(self._entries, highest, key=_epoch_of)]
         above = self._entries[len(kept) :]
         if above and (not kept or kept[-1].epoch < highest):
@@ -219,7 +220,7 @@ class LeaderEpochs:
         return self._change(kept)
 
     def clear(self) -> bool:
-        """Forget all; return whether there were any."""
+        """Remove all epochs; return whether there were any."""
         return self._change(())
 
     def _change(self, entries: tuple[EpochEntry, ...]) -> bool:
@@ -233,15 +234,15 @@ class LeaderEpochs:
     def _record_written(self) -> None:
         self.written_epoch = None if self._is_unwritten else self.latest_epoch
 
-    # Questions.
+    # Look-ups.
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """
-        Return where an epoch ended.
+        Return the end offset of an epoch.
 
-        The latest one ends with the log. Of one that has no records here, that of the largest epoch
-        below it; of one below all that are known, its own number and where those begin. Nothing can
-        be said of an epoch above the latest.
+        The latest epoch ends with the log. For an epoch without records here, the result is the end
+        of the largest epoch below it; for an epoch below all known ones, its own number and the
+        start of the first known one. The end of an epoch above the latest is unknown.
         """
         entries = self._entries
         if not entries or epoch < 0 or epoch > entries[-1].epoch:
@@ -253,14 +254,14 @@ class LeaderEpochs:
         return EpochEnd(floor, entries[slot].start_offset)
 
     def epoch_for(self, offset: int) -> int | None:
-        """Return the epoch in which an offset lies, None below the first."""
+        """Return the epoch of an offset, None below the first epoch."""
         entries = self._entries
         slot = bisect_right(entries, offset, key=_start_of)
         return entries[slot - 1].epoch if slot else None
 
 
 def _with_entry(entries: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:
-    """Return entries with one more, without those from the end that it contradicts."""
+    """Return entries with a new one, without those at the end that it contradicts."""
     kept = len(entries)
     while kept and (
         entries[kept - 1].epoch >= entry.epoch

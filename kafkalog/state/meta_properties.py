@@ -1,6 +1,6 @@
-"""`meta.properties`: which cluster and node a data directory belongs to.
+"""`meta.properties`: the cluster and the node that a data directory belongs to.
 
-A Java properties file in ISO-8859-1, of version 1 (KRaft) or 0 (ZooKeeper; also where `version` is
+A Java properties file in ISO-8859-1, of version 1 (KRaft) or 0 (ZooKeeper; also if `version` is
 missing):
 
     #                                       two comment lines, the second with the date
@@ -10,8 +10,8 @@ missing):
     version=1
     cluster.id=dMKr_zHSSDuy_QKL-pe5ng       required in version 1
 
-Keys that are not known are left out when it is read, as a broker does. The file is replaced as a
-whole: after a crash it is the old one or the new one (`kafkalog.files.atomic_files`).
+Unknown keys are ignored when it is read, as by a broker. The file is replaced as a whole: after a
+crash it is the old one or the new one (`kafkalog.files.atomic_files`).
 
 Thread-safety: pure functions over the disk.
 """
@@ -51,7 +51,7 @@ _MONTHS: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
     """
-    What the file says. `node_id` is `broker.id` in version 0, `node.id` in version 1.
+    Content of the file. `node_id` is `broker.id` in version 0, `node.id` in version 1.
 
     Version 1 requires `cluster_id` and `node_id`.
     """
@@ -63,22 +63,24 @@ class MetaProperties:
 
     def __post_init__(self) -> None:
         if self.version not in (0, 1):
-            raise ValueError(f"version {self.version}, where 0 and 1 are known")
+            raise ValueError(f"version must be 0 or 1, got {self.version}")
         if self.version == 1 and (self.cluster_id is None or self.node_id is None):
             raise ValueError("version 1 requires cluster.id and node.id")
         if self.node_id is not None and not -(2**31) <= self.node_id < 2**31:
-            raise ValueError(f"node id {self.node_id} does not fit 32 bits")
+            raise ValueError(f"node id must fit 32 bits, got {self.node_id}")
         if self.directory_id is not None and is_reserved_directory_id(self.directory_id):
-            raise ValueError(f"directory.id {format_id(self.directory_id)} is a reserved one")
+            raise ValueError(
+                f"directory.id must not be reserved, got {format_id(self.directory_id)}"
+            )
 
 
 def read_meta_properties(filesystem: FileSystem, directory: Path) -> MetaProperties | None:
     """
-    Return what the directory's file says, or None where it is missing.
+    Return the content of the directory's file, or None if it is missing.
 
     Raises:
         CorruptStateError: the file is damaged, of an unknown version, or lacks a required key.
-        LogStorageError: it cannot be read.
+        LogStorageError: the file cannot be read.
     """
     path = directory / META_PROPERTIES
     try:
@@ -109,14 +111,14 @@ def _integer(properties: Mapping[str, str], key: str) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"-?[0-9]{1,10}", text) is None:
-        raise ValueError(f"{key} is {text[:40]!r}, not a number")
+        raise ValueError(f"{key} must be a number, got {text[:40]!r}")
     return int(text)
 
 
 def write_meta_properties(
     filesystem: FileSystem, directory: Path, properties: MetaProperties, *, now_ms: int
 ) -> None:
-    """Write the directory's file, dated `now_ms`; on the disk when this returns."""
+    """Write the directory's file with the date `now_ms`; it is on the disk when this returns."""
     node_key = "broker.id" if properties.version == 0 else "node.id"
     pairs: dict[str, str] = {}
     if properties.node_id is not None:
@@ -132,7 +134,7 @@ def write_meta_properties(
 
 
 def format_properties(pairs: Mapping[str, str], *, now_ms: int) -> str:
-    """Return a Java properties file in ASCII; whatever needs an escape gets one."""
+    """Return a Java properties file in ASCII, with escapes."""
     at = time.gmtime(now_ms // 1000)
     date = (
         f"{_DAYS[at.tm_wday]} {_MONTHS[at.tm_mon - 1]} {at.tm_mday:02d} "

@@ -1,10 +1,10 @@
-"""`partition.metadata`: which topic id a partition directory belongs to.
+"""`partition.metadata`: the topic id that a partition directory belongs to.
 
     version: 0
     topic_id: AAECAwQFBgcICQoLDA0ODw        (no newline at the end)
 
-A broker serves a directory only if this id is the one that its cluster has for the topic. The file
-is replaced as a whole: after a crash it is the old one or the new one
+A broker serves a directory only if this id equals the id of the topic in its cluster. The file is
+replaced as a whole: after a crash it is the old one or the new one
 (`kafkalog.files.atomic_files`).
 
 Thread-safety: pure functions over the disk; the log's writer calls `write_partition_metadata`.
@@ -32,11 +32,11 @@ _FIELD = re.compile(r"(?P<key>[a-z_]+):\s+(?P<value>\S+)\s*")
 
 def read_partition_metadata(filesystem: FileSystem, directory: Path) -> uuid.UUID | None:
     """
-    Return the topic id, or None where the file is missing.
+    Return the topic id, or None if the file is missing.
 
     Raises:
         CorruptStateError: the file is damaged, or the id is all zeros.
-        LogStorageError: it cannot be read.
+        LogStorageError: the file cannot be read.
     """
     path = directory / PARTITION_METADATA
     try:
@@ -52,30 +52,30 @@ def _parse(text: str) -> uuid.UUID:
     if lines and not lines[-1]:
         lines.pop()
     if len(lines) != 2:
-        raise ValueError(f"{len(lines)} lines, where 'version' and 'topic_id' belong")
+        raise ValueError(f"the file must have 2 lines, 'version' and 'topic_id', got {len(lines)}")
     version = _field(1, lines[0], "version")
     if re.fullmatch(r"[0-9]{1,10}", version) is None:
-        raise ValueError(f"line 1: {version[:40]!r} is no version")
+        raise ValueError(f"line 1: version must be a number, got {version[:40]!r}")
     try:
         topic_id = parse_id(_field(2, lines[1], "topic_id"))
     except ValueError as error:
         raise ValueError(f"line 2: {error}") from error
     if topic_id == ZERO_ID:
-        raise ValueError("line 2: the topic id is all zeros")
+        raise ValueError("line 2: topic_id must not be all zeros")
     return topic_id
 
 
 def _field(line_number: int, line: str, key: str) -> str:
     match = _FIELD.fullmatch(line)
     if match is None or match["key"] != key:
-        raise ValueError(f"line {line_number}: {line[:40]!r}, where '{key}: ...' belongs")
+        raise ValueError(f"line {line_number}: must be '{key}: ...', got {line[:40]!r}")
     return match["value"]
 
 
 def write_partition_metadata(filesystem: FileSystem, directory: Path, topic_id: uuid.UUID) -> None:
-    """Write the topic id; on the disk when this returns."""
+    """Write the topic id; it is on the disk when this returns."""
     if topic_id == ZERO_ID:
-        raise ValueError("a topic id of all zeros means 'none' and cannot be written")
+        raise ValueError("topic_id must not be all zeros, which means 'none'")
     path = directory / PARTITION_METADATA
     text = f"version: 0\ntopic_id: {format_id(topic_id)}"
     with storage_errors(path, doing="writing"):

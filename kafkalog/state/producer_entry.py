@@ -1,8 +1,8 @@
-"""What is remembered of one producer: epochs, its last batches, its open transaction.
+"""State of one producer: epochs, its last batches, its open transaction.
 
-Sequence numbers run from 0 to 2^31-1 and then from 0 again. A batch takes as many as it has
+Sequence numbers run from 0 to 2^31-1 and then from 0 again. A batch uses as many as it has
 offsets. The last five batches of the producer's epoch are kept: a producer has at most five
-requests on their way, so a batch that was sent twice is found among them and answered with the
+requests in flight, so a batch that was sent twice is found among them and answered with the
 offsets that it got the first time.
 
 Thread-safety: immutable values and pure functions.
@@ -35,7 +35,7 @@ _new: Final = tuple.__new__
 
 def sequence_after(sequence: int, count: int) -> int:
     """
-    Return the sequence number `count` behind another.
+    Return the sequence number `count` after another.
 
     >>> sequence_after(2**31 - 1, 1)
     0
@@ -54,7 +54,7 @@ def sequence_before(sequence: int, count: int) -> int:
 
 
 class ProducedBatch(NamedTuple):
-    """A batch of a producer, -1 as its last sequence if it had none; times in ms."""
+    """A batch of a producer, with last sequence -1 if it had no sequence; times in ms."""
 
     last_sequence: int
     last_offset: int
@@ -76,15 +76,15 @@ class ProducedBatch(NamedTuple):
 
 class ProducerEntry(NamedTuple):
     """
-    A producer as a log knows it.
+    State of a producer in one log.
 
     Attributes:
-        producer_id: whose entry it is.
-        producer_epoch: of its last batch or marker, -1 where nothing is known.
-        coordinator_epoch: of its last marker, -1 for none.
-        last_timestamp_ms: of its last batch or marker, -1 for none.
-        transaction_first_offset: where its open transaction began, None for none.
-        batches: the last of its epoch, at most five, the oldest first.
+        producer_id: id of the producer.
+        producer_epoch: epoch of its last batch or marker, -1 if unknown.
+        coordinator_epoch: coordinator epoch of its last marker, -1 for none.
+        last_timestamp_ms: timestamp of its last batch or marker, -1 for none.
+        transaction_first_offset: first offset of its open transaction, None for none.
+        batches: the last batches of its epoch, at most five, the oldest first.
     """
 
     producer_id: int
@@ -96,12 +96,12 @@ class ProducerEntry(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 where no batch is known."""
+        """Sequence of the last record, -1 if no batch is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, -1 where no batch is known."""
+        """Offset of the last record, -1 if no batch is known."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(
@@ -124,9 +124,9 @@ class ProducerEntry(NamedTuple):
         timestamp_ms: int,
         transaction_first_offset: int | None,
     ) -> ProducerEntry:
-        """Return the entry after a data batch; another epoch forgets the batches of this one."""
+        """Return the entry after a data batch; a new epoch removes the batches of the old one."""
         producer_id, known_epoch, coordinator_epoch, _, _, batches = self
-        # Once for each batch that is appended: half the time of calls of the classes.
+        # Called for each batch that is appended: takes half the time of calls of the classes.
         batch = _new(ProducedBatch, (last_sequence, last_offset, offset_delta, timestamp_ms))
         if producer_epoch != known_epoch:
             batches = (batch,)
@@ -149,7 +149,7 @@ class ProducerEntry(NamedTuple):
     def with_marker(
         self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
     ) -> ProducerEntry:
-        """Return the entry after the marker that ended its transaction, or that found none."""
+        """Return the entry after a marker, with or without an open transaction."""
         batches = self.batches if producer_epoch == self.producer_epoch else ()
         return ProducerEntry(
             self.producer_id, producer_epoch, coordinator_epoch, timestamp_ms, None, batches
@@ -157,7 +157,7 @@ class ProducerEntry(NamedTuple):
 
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerEntry:
-        """Return what a snapshot says; of the batches it has only the last."""
+        """Return the entry of a snapshot, which has only the last batch."""
         batches: tuple[ProducedBatch, ...] = ()
         if entry.last_offset >= 0:
             batch = ProducedBatch(
@@ -175,7 +175,7 @@ class ProducerEntry(NamedTuple):
         )
 
     def to_snapshot(self) -> ProducerSnapshotEntry:
-        """Return what a snapshot keeps."""
+        """Return the entry for a snapshot."""
         first_offset = self.transaction_first_offset
         return ProducerSnapshotEntry(
             self.producer_id,

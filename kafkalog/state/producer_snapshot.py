@@ -1,22 +1,22 @@
-"""The producer snapshot: what was known of every producer below one offset.
+"""Producer snapshot: the state of every producer below one offset.
 
-On disk, `.snapshot` under the offset's name, big-endian; brokers of every age write version 1:
+On disk, a `.snapshot` file named after the offset, big-endian; all brokers write version 1:
 
-    i16 version (1), u32 CRC-32C of all that follows, i32 count, then 46 bytes for each producer:
+    i16 version (1), u32 CRC-32C of the rest, i32 count, then 46 bytes for each producer:
     i64 producer id, i16 epoch, i32 last sequence, i64 last offset, i32 offset delta,
     i64 timestamp, i32 coordinator epoch, i64 first offset of its open transaction (-1 for none)
 
-Of the batches that tell duplicates only the last one is kept; last sequence and last offset are -1
-and the delta 0 where there is none. The order of entries means nothing to a reader, but brokers
+Of the batches that identify duplicates only the last one is kept; last sequence and last offset are
+-1 and the delta 0 if there is none. The order of entries has no meaning for a reader, but brokers
 write the order of their hash map: so does `encode_snapshot`, and files of one state are equal.
 
-Everything that a broker would not have written raises `CorruptStateError` with file and position,
-and costs nothing but time: an older snapshot, or none, and the log behind it give the same state.
+Content that a broker would not have written raises `CorruptStateError` with file and position. It
+costs time only: an older snapshot, or none, and the log after it give the same state.
 
-Crash points of a durable write: those of `kafkalog.files.atomic_files`. Of another, a power cut may
-leave any bytes under the name; the checksum covers them.
+Crash points of a durable write: those of `kafkalog.files.atomic_files`. After a write that is not
+durable, a power cut may leave any bytes under the name; the checksum covers them.
 
-Thread-safety: pure functions over the disk; the log's lock keeps two writers of one name apart.
+Thread-safety: pure functions over the disk; the log's lock excludes two writers of one name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VERSION: Final = 1
 
 HEAD_LAYOUT: Final = struct.Struct(">hIi")
 ENTRY_LAYOUT: Final = struct.Struct(">qhiqiqiq")
-# Where the bytes begin that the checksum covers.
+# Position of the first byte that the checksum covers.
 _COVERED: Final = 6
 # Eleven million producers of one partition.
 _MAX_SNAPSHOT_BYTES: Final = 512 * 1024 * 1024
@@ -54,16 +54,16 @@ _MAX_SNAPSHOT_BYTES: Final = 512 * 1024 * 1024
 
 class ProducerSnapshotEntry(NamedTuple):
     """
-    What a snapshot says of one producer; -1 for nothing known, in all fields but the delta.
+    State of one producer in a snapshot; an unknown field is -1, except for the delta.
 
     Attributes:
-        producer_id: whose entry it is.
-        producer_epoch: its epoch.
-        last_sequence, last_offset: of its last batch.
-        offset_delta: last offset less first offset of that batch.
-        timestamp_ms: of its last batch or marker.
-        coordinator_epoch: of its last marker.
-        transaction_first_offset: where its open transaction began.
+        producer_id: id of the producer.
+        producer_epoch: epoch of the producer.
+        last_sequence, last_offset: last sequence and last offset of its last batch.
+        offset_delta: last offset minus first offset of that batch.
+        timestamp_ms: timestamp of its last batch or marker.
+        coordinator_epoch: coordinator epoch of its last marker.
+        transaction_first_offset: first offset of its open transaction.
     """
 
     producer_id: int
@@ -78,10 +78,10 @@ class ProducerSnapshotEntry(NamedTuple):
 
 def encode_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
     """
-    Return the file content of entries.
+    Return entries as the content of a file.
 
     Raises:
-        ValueError: an entry would not be read back.
+        ValueError: an entry is invalid: `decode_snapshot` would raise.
     """
     ordered = _in_brokers_order(list(entries))
     known = set()
@@ -107,11 +107,11 @@ def decode_snapshot(
 
     Args:
         data: the whole file.
-        end_offset: offset of the snapshot's name, above all that it tells of; unchecked if None.
-        path: the file, for the error.
+        end_offset: offset in the snapshot's name, above all offsets in it; unchecked if None.
+        path: name of the file for the error.
 
     Raises:
-        CorruptStateError: version, checksum, size or an entry is wrong; the error says where.
+        CorruptStateError: version, checksum, size or an entry is wrong; it has the position.
     """
 
     def damage(position: int, problem: str) -> CorruptStateError:
@@ -119,14 +119,14 @@ def decode_snapshot(
         return CorruptStateError(f"{named}: {problem}", path=path, position=position)
 
     if len(data) < HEAD_LAYOUT.size:
-        raise damage(len(data), f"{len(data)} bytes, where the head alone has {HEAD_LAYOUT.size}")
+        raise damage(len(data), f"size must be >= {HEAD_LAYOUT.size} bytes, got {len(data)}")
     version, crc, count = HEAD_LAYOUT.unpack_from(data)
     if version != VERSION:
-        raise damage(0, f"version {version}, where {VERSION} is known")
+        raise damage(0, f"version must be {VERSION}, got {version}")
     if crc != crc32c(memoryview(data)[_COVERED:]):
         raise damage(2, "the checksum is not that of the content")
     if len(data) != HEAD_LAYOUT.size + count * ENTRY_LAYOUT.size:
-        raise damage(_COVERED, f"{count} producers announced in {len(data)} bytes")
+        raise damage(_COVERED, f"producer count must fit {len(data)} bytes, got {count}")
     entries = []
     known = set()
     for slot, fields in enumerate(ENTRY_LAYOUT.iter_unpack(memoryview(data)[HEAD_LAYOUT.size :])):
@@ -147,11 +147,11 @@ def read_snapshot(
     filesystem: FileSystem, path: Path, *, end_offset: int
 ) -> list[ProducerSnapshotEntry] | None:
     """
-    Return the entries of a file named after `end_offset`, None where it is missing.
+    Return the entries of a file named after `end_offset`, None if it is missing.
 
     Raises:
         CorruptStateError: the file is damaged.
-        LogStorageError: it cannot be read.
+        LogStorageError: the file cannot be read.
     """
     try:
         with storage_errors(path, doing="reading"):
@@ -169,11 +169,11 @@ def write_snapshot(
     durable: bool = True,
 ) -> None:
     """
-    Put a snapshot in place; if `durable`, on the disk when this returns.
+    Write a snapshot; if `durable`, it is on the disk when this returns.
 
     Raises:
-        ValueError: an entry would not be read back.
-        LogStorageError: the disk refused; what was there before stands.
+        ValueError: an entry is invalid: `decode_snapshot` would raise.
+        LogStorageError: the disk reported an error; the file is unchanged.
     """
     data = encode_snapshot(entries)
     with storage_errors(path, doing="writing the producer snapshot"):
@@ -181,7 +181,7 @@ def write_snapshot(
 
 
 def _problem_of(entry: ProducerSnapshotEntry, end_offset: int | None = None) -> str | None:
-    """Return what a broker would not have written of a producer, None where all is right."""
+    """Return the reason why a broker would not have written an entry, None for a valid entry."""
     if entry.producer_id < 0:
         return "a negative producer id"
     smallest = min(
@@ -192,21 +192,21 @@ def _problem_of(entry: ProducerSnapshotEntry, end_offset: int | None = None) -> 
         entry.transaction_first_offset,
     )
     if smallest < -1:
-        return f"a field of {smallest}, where -1 says that nothing is known"
+        return f"a field must be >= -1, got {smallest}"
     if not 0 <= entry.offset_delta <= max(entry.last_offset, 0):
         return f"an offset delta of {entry.offset_delta} below offset {entry.last_offset}"
     if end_offset is not None:
         largest = max(entry.last_offset, entry.transaction_first_offset)
         if largest >= end_offset:
-            return f"offset {largest} in a snapshot of what lies below {end_offset}"
+            return f"an offset must be < {end_offset}, the end of the snapshot, got {largest}"
     return None
 
 
 def _in_brokers_order(entries: list[ProducerSnapshotEntry]) -> list[ProducerSnapshotEntry]:
-    """Return entries, given in the order in which the producers came, as a broker's map has them.
+    """Return entries in the order of a broker's map; `entries` has the order of insertion.
 
     Java's hash map: a power of two of buckets, at most three quarters of them in use, each in the
-    order of insertion. A broker that has forgotten producers since may have more buckets.
+    order of insertion. A broker that has removed producers since may have more buckets.
     """
     buckets = 16
     while 4 * len(entries) > 3 * buckets:

@@ -1,15 +1,15 @@
-"""Producer state and its snapshots together: when one is taken, and what a start begins with.
+"""Producer state with its snapshots: when a snapshot is written, and the state after a start.
 
-A start, or a truncation, goes
+A start, or a truncation, takes these steps:
 
     manager.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
     replay of the batches from `manager.states.end_offset` on   (`kafkalog.log.producer_recovery`)
     manager.states.advance_to(log_end_offset)
     manager.take_snapshot()
 
-and while the log is open a snapshot is taken whenever a segment is begun (without waiting for the
-disk) and when the log is closed. Each covers all that lies below it, so that a later start replays
-one segment, or nothing.
+While the log is open, a snapshot is written at each roll (without waiting for the disk), and when
+the log is closed. It covers all offsets below its own, so that a later start replays one segment or
+nothing.
 
 Thread-safety: called under the log's lock.
 """
@@ -29,7 +29,7 @@ class ProducerStateManager:
     Args:
         states: the state in memory.
         files: its snapshots.
-        expiration_ms: `producer.id.expiration.ms`: after how long a silent producer is forgotten.
+        expiration_ms: `producer.id.expiration.ms`: time after which an idle producer is removed.
     """
 
     def __init__(self, states: ProducerStates, files: SnapshotFiles, expiration_ms: int) -> None:
@@ -43,18 +43,18 @@ class ProducerStateManager:
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether there are producers that no snapshot tells of as they are now."""
+        """True if the newest snapshot lacks the current state of the producers."""
         is_needed = bool(self.states.entries) or self.files.latest_offset is not None
         return is_needed and self.states.end_offset > self._last_snapshot_offset
 
     def take_snapshot(self, *, durable: bool = True) -> bool:
         """
-        Write a snapshot at the end of what is known, if the state has moved since the last one.
+        Write a snapshot at the end of the state, if the state has grown since the last one.
 
-        Returns whether one was written.
+        Returns whether a snapshot was written.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         end_offset = self.states.end_offset
         if end_offset <= self._last_snapshot_offset:
@@ -65,13 +65,14 @@ class ProducerStateManager:
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """
-        Make the state one of no more than the records from log start to log end.
+        Limit the state to the records from log start to log end.
 
-        It goes back to the newest snapshot in that range, or to nothing at the log start, unless it
-        ends at the log end already; the caller replays what lies behind `states.end_offset`.
+        The state becomes that of the newest snapshot in this range, or empty at the log start,
+        unless it ends at the log end already; the caller replays the batches from
+        `states.end_offset` on.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         self.files.truncate(log_start_offset, log_end_offset)
         if log_end_offset == self.states.end_offset:
@@ -83,26 +84,26 @@ class ProducerStateManager:
         else:
             offset, entries = latest
             self.states.load(entries, offset)
-            # A producer that fell silent long ago is not brought back by a restart.
+            # A restart does not bring back a producer that expired.
             self.states.remove_expired(now_ms, self.expiration_ms)
         self._last_snapshot_offset = self.states.end_offset
 
     def raise_start(self, log_start_offset: int) -> None:
-        """Take note that the log begins at `log_start_offset` now."""
+        """Set the log start offset to `log_start_offset`."""
         self.states.raise_start(log_start_offset)
         latest = self.files.latest_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget silent producers; return how many they were."""
+        """Remove idle producers; return their number."""
         return self.states.remove_expired(now_ms, self.expiration_ms)
 
     def reset(self, end_offset: int) -> None:
         """
-        Forget all, snapshots too: the log goes on, empty, at `end_offset`.
+        Remove all entries and snapshots: the log continues, empty, at `end_offset`.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         self.files.remove_all()
         self.states.clear(end_offset)

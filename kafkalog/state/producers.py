@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerChecks(IntEnum):
-    """What the batches of an append have to pass; the larger includes the smaller."""
+    """Checks of the batches of an append; a larger value includes the smaller ones."""
 
     NONE = 0
     EPOCHS = 1
@@ -80,13 +80,13 @@ class ProducerChecks(IntEnum):
 
 class CompletedTransaction(NamedTuple):
     """
-    A transaction that had batches, and now its marker.
+    A transaction with batches and a marker.
 
     Attributes:
-        producer_id: whose it was.
-        first_offset: its first record.
-        last_offset: its marker.
-        is_aborted: whether the marker says that it never was.
+        producer_id: id of its producer.
+        first_offset: offset of its first record.
+        last_offset: offset of its marker.
+        is_aborted: True if the marker aborts it.
         last_stable_offset: first offset of the earliest transaction of another producer that is
             ongoing, or the marker's next offset; -1 before `commit`.
     """
@@ -103,9 +103,9 @@ class OpenTransaction(NamedTuple):
     A transaction without a marker.
 
     Attributes:
-        producer_id, producer_epoch: whose it is.
-        first_offset: its first record.
-        last_timestamp_ms: of the producer's last batch.
+        producer_id, producer_epoch: id and epoch of its producer.
+        first_offset: offset of its first record.
+        last_timestamp_ms: timestamp of the producer's last batch.
     """
 
     producer_id: int
@@ -120,7 +120,7 @@ class ProducerStates:
 
     Args:
         path: the log's directory, for errors.
-        end_offset: where the log begins that nothing is known of yet.
+        end_offset: start offset of a log whose batches are not covered yet.
     """
 
     def __init__(
@@ -157,13 +157,13 @@ class ProducerStates:
         guard: int = NO_GUARD,
     ) -> ProducerAppend:
         """
-        Return the state of an append that is about to be made.
+        Return the state of a new append.
 
         Args:
-            checks: what its batches have to pass.
-            verify_transactions: whether a transaction may begin only with the guard of a
+            checks: checks of its batches.
+            verify_transactions: True if a transaction may begin only with the guard of a
                 verification.
-            guard: of the verification that its transaction passed (`begin_verification`).
+            guard: guard of the verification of its transaction (`begin_verification`).
         """
         return ProducerAppend(self, checks, guard, verify_transactions)
 
@@ -177,9 +177,9 @@ class ProducerStates:
         supports_epoch_bump: bool = False,
     ) -> int:
         """
-        Return the guard that the append of a transactional batch has to show.
+        Return the guard that the append of a transactional batch must pass.
 
-        `NO_GUARD` for a producer whose transaction is open here: nothing needs to be verified.
+        `NO_GUARD` for a producer whose transaction is open here: no verification is needed.
         """
         entry = self.entries.get(producer_id)
         if (
@@ -200,14 +200,14 @@ class ProducerStates:
         self, started: Iterable[tuple[int, int]], completed: Iterable[CompletedTransaction]
     ) -> list[CompletedTransaction]:
         """
-        Take over what an append began and ended; `ProducerAppend.commit` calls it.
+        Record the transactions that an append began and ended; `ProducerAppend.commit` calls it.
 
         Args:
             started: (first offset, producer id) of transactions, in order.
-            completed: transactions whose markers it brought, in order.
+            completed: transactions whose markers are in the append, in order.
 
-        Returns the latter with the offset up to which each made everything stable. A transaction
-        that begins behind a marker has no part in that, although it is of the same append.
+        Returns the completed transactions with their last stable offsets. A transaction that begins
+        after a marker does not affect the offset of that marker, even in the same append.
         """
         done = []
         waiting = iter(started)
@@ -226,13 +226,14 @@ class ProducerStates:
         return done
 
     def advance_to(self, end_offset: int) -> None:
-        """Say that the state covers all offsets below `end_offset`, batches without a producer too.
+        """
+        Set the end of the state: it covers all offsets below, also batches without a producer.
 
         Raises:
-            ValueError: it covers more already.
+            ValueError: the state covers more already.
         """
         if end_offset < self.end_offset:
-            raise ValueError(f"{self} cannot cover less, up to {end_offset}")
+            raise ValueError(f"end offset must be >= {self.end_offset}, got {end_offset}")
         self.end_offset = end_offset
 
     # Transactions.
@@ -247,13 +248,13 @@ class ProducerStates:
         return earliest if ongoing is None else min(earliest, ongoing)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which readers of committed records may go."""
+        """Return the end of the records that readers of committed records may see."""
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     @property
     def oldest_transaction_timestamp_ms(self) -> int:
-        """Time of the last batch of who has the transaction open for longest, -1 for none."""
+        """Timestamp of the last batch of the producer with the earliest open transaction, or -1."""
         for producer_id in self._ongoing.values():
             return self.entries[producer_id].last_timestamp_ms
         return -1
@@ -271,14 +272,14 @@ class ProducerStates:
         return found
 
     def advance_high_watermark(self, high_watermark: int) -> bool:
-        """Forget what is replicated now; say whether the first unstable offset may have moved."""
+        """Remove replicated transactions; return whether `first_unstable_offset` may differ."""
         kept = [each for each in self._unreplicated if each[1] >= high_watermark]
         moved = len(kept) < len(self._unreplicated)
         self._unreplicated = kept
         return moved
 
     def raise_start(self, log_start_offset: int) -> None:
-        """Take note that the log begins at `log_start_offset` now."""
+        """Set the log start offset to `log_start_offset`."""
         self.advance_high_watermark(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
 
@@ -288,14 +289,14 @@ class ProducerStates:
                 return first_offset
         return transaction.last_offset + 1
 
-    # The whole of it.
+    # The whole state.
 
     def snapshot_entries(self) -> Iterator[ProducerSnapshotEntry]:
-        """Yield what a snapshot at `end_offset` says, in the order in which the producers came."""
+        """Yield the entries of a snapshot at `end_offset`, in the order of their insertion."""
         return map(ProducerEntry.to_snapshot, self.entries.values())
 
     def load(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int) -> None:
-        """Begin anew with what a snapshot says; none is the beginning of a log at `end_offset`."""
+        """Replace the state by the entries of a snapshot that ends at `end_offset`."""
         self.clear(end_offset)
         loaded = map(ProducerEntry.from_snapshot, entries)
         self.entries = {entry.producer_id: entry for entry in loaded}
@@ -308,7 +309,7 @@ class ProducerStates:
         )
 
     def clear(self, end_offset: int) -> None:
-        """Forget everything; verifications stay, which are no part of the log."""
+        """Remove all entries; verifications stay, because they are not part of the log."""
         self.entries = {}
         self._ongoing.clear()
         self._unreplicated = []
@@ -316,9 +317,9 @@ class ProducerStates:
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """
-        Forget producers without an open transaction that were silent for `expiration_ms`.
+        Remove producers without an open transaction and without a batch for `expiration_ms`.
 
-        Their last batch's own timestamp counts. Returns how many were forgotten.
+        The timestamp in their last batch counts. Returns the number of removed producers.
         """
         limit = now_ms - expiration_ms
         expired = [
@@ -334,10 +335,10 @@ class ProducerStates:
 
 class ProducerAppend:
     """
-    An append under way; made by `ProducerStates.begin_append`.
+    An append in progress; made by `ProducerStates.begin_append`.
 
     Attributes:
-        duplicates: batches that are there already; where there are any, nothing is to be written.
+        duplicates: batches that the log has already; if there are any, the caller writes nothing.
         completed: transactions that the append's markers end.
     """
 
@@ -363,7 +364,7 @@ class ProducerAppend:
         self._verifies = verifies
         self._is_verifying = verifies or states.verification.pending
         self._entries: dict[int, ProducerEntry] = {}
-        # Producers whose verification ends with this append: its transaction begins, or is over.
+        # Producers whose verification ends with this append: a transaction begins or ends.
         self._verified: list[int] = []
         self._started: list[tuple[int, int]] = []
         self.completed: list[CompletedTransaction] = []
@@ -380,16 +381,16 @@ class ProducerAppend:
         is_transactional: bool = False,
     ) -> None:
         """
-        Add a data batch of a producer, with the offsets that it is to get.
+        Add a data batch of a producer, with its future offsets.
 
         Args:
-            producer_id, producer_epoch, base_sequence: of its header; sequence -1 for none.
+            producer_id, producer_epoch, base_sequence: fields of its header; sequence -1 for none.
             first_offset, last_offset: its offsets in the log.
             timestamp_ms: its largest timestamp.
-            is_transactional: whether it is part of a transaction.
+            is_transactional: True if it is part of a transaction.
 
         Raises:
-            ProducerStateError: it may not be appended.
+            ProducerStateError: the batch must not be appended.
         """
         delta = last_offset - first_offset
         last_sequence = NO_SEQUENCE
@@ -400,7 +401,7 @@ class ProducerAppend:
             entry = self._states.entries.get(producer_id) or ProducerEntry(producer_id)
         if self._checks:
             batches = entry.batches
-            # The next batch of a producer at work, and nothing more to look at: the usual case.
+            # The usual case: the next batch in sequence, without verification or duplicates.
             if (
                 self._is_verifying
                 or self.duplicates
@@ -437,11 +438,11 @@ class ProducerAppend:
         is_abort: bool,
     ) -> None:
         """
-        Add the marker that ends a producer's transaction; without one it only moves the epochs.
+        Add the marker that ends a producer's transaction; without one it only changes the epochs.
 
         Raises:
-            InvalidProducerEpochError: a newer epoch of the producer was here.
-            TransactionCoordinatorFencedError: a newer coordinator was.
+            InvalidProducerEpochError: the log has a newer epoch of the producer.
+            TransactionCoordinatorFencedError: the log has a newer epoch of the coordinator.
         """
         entry = self._entry_of(producer_id)
         self._check_epoch(entry, producer_epoch)
@@ -449,7 +450,7 @@ class ProducerAppend:
             self._refuse_or_log(
                 TransactionCoordinatorFencedError,
                 entry,
-                f"a marker of coordinator epoch {coordinator_epoch} behind one of"
+                f"a marker of coordinator epoch {coordinator_epoch} after epoch"
                 f" {entry.coordinator_epoch}",
             )
         first_offset = entry.transaction_first_offset
@@ -462,15 +463,15 @@ class ProducerAppend:
 
     @property
     def first_started_offset(self) -> int | None:
-        """Where the first transaction begins that the append opens."""
+        """First offset of the first transaction that the append begins."""
         return self._started[0][0] if self._started else None
 
     def commit(self) -> list[CompletedTransaction]:
         """
-        Make the log's state what the batches, now written, have made of it.
+        Apply the append to the log's state, after its batches were written.
 
-        Returns the completed transactions, with what each made stable; those that were aborted
-        belong into the transaction index.
+        Returns the completed transactions with their last stable offsets; the caller adds the
+        aborted ones to the transaction index.
         """
         states = self._states
         states.entries.update(self._entries)
@@ -487,7 +488,7 @@ class ProducerAppend:
     ) -> bool:
         if base_sequence < 0 or self._checks != ProducerChecks.SEQUENCES:
             return False
-        # Against what was there before this append: two equal batches within it are none.
+        # Compared with the state before the append: equal batches within it are no duplicates.
         stored = self._states.entries.get(entry.producer_id)
         if stored is None:
             return False
@@ -511,7 +512,7 @@ class ProducerAppend:
                 and entry.producer_epoch == producer_epoch
             )
             if not ongoing and not states.verification.is_verified(entry.producer_id, self._guard):
-                problem = "a transaction that nobody has verified"
+                problem = "a transaction that was not verified"
                 raise self._error(InvalidTxnStateError, entry.producer_id, problem)
         self._check_epoch(entry, producer_epoch)
         if self._checks == ProducerChecks.SEQUENCES:
@@ -532,24 +533,24 @@ class ProducerAppend:
         if pending is not None:
             if pending.supports_epoch_bump and base_sequence != 0 and not entry.batches:
                 raise self._out_of_order(
-                    entry, base_sequence, "the first of a transaction has to be 0"
+                    entry, base_sequence, "the first of a transaction must be 0"
                 )
             if base_sequence > pending.lowest_sequence:
                 raise self._out_of_order(
-                    entry, base_sequence, f"{pending.lowest_sequence} waits to be appended first"
+                    entry, base_sequence, f"{pending.lowest_sequence} must be appended first"
                 )
         if entry.producer_epoch == NO_EPOCH:
-            # Its batches may be gone with their segments: any sequence may be the next one.
+            # Its batches may be deleted with their segments: any sequence may be the next one.
             return
         if producer_epoch != entry.producer_epoch:
             if base_sequence != 0:
                 raise self._out_of_order(
-                    entry, base_sequence, f"epoch {producer_epoch} has to begin with 0"
+                    entry, base_sequence, f"epoch {producer_epoch} must begin with 0"
                 )
         else:
             expected = (entry.last_sequence + 1) & MAX_SEQUENCE
             if base_sequence != expected:
-                raise self._out_of_order(entry, base_sequence, f"{expected} is the next one")
+                raise self._out_of_order(entry, base_sequence, f"the next one must be {expected}")
 
     def _entry_of(self, producer_id: int) -> ProducerEntry:
         entry = self._entries.get(producer_id) or self._states.entries.get(producer_id)

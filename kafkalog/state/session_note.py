@@ -1,20 +1,22 @@
-"""The session note of a data directory: in which cache all that was written since a clean stop is.
+"""Session note of a data directory: the id of the cache that has all writes since a clean stop.
 
-An opening of a data directory that was closed in order notes the cache that holds what is written
-from then on (`FileSystem.cache_id`: another after each boot and each mount). As long as that is the
-cache of the system, nothing that was written to the directory since is lost, whichever program
-wrote it and however it ended: a partition without a sync journal ends where its last writer left
-it, one that was closed a moment ago, or never written to, and one that a broker had, among them.
+An opening of a data directory that was closed cleanly records the id of the cache that has all
+later writes (`FileSystem.cache_id`: a new one after each boot and each mount). As long as the id is
+that of the system's cache, no write to the directory since then is lost, whichever program made it
+and however that program ended. So a partition without a sync journal ends where its last writer
+left it; this includes a partition that was just closed, was never written to, or was written by a
+broker.
 
 `.kafkalog_session` in the data directory, 28 bytes, big-endian: "kafkalog" (8), version 1 (4), a
-digest of the cache and of the file's inode (8, so that a copy says nothing), zeros (4), CRC-32C of
+digest of the cache and of the file's inode (8, so that a copy is invalid), zeros (4), CRC-32C of
 the 24 bytes before (4).
 
-It is not synced: a power cut that takes it, or brings an older one back, makes the cache another.
-Crash points: before it is written there is none, or one of a session before, which is as true.
+The note is not synced: a power cut that removes it, or restores an older one, also changes the
+cache. Crash points: before it is written there is no note, or that of an earlier session, which is
+equally true.
 
-It is withdrawn by a log of this library that goes on without its sync journal, which alone says
-where offsets were taken back.
+A log of this library withdraws the note when it continues without its sync journal, because only
+the journal records that offsets were taken back.
 
 Thread-safety: the holder of the directory's lock calls these functions, one at a time.
 """
@@ -45,7 +47,7 @@ _SIZE: Final = _FIELDS.size + _SUM.size
 
 
 def write_session_note(filesystem: FileSystem, directory: Path) -> None:
-    """Note that the directory was closed in order until now; no more than a log line if not."""
+    """Record that the directory was closed cleanly until now; an error is logged only."""
     path = directory / SESSION_NOTE
     try:
         handle = filesystem.create_new(path)
@@ -54,11 +56,11 @@ def write_session_note(filesystem: FileSystem, directory: Path) -> None:
         finally:
             handle.close()
     except OSError as error:
-        logger.info("%s is not written: %s", path, error)
+        logger.info("%s was not written: %s", path, error)
 
 
 def is_same_session(filesystem: FileSystem, directory: Path) -> bool:
-    """Return whether nothing of the directory was lost since it was last closed in order."""
+    """Return whether no write to the directory was lost since it was last closed cleanly."""
     path = directory / SESSION_NOTE
     if not filesystem.cache_id(directory):
         return False
@@ -66,16 +68,16 @@ def is_same_session(filesystem: FileSystem, directory: Path) -> bool:
         data = read_file(filesystem, path, max_bytes=_SIZE)
         return data == _content(filesystem, directory, filesystem.stat(path))
     except (OSError, ValueError) as error:
-        logger.info("%s is passed over: %s", path, error)
+        logger.info("%s is ignored: %s", path, error)
         return False
 
 
 def withdraw_session_note(filesystem: FileSystem, directory: Path) -> None:
     """
-    Let the note say nothing more.
+    Remove the note, if there is one.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: the note cannot be removed.
     """
     with contextlib.suppress(FileNotFoundError):
         filesystem.unlink(directory / SESSION_NOTE)

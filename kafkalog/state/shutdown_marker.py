@@ -1,13 +1,13 @@
-"""The clean-shutdown marker: a file whose existence says that every log of a directory was closed.
+"""Clean-shutdown marker: a file that exists only if every log of a directory was closed.
 
-`.kafka_cleanshutdown` holds `{"version":0,"brokerEpoch":17}` without a newline. Only its existence
-counts; the content yields the epoch of the broker that wrote it, for whom it matters.
+`.kafka_cleanshutdown` contains `{"version":0,"brokerEpoch":17}` without a newline. Only its
+existence counts; the content has the epoch of the broker that wrote it.
 
-Order that makes it true:
+Order of changes that keeps the marker true:
 
   * it is written last, after all logs are flushed and closed and the checkpoints are written;
-  * it is removed first, and the removal is on the disk, before anything of the directory changes.
-    A crash at any later moment then counts as one.
+  * it is removed first, and the removal is on the disk before any other file of the directory
+    changes. A crash at any later moment then counts as a crash.
 
 Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
 """
@@ -36,22 +36,22 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 UNKNOWN_BROKER_EPOCH: Final = -1
-# Answers where the name is that of a FIFO, a socket, a device, a directory or a link.
+# Errors if the name is that of a FIFO, a socket, a device, a directory or a link.
 _NO_FILE: Final = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 _MAX_MARKER_BYTES: Final = 64 * 1024
 
 
 class ShutdownMarker(NamedTuple):
-    """A marker that is there; the epoch is None where its content does not say."""
+    """A marker that exists; the epoch is None if its content has none."""
 
     broker_epoch: int | None
 
 
 def read_shutdown_marker(filesystem: FileSystem, directory: Path) -> ShutdownMarker | None:
     """
-    Return the directory's marker, or None where there is none: the last shutdown was no clean one.
+    Return the directory's marker, or None if there is none: the last shutdown was not clean.
 
-    What is no file under its name is none.
+    An entry of that name which is not a file does not count.
     """
     path = directory / CLEAN_SHUTDOWN_MARKER
     with storage_errors(path, doing="reading"):
@@ -62,7 +62,7 @@ def read_shutdown_marker(filesystem: FileSystem, directory: Path) -> ShutdownMar
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
-            logger.warning("%s is passed over: %s", path, error)
+            logger.warning("%s is ignored: %s", path, error)
             return None
     return None if data is None else ShutdownMarker(_broker_epoch(data))
 
@@ -83,7 +83,7 @@ def _broker_epoch(data: bytes) -> int | None:
 def write_shutdown_marker(
     filesystem: FileSystem, directory: Path, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH
 ) -> None:
-    """Put the marker into the directory; on the disk when this returns."""
+    """Write the marker of the directory; it is on the disk when this returns."""
     path = directory / CLEAN_SHUTDOWN_MARKER
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     with storage_errors(path, doing="writing"):
@@ -91,14 +91,15 @@ def write_shutdown_marker(
             replace_file(filesystem, path, text.encode())
         except IsADirectoryError as error:
             # Without the marker the next start recovers, which loses nothing.
-            logger.warning("%s is not written: %s", path, error)
+            logger.warning("%s was not written: %s", path, error)
 
 
 def remove_shutdown_marker(filesystem: FileSystem, directory: Path) -> bool:
     """
-    Remove the marker, on the disk too when this returns; return whether there was one.
+    Remove the marker; the removal is on the disk when this returns. Return whether it existed.
 
-    The directory is synced in any case: a process that was killed may have removed it without.
+    The directory is synced in any case: a process that was killed may have removed the marker
+    without a sync.
     """
     path = directory / CLEAN_SHUTDOWN_MARKER
     with storage_errors(path, doing="removing"):

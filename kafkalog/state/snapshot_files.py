@@ -1,14 +1,15 @@
-"""The producer snapshots of one log: which there are, the newest that is whole, which have to go.
+"""Producer snapshots of one log: their list, the newest valid one, and removal of outdated ones.
 
-A snapshot under the offset N says what was known of the records below N. It is a short cut: who has
-none replays the log from its start. So a damaged one is removed and the next older one taken.
+The snapshot with the name N has the state of the records below N. It saves time: a log without a
+snapshot is replayed from its start. So a damaged one is removed and the next older one used.
 
-What must not be: a snapshot of records that the log lost and wrote anew with other content. So
-removing those above a truncation is on the disk when the call returns, before anything can be
-appended there. All other removals may come back after a crash and do no harm.
+A snapshot must not survive the records that it describes: after a truncation the log may write
+other records at the same offsets. So the removal of snapshots above a truncation is on the disk
+when the call returns, before a batch can be appended there. All other removals may be undone by a
+crash, without harm.
 
-Crash points: while one is written, those of `kafkalog.state.producer_snapshot`; between the removal
-of several, any of them may be left, and the next start goes over them again.
+Crash points: while a snapshot is written, those of `kafkalog.state.producer_snapshot`; between the
+removal of several, any of them may be left, and the next start examines them again.
 
 Thread-safety: called under the log's lock.
 """
@@ -40,11 +41,11 @@ class SnapshotFiles:
     Args:
         filesystem: the disk.
         directory: the partition directory.
-        read_only: whether the disk is left alone: what is removed is only forgotten, what is
-            written is not.
+        read_only: True to leave the disk unchanged: removals change the list only, and writes do
+            nothing.
 
     Attributes:
-        on_remove_last: called before a removal, by name, that leaves no snapshot; None for nothing.
+        on_remove_last: called before a removal that leaves no snapshot; may be None.
 
     Raises:
         LogStorageError: the directory cannot be listed.
@@ -75,15 +76,16 @@ class SnapshotFiles:
         self, offset: int, entries: Iterable[ProducerSnapshotEntry], *, durable: bool = True
     ) -> None:
         """
-        Write the snapshot of what is known below `offset`.
+        Write the snapshot of the state below `offset`.
 
         Args:
-            offset: its name.
+            offset: name of the snapshot.
             entries: the producers.
-            durable: whether it is on the disk when this returns; otherwise a power cut may take it.
+            durable: True if it must be on the disk when this returns; otherwise a power cut may
+                remove it.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         if self._read_only:
             return
@@ -93,10 +95,10 @@ class SnapshotFiles:
 
     def sync(self, offsets: Iterable[int]) -> None:
         """
-        Put snapshots on the disk that were written without waiting for it; missing ones are none.
+        Sync snapshots that were written without a sync; missing ones are ignored.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         for offset in offsets:
             path = self._path(offset)
@@ -113,10 +115,10 @@ class SnapshotFiles:
 
     def load_latest(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """
-        Return offset and entries of the newest snapshot that is whole; remove those that are not.
+        Return offset and entries of the newest valid snapshot; remove damaged ones.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         while self._offsets:
             offset = self._offsets[-1]
@@ -124,7 +126,7 @@ class SnapshotFiles:
             try:
                 entries = read_snapshot(self._filesystem, path, end_offset=offset)
             except CorruptStateError as error:
-                logger.warning("%s; an older one is taken", error)
+                logger.warning("%s; an older snapshot is used", error)
                 self._remove([offset])
                 continue
             if entries is not None:
@@ -134,10 +136,10 @@ class SnapshotFiles:
 
     def truncate(self, log_start_offset: int, log_end_offset: int) -> None:
         """
-        Remove the snapshots above the end of the log, and those at its start and below.
+        Remove the snapshots above the end of the log, and those at or below its start.
 
         Raises:
-            LogStorageError: the disk refused; nothing may be appended then.
+            LogStorageError: the disk reported an error; the caller must not append.
         """
         above = [offset for offset in self._offsets if offset > log_end_offset]
         below = [offset for offset in self._offsets if offset <= log_start_offset]
@@ -148,10 +150,10 @@ class SnapshotFiles:
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
         """
-        Remove the snapshots that belong to no segment, as those of earlier closings.
+        Remove the snapshots that belong to no segment, such as those of earlier closings.
 
-        The newest of them stays if it lies above every segment's base: it is that of the last
-        closing, and the next start needs it.
+        The newest of them stays if it is above every segment's base offset: it is the snapshot of
+        the last closing, and the next start needs it.
         """
         bases = set(base_offsets)
         strays = [offset for offset in self._offsets if offset not in bases]
@@ -161,9 +163,10 @@ class SnapshotFiles:
 
     def mark_deleted(self, offset: int) -> Path | None:
         """
-        Put the suffix of doomed files on a snapshot, whose segment goes; None where there is none.
+        Rename a snapshot to its `.deleted` name, because its segment is being deleted.
 
-        Returns the new path, for who removes it together with the segment's files.
+        Returns the new path, which the caller removes together with the segment's files; None if
+        there is no such snapshot.
         """
         if offset not in self._offsets:
             return None
@@ -180,7 +183,7 @@ class SnapshotFiles:
         return target
 
     def remove_all(self) -> None:
-        """Remove every snapshot, on the disk when this returns: the log begins anew elsewhere."""
+        """Remove every snapshot; the removal is on the disk when this returns."""
         self.truncate(-1, -1)
 
     def _remove(self, offsets: Iterable[int]) -> None:
@@ -197,7 +200,7 @@ class SnapshotFiles:
                 try:
                     self._filesystem.unlink(path)
                 except FileNotFoundError:
-                    logger.info("%s was gone already", path)
+                    logger.info("%s was removed before", path)
 
     def _path(self, offset: int) -> Path:
         return self._directory / segment_file_name(offset, FileKind.SNAPSHOT)

@@ -1,47 +1,49 @@
-"""The sync journal of a partition: how far its log is on the disk, and whether a sync may have
-failed.
+"""Sync journal of a partition: the offset below which its log is on the disk, and a sync attempt.
 
-A sync that fails is told once. Whoever was told, and died, leaves a page cache that shows bytes
-which the disk lacks, and no later sync speaks of them. So it is noted before a sync begins that one
-is being tried, and unsaid only after one has succeeded. What the next opening finds:
+The system reports a failed sync once. A process that got the error and died leaves a page cache
+with bytes that the disk lacks, and no later sync reports them. So the journal records before a sync
+that a sync is attempted, and removes the record only after a sync has succeeded. The next opening
+finds one of these states:
 
-  * not trying: no sync was tried above the noted offset. A write-back that failed there was told to
-    nobody, and the first sync of the next opening tells it.
-  * trying: what lies at or above the noted offset may be lost, whatever a sync says.
-  * no note, or one that is not of this log: all above the recovery point may be.
+  * not trying: no sync was attempted above the recorded offset. A write-back that failed there was
+    not reported yet, and the first sync of the next opening reports it.
+  * trying: bytes at or above the recorded offset may be lost, whatever a sync reports.
+  * no journal, or that of another log: all bytes above the recovery point may be lost.
 
-It tells too whether producers may be missing from the producer snapshots: where there is none, may
-it be taken that no producer wrote below the recovery point? Not in a log of another program, nor
-while an opening has taken the last snapshot away and not yet written the next. That is said, on the
-disk, before, and holds over every crash until an opening has come to its end.
+The journal also records whether producers may be missing from the producer snapshots. If a log has
+no snapshot, no producer wrote below the recovery point, with two exceptions: a log of another
+program, and a log whose opening has removed the last snapshot and not yet written the next. The
+second exception is recorded on the disk before the removal, and stays over every crash until an
+opening completes.
 
-It tells as well whether the log still ends where it ended. A process that is killed loses nothing
-of what it wrote; a power cut may take whole batches, and what is left looks as good as if they had
-never been. So the note names the cache that holds what was written (`FileSystem.cache_id`: another
-after each boot and each mount) and itself (its inode: a copy is no proof), as long as no offset was
-taken back under a leader epoch that the disk knows. An opening that finds that name again goes on
-with the epoch it finds. It is taken out before a torn end is cut, before a truncation, and with a
-sync that failed; it comes back when the epoch that rose for it is in its file. None of that is
-synced: where the page cache was lost, the name is another.
+The journal also records whether the log still ends where it ended. A process that is killed loses
+none of its writes; a power cut may remove whole batches, and the rest looks valid. So the journal
+has the id of the cache with the written bytes (`FileSystem.cache_id`: a new one after each boot and
+each mount) and of itself (its inode: a copy is not a proof), as long as no offset was taken back
+under a leader epoch that the disk has. An opening that finds the same id continues with the epoch
+of the file. The id is removed before a torn tail is truncated, before a truncation, and after a
+failed sync; it is restored when the epoch that was bumped for it is in its file. None of these
+changes is synced: if the page cache was lost, the id has changed.
 
 `.kafkalog_syncs` in the partition directory, 40 bytes, big-endian:
 
-    magic   8  "kafkalog"            traces  8  digest of what other programs leave behind
+    magic   8  "kafkalog"            traces  8  digest of files that other programs write
     version 1  2                     offset  8  everything below it is on the disk
     trying  1  0, 1, or 2 for trying cache   8  digest of cache and inode; zeros: the end may
                with producers missing           have been lower since
     zero    2                        crc     4  CRC-32C of the 36 bytes before
 
-A disk that loses the note's own bytes must not make it say more than is true, so every state that
-the file had since it was last synced errs on the safe side: "trying" is synced before the sync it
-speaks of begins; the offset rises and "trying" is taken back without a sync, since the states
-before call more doubtful, not less; the offset is lowered, for a truncation, with one. Where the
-note cannot be synced it is removed, and the log goes on without. After a sync of a few bytes it
-stays at "trying", so that many of them need one sync of the note: what is doubtful after a kill is
-then what came since the last. It is removed by an orderly close: who comes next may be another
-program, which writes no note.
+A disk that loses bytes of the journal must not make it claim more than is true, so every state of
+the file since its last sync errs on the safe side: "trying" is synced before the log's sync begins;
+the offset rises and "trying" is cleared without a sync, since the earlier states declare more bytes
+uncertain, not less; the offset is lowered, for a truncation, with a sync. If the journal cannot be
+synced it is removed, and the log continues without it. After a sync of a few bytes it stays at
+"trying", so that many such syncs need one sync of the journal: after a kill, the bytes since the
+last one are uncertain. A clean close removes the journal: the next writer may be another program,
+which has no journal.
 
-Thread-safety: all methods from any thread; the directory's lock keeps other processes away.
+Thread-safety: all methods may be called from any thread, under the journal's own lock; the
+directory's lock excludes other processes.
 """
 
 from __future__ import annotations
@@ -75,25 +77,25 @@ _SUM: Final = struct.Struct(">I")
 _SIZE: Final = _FIELDS.size + _SUM.size
 _NO_CACHE: Final = bytes(ID_BYTES)
 
-# A sync of so much takes longer than one of the note, which the next one will need again.
+# A sync of this size takes longer than a sync of the journal, which the next attempt then needs.
 LARGE_SYNC_BYTES: Final = 4 * 1024 * 1024
 
 
 class SyncJournal:
     """
-    The note of one partition, in the hand of its writer.
+    The sync journal of one partition; its writer owns it.
 
     Args:
         filesystem: the disk.
-        path: the note's file.
+        path: the journal's file.
         fingerprint: 8 bytes that change when another program has written to the log.
-        cache_id: names the cache that holds what is written; empty where that cannot be told.
+        cache_id: id of the cache that has the written bytes; empty if unknown.
 
     Attributes:
-        lacks_producers: whether a log without producer snapshots may have producers all the same.
-        keeps_end: whether the next append has an epoch under which no other record had its offset.
+        lacks_producers: True if a log without producer snapshots may still have producers.
+        keeps_end: True if the next append has an epoch under which no other record had its offset.
         on_error: called with each error that is not raised.
-        on_given_up: called when the log goes on without a note; an OSError of it is raised.
+        on_given_up: called when the log continues without a journal; an OSError of it is raised.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class SyncJournal:
         self._has_failed = False
         self._outstanding = 0
         self._lowered = 0
-        # What is written, and its part under the sum: kept, for it is written with every sync.
+        # The content, and its part under the checksum: kept, because every sync writes it.
         self._content = bytearray(_SIZE)
         self._summed = memoryview(self._content)[: _FIELDS.size]
 
@@ -126,10 +128,9 @@ class SyncJournal:
 
     def check_end(self) -> bool | None:
         """
-        Return whether the log ends where its last writer left it; None where there is no note.
+        Return whether the log ends where its last writer left it; None if there is no journal.
 
-        To be asked before `begin_recovery`. What it says holds until `mark_end_uncertain` is
-        called.
+        Call it before `begin_recovery`. The result is valid until `mark_end_uncertain` is called.
         """
         facts = self._filesystem.stat(self.path)
         if facts is None:
@@ -141,10 +142,11 @@ class SyncJournal:
 
     def mark_end_uncertain(self) -> None:
         """
-        Note that offsets are about to be taken back, under an epoch that may be given out again.
+        Record that offsets will be taken back, under an epoch that may be assigned again.
 
         Raises:
-            OSError: the note can neither be written nor removed; nothing may be taken back.
+            OSError: the journal can neither be written nor removed; the caller must not take back
+                any offset.
         """
         with self._guard:
             if not self.keeps_end:
@@ -156,7 +158,7 @@ class SyncJournal:
                 self._give_up(error)
 
     def mark_end_certain(self) -> None:
-        """Note that the epoch of the log's next append is not that of anything that is gone."""
+        """Record that the epoch of the log's next append is not that of a lost record."""
         with self._guard:
             if not self.keeps_end and not self._has_failed:
                 self.keeps_end = True
@@ -164,17 +166,17 @@ class SyncJournal:
 
     def begin_recovery(self, recovery_point: int, *, errors_are_kept: bool) -> int | None:
         """
-        Read what the writer before has noted, and note that syncs are tried from here on.
+        Read the journal of the previous writer, and record that syncs are attempted from now on.
 
         Args:
-            recovery_point: everything below it is on the disk for certain.
-            errors_are_kept: whether a first sync tells of a write-back that failed before.
+            recovery_point: every offset below it is certainly on the disk.
+            errors_are_kept: True if a first sync reports an earlier write-back that failed.
 
         Returns:
-            The first offset that may be lost whatever the next sync says; None where none may.
+            The first offset that may be lost whatever the next sync reports; None if there is none.
 
         Raises:
-            OSError: the note can neither be written nor removed.
+            OSError: the journal can neither be written nor removed.
         """
         noted = self._read()
         synced_offset, was_trying, lacks_producers = noted or (recovery_point, True, True)
@@ -186,21 +188,21 @@ class SyncJournal:
 
     def mark_producers_uncertain(self) -> None:
         """
-        Note, on the disk, that the last producer snapshot goes before there is another.
+        Record, on the disk, that the last producer snapshot is removed before the next is written.
 
         Raises:
-            OSError: the note can neither be synced nor removed; it must stay.
+            OSError: the journal can neither be synced nor removed; the snapshot must stay.
         """
         with self._guard:
             if self.lacks_producers:
                 return
             self.lacks_producers = True
             self._write_attempt()
-            # Else an older note of this name, removed without a sync, might come back.
+            # Otherwise an older journal of this name, removed without a sync, might come back.
             self._filesystem.sync_directory(self.path.parent)
 
     def record_synced(self, synced_offset: int) -> None:
-        """Note that the log as it was opened is on the disk up to its end, and no sync is tried."""
+        """Record that the opened log is on the disk up to its end, and no sync is attempted."""
         with self._guard:
             self._synced_offset = synced_offset
             self._is_trying = False
@@ -210,20 +212,21 @@ class SyncJournal:
         self, synced_offset: int | None = None, size_bytes: int = 0
     ) -> AbstractContextManager[None]:
         """
-        Return what holds the note at "trying" while a log file is synced.
+        Return a context that keeps the journal at "trying" while a log file is synced.
 
         Args:
-            synced_offset: everything below it is on the disk once this was left without an error;
-                None where that is not known.
-            size_bytes: about how much there is to sync.
+            synced_offset: every offset below it is on the disk after the context ends without an
+                error; None if unknown.
+            size_bytes: approximate number of bytes to sync.
 
         Raises:
-            OSError: on entering; the note can neither be synced nor removed; nothing was tried.
+            OSError: on entering; the journal can neither be synced nor removed; no sync was
+                attempted.
         """
         return _Attempt(self, synced_offset, size_bytes)
 
     def _begin_attempt(self) -> int:
-        """Say "trying" before a sync; return how often the offset was lowered so far."""
+        """Record "trying" before a sync; return how often the offset was lowered so far."""
         with self._guard:
             if not self._is_trying:
                 self._write_attempt()
@@ -231,7 +234,7 @@ class SyncJournal:
             return self._lowered
 
     def _end_attempt(self, lowered: int, synced_offset: int | None, size_bytes: int) -> None:
-        """Take note that a sync succeeded."""
+        """Record that a sync succeeded."""
         with self._guard:
             self._outstanding -= 1
             if self._has_failed:
@@ -247,7 +250,7 @@ class SyncJournal:
             self._write_hint()
 
     def _fail_attempt(self) -> None:
-        """Take note that a sync failed."""
+        """Record that a sync failed."""
         with self._guard:
             self._outstanding -= 1
             self._has_failed = True
@@ -256,10 +259,11 @@ class SyncJournal:
 
     def lower(self, offset: int) -> None:
         """
-        Note, on the disk, that what lies above `offset` will be replaced.
+        Record, on the disk, that the records above `offset` will be replaced.
 
         Raises:
-            OSError: the note can neither be synced nor removed; nothing may be replaced.
+            OSError: the journal can neither be synced nor removed; the caller must not replace any
+                record.
         """
         with self._guard:
             self._lowered += 1
@@ -275,28 +279,29 @@ class SyncJournal:
 
     def update_fingerprint(self, fingerprint: bytes) -> None:
         """
-        Take the traces that this program itself has left.
+        Set the fingerprint after this program has changed the files that it covers.
 
-        Written without a sync: a note with the traces of before is not believed, and more doubtful.
+        Written without a sync: a journal with the earlier fingerprint is not valid, which declares
+        more bytes uncertain.
         """
         with self._guard:
             self._fingerprint = fingerprint
             self._write_hint()
 
     def remove(self) -> None:
-        """Take the note away: the log is closed in order."""
+        """Remove the journal: the log was closed cleanly."""
         self.close()
-        # A directory of its name is no note, and stays.
+        # A directory of its name is not a journal, and stays.
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             self._filesystem.unlink(self.path)
 
     def release(self) -> None:
-        """Hold no file open until the next change."""
+        """Close the file until the next change."""
         with self._guard:
             self._close_file()
 
     def close(self) -> None:
-        """Leave the note as it is, for the next opening."""
+        """Close the journal and leave it unchanged for the next opening."""
         with self._guard:
             self._is_gone = True
             self._close_file()
@@ -309,11 +314,11 @@ class SyncJournal:
         return offset, trying != _NOT_TRYING, trying == _TRYING_WITHOUT_PRODUCERS
 
     def _fields(self) -> tuple[int, bytes, int, bytes] | None:
-        """Return trying, traces, offset and cache of a whole note; None of any other."""
+        """Return trying, fingerprint, offset and cache of a valid journal; None for any other."""
         try:
             data = read_file(self._filesystem, self.path, max_bytes=_SIZE)
         except (OSError, ValueError) as error:
-            logger.warning("%s is passed over: %s", self.path, error)
+            logger.warning("%s is ignored: %s", self.path, error)
             self._report_error(error)
             return None
         if data is None or len(data) != _SIZE:
@@ -325,7 +330,7 @@ class SyncJournal:
         return (trying, fingerprint, offset, cache) if whole and known else None
 
     def _write_attempt(self) -> None:
-        """Say "trying", on the disk; go on without a note where that cannot be done."""
+        """Record "trying", on the disk; continue without a journal if this fails."""
         was_trying, self._is_trying = self._is_trying, True
         try:
             self._write(synced=True)
@@ -337,7 +342,7 @@ class SyncJournal:
                 raise
 
     def _give_up(self, error: OSError) -> None:
-        """Go on without a note; OSError where it cannot be removed."""
+        """Continue without a journal; OSError if it cannot be removed."""
         logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
         self._report_error(error)
         self._close_file()
@@ -349,11 +354,11 @@ class SyncJournal:
         self._is_gone = True
 
     def _write_hint(self) -> None:
-        """Write what may get lost: the state before calls more doubtful."""
+        """Write a state that may get lost: the state before declares more bytes uncertain."""
         try:
             self._write(synced=False)
         except OSError as error:
-            logger.info("%s stays as it is: %s", self.path, error)
+            logger.info("%s is unchanged: %s", self.path, error)
             self._report_error(error)
 
     def _report_error(self, error: BaseException) -> None:
@@ -385,7 +390,7 @@ class SyncJournal:
 
 
 class _Attempt(AbstractContextManager[None]):
-    """A sync that is being tried; a class, since a generator takes three times as long."""
+    """A sync attempt; a class, because a generator takes three times as long."""
 
     __slots__ = ("_journal", "_lowered", "_size_bytes", "_synced_offset")
 

@@ -1,11 +1,11 @@
-"""Verified transactions: who may begin one in this log.
+"""Verification of transactions: permission for a producer to begin one in this log.
 
-Before the first batch of a transaction is appended, its coordinator is asked whether the
-transaction is open and holds this partition. The question is asked outside the log's lock, so the
-log gives out a guard first: the append has to show it, and a marker that came in between has made
-it worthless. Otherwise a batch that was late could begin a transaction that nobody ends.
+Before the first batch of a transaction is appended, its coordinator is queried whether the
+transaction is open and includes this partition. The query runs outside the log's lock, so the log
+creates a guard before it: the append must pass the guard, and a marker that was appended in between
+makes the guard invalid. Otherwise a late batch could begin a transaction that is never ended.
 
-Guards are positive, rise, and are never given out twice; 0 verifies nothing.
+Guards are positive, rise, and are never reused; 0 verifies nothing.
 
 Thread-safety: called under the log's lock.
 """
@@ -29,12 +29,12 @@ class PendingVerification:
     A producer whose transaction is being verified.
 
     Attributes:
-        guard: what the append has to show.
-        created_ms: when it was given out first.
-        lowest_sequence: smallest base sequence of the batches that wait, of `producer_epoch`.
-        producer_epoch: largest epoch that asked.
-        supports_epoch_bump: whether each of its transactions has an epoch of its own (transaction
-            version 2), so that one that is not known here has to begin with sequence 0.
+        guard: number that the append must pass.
+        created_ms: time of the first request.
+        lowest_sequence: smallest base sequence of the waiting batches of `producer_epoch`.
+        producer_epoch: largest epoch of a request.
+        supports_epoch_bump: True if each of its transactions has a new epoch (transaction version
+            2), so that a transaction of a producer without batches must begin with sequence 0.
     """
 
     guard: int
@@ -44,7 +44,7 @@ class PendingVerification:
     supports_epoch_bump: bool
 
     def record(self, sequence: int, producer_epoch: int) -> None:
-        """Take note of another batch that waits for the same verification."""
+        """Record another batch that waits for the same verification."""
         if producer_epoch > self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.lowest_sequence = sequence
@@ -54,10 +54,10 @@ class PendingVerification:
 
 class TransactionVerification:
     """
-    The verifications of one log that are under way.
+    The pending verifications of one log.
 
     Attributes:
-        pending: producer id -> what waits for its answer.
+        pending: producer id -> its pending verification.
     """
 
     __slots__ = ("pending",)
@@ -74,7 +74,7 @@ class TransactionVerification:
         *,
         supports_epoch_bump: bool = False,
     ) -> int:
-        """Return the guard of a producer's verification, begun by this call if there is none."""
+        """Return the guard of a producer's verification, which this call begins if necessary."""
         pending = self.pending.get(producer_id)
         if pending is None:
             pending = self.pending[producer_id] = PendingVerification(
@@ -85,16 +85,16 @@ class TransactionVerification:
         return pending.guard
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
-        """Return whether `guard` is the one that the producer was given."""
+        """Return whether `guard` is the guard of the producer's verification."""
         pending = self.pending.get(producer_id)
         return pending is not None and guard == pending.guard
 
     def clear(self, producer_id: int) -> None:
-        """End a producer's verification: its transaction has begun here, or is over."""
+        """End a producer's verification: its transaction has begun here, or has ended."""
         self.pending.pop(producer_id, None)
 
     def remove_older(self, created_ms: int) -> None:
-        """Forget the verifications that were begun at `created_ms` or before."""
+        """Remove the verifications that began at `created_ms` or before."""
         stale = [key for key, each in self.pending.items() if each.created_ms <= created_ms]
         for producer_id in stale:
             del self.pending[producer_id]

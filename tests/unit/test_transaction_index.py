@@ -268,7 +268,7 @@ def test_file_too_large_to_be_an_index_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / PATH.name
     with path.open("xb") as file:
         file.truncate(2**40)
-    with pytest.raises(CorruptIndexError, match="at most"):
+    with pytest.raises(CorruptIndexError, match="size must be <="):
         TransactionIndex(PosixFileSystem(), path, BASE).load()
 
 

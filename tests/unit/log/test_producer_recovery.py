@@ -130,7 +130,7 @@ def test_batch_of_an_append_is_checked_with_the_offsets_in_it() -> None:
     states = ProducerStates()
     append = states.begin_append(ProducerChecks.SEQUENCES)
     add_batch(append, BatchView(data[:first]))
-    with pytest.raises(OutOfOrderSequenceError, match="5 is the next one"):
+    with pytest.raises(OutOfOrderSequenceError, match="next one must be 5"):
         add_batch(append, BatchView(data[first:]))
     append.commit()
     assert 4 == states.entries[P].last_offset

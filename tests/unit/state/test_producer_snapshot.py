@@ -120,7 +120,7 @@ def test_entries_are_written_in_the_order_of_a_hash_map() -> None:
 @pytest.mark.parametrize("size", range(10))
 def test_file_without_a_whole_head_is_refused(size: int) -> None:
     """An empty file too: a power cut leaves such behind a write that was not synced."""
-    with pytest.raises(CorruptStateError, match="the head alone has 10") as caught:
+    with pytest.raises(CorruptStateError, match="size must be >= 10 bytes") as caught:
         decode_snapshot(TWO[:size], path=PATH)
     assert (str(PATH), size) == (caught.value.path, caught.value.position)
 
@@ -150,12 +150,12 @@ def with_checksum(covered: bytes, version: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("data", "position", "match"),
     [
-        (with_checksum(TWO[6:], version=0), 0, "version 0, where 1 is known"),
-        (with_checksum(TWO[6:], version=2), 0, "version 2, where 1 is known"),
-        (with_checksum(b"\x7f\xff\xff\xff"), 6, "2147483647 producers announced in 10 bytes"),
-        (with_checksum(b"\xff\xff\xff\xff"), 6, "-1 producers announced"),
-        (with_checksum(TWO[6:56]), 6, "2 producers announced in 56 bytes"),
-        (with_checksum(TWO[6:] + b"\0"), 6, "2 producers announced in 103 bytes"),
+        (with_checksum(TWO[6:], version=0), 0, "version must be 1, got 0"),
+        (with_checksum(TWO[6:], version=2), 0, "version must be 1, got 2"),
+        (with_checksum(b"\x7f\xff\xff\xff"), 6, "count must fit 10 bytes, got 2147483647"),
+        (with_checksum(b"\xff\xff\xff\xff"), 6, "count must fit 10 bytes, got -1"),
+        (with_checksum(TWO[6:56]), 6, "count must fit 56 bytes, got 2"),
+        (with_checksum(TWO[6:] + b"\0"), 6, "count must fit 103 bytes, got 2"),
         (with_checksum(TWO[6:56] + TWO[10:56]), 56, "producer 4242 .*a second entry"),
         (with_checksum(TWO[6:10] + b"\xff" * 46 + TWO[56:]), 10, "negative producer id"),
     ],
@@ -218,7 +218,7 @@ def test_entry_at_or_above_the_name_is_refused(disk: SimulatedDisk) -> None:
     write_snapshot(disk, PATH, ENTRIES)
     assert ENTRIES == read_snapshot(disk, PATH, end_offset=5072)
     for end_offset, slot in ((5071, 56), (5060, 10)):
-        with pytest.raises(CorruptStateError, match=f"what lies below {end_offset}") as caught:
+        with pytest.raises(CorruptStateError, match=f"must be < {end_offset}") as caught:
             read_snapshot(disk, PATH, end_offset=end_offset)
         assert slot == caught.value.position
 
@@ -241,7 +241,7 @@ def test_file_too_large_to_be_a_snapshot_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / PATH.name
     with path.open("xb") as file:
         file.truncate(2**40)
-    with pytest.raises(CorruptStateError, match="at most"):
+    with pytest.raises(CorruptStateError, match="size must be <="):
         read_snapshot(PosixFileSystem(), path, end_offset=END)
 
 
