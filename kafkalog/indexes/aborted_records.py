@@ -1,10 +1,10 @@
-"""Which batches readers of committed records do not see: those of transactions that were aborted.
+"""Filter of aborted batches, for readers of committed records.
 
 A producer has one transaction at a time, so its transactional batches between the first offset and
-the marker of an aborted one are exactly those of that transaction. No marker needs to be decoded,
-and batches may be asked about in any order.
+the marker of an aborted transaction are exactly those of that transaction. No marker needs to be
+decoded, and batches may be checked in any order.
 
-Thread-safety: `AbortedRecords` is immutable; an `LazyAbortedBatches` belongs to one reader.
+Thread-safety: `AbortedRecords` is immutable; a `LazyAbortedBatches` belongs to one reader.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["AbortedRecords", "LazyAbortedBatches"]
 
 class AbortedRecords:
     """
-    What aborted transactions hide.
+    Ranges of offsets of aborted transactions, by producer.
 
     Args:
-        transactions: all whose records a reader may meet (`collect_aborted`); more do no harm.
+        transactions: all transactions with records in the reader's range (`collect_aborted`);
+            others do no harm.
     """
 
     __slots__ = ("_ranges",)
@@ -38,11 +39,11 @@ class AbortedRecords:
         self._ranges = ranges
 
     def __bool__(self) -> bool:
-        """Return whether anything is hidden."""
+        """Return whether any batch may be hidden."""
         return bool(self._ranges)
 
     def is_hidden(self, header: BatchHeader) -> bool:
-        """Return whether a batch was aborted. Control batches are not asked about: none is seen."""
+        """Return whether a batch was aborted. The caller skips control batches before."""
         ranges = self._ranges.get(header.producer_id)
         if ranges is None or not header.is_transactional:
             return False
@@ -53,13 +54,13 @@ class AbortedRecords:
 
 class LazyAbortedBatches(ABC):
     """
-    Which batches of a read were aborted, found out as the reader comes to them.
+    Filter of the aborted batches of one read, which reads the indexes on demand.
 
-    What was aborted is looked up a segment at a time, so that a reader of the first records does
-    not wait for all indexes. Batches are asked about in the order of the log.
+    Aborted transactions are looked up one segment at a time, so that a reader of the first records
+    does not wait for all indexes. Batches must be checked in the order of the log.
 
     Args:
-        end_offset: one past the last offset that is read.
+        end_offset: one past the last offset of the read.
     """
 
     def __init__(self, end_offset: int) -> None:
@@ -67,7 +68,8 @@ class LazyAbortedBatches(ABC):
         self._aborted, self._known_end = AbortedRecords(()), -1
 
     def is_hidden(self, header: BatchHeader) -> bool:
-        """Return whether a reader of committed records is not shown a batch; none of control is."""
+        """Return whether a batch is hidden from readers of committed records; False for control
+        batches, which the caller skips."""
         if not header.is_transactional or header.is_control:
             return False
         offset = header.base_offset
@@ -80,11 +82,11 @@ class LazyAbortedBatches(ABC):
 
     @abstractmethod
     def _segment_after(self, offset: int) -> int | None:
-        """Return the base of the segment behind the one that holds an offset; None for none."""
+        """Return the base offset of the segment after that of an offset; None for the last one."""
 
     @abstractmethod
     def _between(self, start: int, end: int) -> Iterable[AbortedTransaction]:
-        """Return the transactions that may hide batches from one offset to another."""
+        """Return the transactions that may hide batches from `start` to `end`."""
 
 
 def _first_offset(span: tuple[int, int]) -> int:

@@ -1,14 +1,15 @@
-"""The entries of an active segment's index: in memory for look-ups, in a file behind them.
+"""Index entries of an active segment: in memory for look-ups, with a file that follows later.
 
 The file is preallocated (sparse) to its largest size and trimmed when the segment is sealed, as
-Kafka does. Entries reach it by `pwrite`, never through a mapping, and a little late: look-ups of
+Kafka does. Entries are written by `pwrite`, never through a mapping, and with a delay: look-ups of
 this process use the memory, and an index is a cache of its log, so a crash costs a rebuild.
 
-Invariants: the file never holds an entry whose log bytes were not written before; the bytes of a
+Invariants: the file never has an entry whose log bytes were not written before; the bytes of a
 published view never change (growth copies into a new array).
 
 Thread-safety: one writer, under the log's lock. Readers use the published view only.
-Never does: syncing (an index is derived data), raising for a full disk (`trim` reports it).
+This module never syncs (an index is derived data) and never raises for a full disk (`trim` reports
+it).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class EntryFile(Generic[View]):
 
     @property
     def view(self) -> View:
-        """The look-up view of the entries so far; made by the first look-up after an append."""
+        """The look-up view of the current entries; created on first use after an append."""
         published, viewed = self.buffer.published, self._viewed
         if viewed is not None and viewed[0] is published:
             return viewed[1]
@@ -91,7 +92,7 @@ class EntryFile(Generic[View]):
         return self.buffer.entries()
 
     def last_entry(self) -> bytes:
-        """Return the last entry; there must be one."""
+        """Return the last entry; the index must not be empty."""
         return self.buffer.entries(len(self.buffer) - 1)
 
     def rewind(self, count: int) -> None:
@@ -105,10 +106,10 @@ class EntryFile(Generic[View]):
 
     def trim(self) -> bool:
         """
-        Write what waits and cut the file to its entries; return whether the file is whole.
+        Write the pending entries and truncate the file to them; return whether it is complete.
 
-        The file is closed afterwards. False leaves a file that the next open finds short or
-        zero-padded and rebuilds.
+        The file is closed afterwards. After False the file is short or zero-padded, and the next
+        open rebuilds it.
         """
         is_whole = self._file.is_open and self.buffer.flush()
         is_whole = is_whole and self._file.truncate(len(self.buffer) * self.buffer.entry_size)
@@ -116,7 +117,7 @@ class EntryFile(Generic[View]):
         return is_whole
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file without a change."""
         self._file.close()
 
 
@@ -139,8 +140,8 @@ class _IndexFile:
         self._on_error = on_error
         self._handle: FileHandle | None = None
         try:
-            # A fresh file: readers, also of other processes, may have the old one mapped, and
-            # entries of an earlier life must not stand in the zero tail.
+            # A new file: readers, also of other processes, may have the old one mapped, and the
+            # zero tail must not have entries of an earlier file.
             self._handle = filesystem.create_new(path)
             self._handle.truncate(max_bytes)
         except OSError as error:
@@ -164,7 +165,7 @@ class _IndexFile:
         return True
 
     def truncate(self, size: int) -> bool:
-        """Cut the file; return whether that worked."""
+        """Truncate the file; return whether that worked."""
         if self._handle is None:
             return False
         try:
@@ -175,7 +176,7 @@ class _IndexFile:
         return True
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file without a change."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None

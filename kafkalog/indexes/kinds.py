@@ -1,4 +1,4 @@
-"""What sets the two index kinds apart: entry layout, look-up view and check.
+"""Properties of the two kinds of indexes: entry layout, look-up view and check.
 
 Offset index entry (8 bytes): i32 offset - base offset, i32 position in the segment.
 Time index entry (12 bytes): i64 timestamp, i32 offset - base offset.
@@ -39,10 +39,10 @@ class IndexKind(Generic[View]):
     One kind of index.
 
     Attributes:
-        name: for messages.
+        name: name in messages.
         entry_size: bytes of one entry.
         make_view: (entries, base offset, count) -> look-up view.
-        check: (entries, segment size) -> (entries used, whether all is in order).
+        check: (entries, segment size) -> (number of used entries, whether they are in order).
     """
 
     name: str

@@ -1,17 +1,17 @@
-"""One index of one segment: growing (active segment), or loaded when first asked (sealed).
+"""One index of one segment: growing (active segment), or loaded on first use (sealed segment).
 
-A sealed index is checked once for order and range when it is loaded, and rebuilt from the log
-where it is missing, short, out of order or zero-padded, or where a look-up found another batch
-than the entry promised (`distrust`). A rebuild replaces the file through a temporary one, or stays
-in memory where the log is open read-only or the disk refuses; then the old file goes, and an
-orderly close takes the other index of the segment along: a broker makes both anew where one is
-missing, and believes without a look what it finds beside a clean shutdown's marker.
+A sealed index is checked once for order and range when it is loaded. It is rebuilt from the log if
+it is missing, short, out of order or zero-padded, or if a look-up found another batch than the
+entry promised (`distrust`). A rebuild replaces the file by a temporary one. It stays in memory if
+the log is read-only or the disk reports an error; in the latter case the old file is removed, and a
+clean close also removes the other index of the segment: a broker rebuilds both if one is missing,
+and uses without a check the indexes that it finds with a clean-shutdown marker.
 
 Crash points of a rebuild: while the temporary file is written (removed at the next open); before
-or after the rename (old or new file, either is checked at its next load). Nothing is synced: an
-index that a power cut left zeroed is found by its check and rebuilt again.
+or after the rename (old or new file, either is checked at its next load). Nothing is synced: the
+check detects an index that a power cut left zeroed, and it is rebuilt again.
 
-Thread-safety: `view` may be called by any thread; two threads may load at once, and the last wins.
+Thread-safety: `view` may be called by any thread; if two threads load at once, the last one wins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["IndexStorage", "SegmentIndex"]
 
 logger = logging.getLogger(__name__)
 
-# A read-only log loads the index again once so many bytes were appended behind its back.
+# A read-only log reloads the index once another process has appended this number of bytes.
 RELOAD_BYTES = 1024 * 1024
 # A message of format v0 without key and value; no batch is smaller.
 _SMALLEST_BATCH_BYTES = 26
@@ -99,7 +99,7 @@ class SegmentIndex(Generic[View]):
         self.kind = kind
         self.was_rebuilt = False
         self.is_unsynced = False
-        # What stands under the name is not the index, if anything stands there.
+        # True if the file, if there is one, is not the index.
         self._is_lost = False
         self._filesystem = storage.filesystem
         self._base_offset = base_offset
@@ -116,12 +116,12 @@ class SegmentIndex(Generic[View]):
 
     @property
     def growing(self) -> EntryFile[View] | None:
-        """The file under construction, None once sealed."""
+        """The file that takes appends, None once sealed."""
         return self._growing
 
     @property
     def view(self) -> View:
-        """The look-up view; loads, checks and if need be rebuilds the index."""
+        """The look-up view; loads, checks and if necessary rebuilds the index."""
         growing = self._growing
         if growing is not None:
             return growing.view
@@ -131,7 +131,7 @@ class SegmentIndex(Generic[View]):
         return view
 
     def start_growing(self, max_bytes: int, entries: bytes = b"") -> EntryFile[View]:
-        """Begin to take appends, with `entries` already there; return the preallocated file."""
+        """Begin to accept appends, after `entries`; return the preallocated file."""
         self._renew_pooled()
         self.is_unsynced = True
         self._is_lost = False
@@ -147,7 +147,7 @@ class SegmentIndex(Generic[View]):
         return self._growing
 
     def seal(self) -> None:
-        """Write and trim the file; from now on it only serves look-ups, from memory at first."""
+        """Write and trim the file; later calls only look up, at first in memory."""
         growing = self._growing
         if growing is None:
             return
@@ -157,7 +157,7 @@ class SegmentIndex(Generic[View]):
         self._growing = None
 
     def detach(self) -> None:
-        """Serve look-ups from memory only; the file's name belongs to somebody else from now on."""
+        """Look up in memory only: the file's name belongs to another writer from now on."""
         self._read_only = True
         growing = self._growing
         if growing is not None:
@@ -168,25 +168,25 @@ class SegmentIndex(Generic[View]):
 
     def distrust(self, *, is_ordinary: bool = False) -> None:
         """
-        Rebuild: a look-up met another batch than the entry promised.
+        Rebuild the index: a look-up found another batch than the entry promised.
 
-        It is told as a warning, unless a sound broker may have written such an entry.
+        It is logged as a warning, unless a broker without a defect may have written the entry.
         """
         level = logging.INFO if is_ordinary else logging.WARNING
-        logger.log(level, "%s %s is wrong: made anew from its log", self.kind.name, self.path)
+        logger.log(level, "%s %s is wrong: rebuilt from its log", self.kind.name, self.path)
         self._install(self._rebuild())
 
     def entries(self) -> bytes:
-        """Return the entries in use, as the file of a sealed segment has them."""
+        """Return the used entries, as the file of a sealed segment has them."""
         view = self.view
         size = len(view) * self.kind.entry_size
         return bytes(memoryview(self._entries)[:size])
 
     def reads_as(self, entries: bytes) -> bool:
         """
-        Say whether the file has these entries.
+        Return whether the file has these entries.
 
-        Zeros behind them, as in a file that was preallocated, make no difference.
+        Zeros after them, as in a preallocated file, are ignored.
         """
         handle = self._open()
         if handle is None:
@@ -202,9 +202,9 @@ class SegmentIndex(Generic[View]):
 
     def replace(self, entries: bytes) -> bool:
         """
-        Make `entries`, which a scan of the segment gave, the content; say whether that changed it.
+        Replace the entries by those of a scan of the segment; return whether they differed.
 
-        The file is written in any case: that it reads right does not say that the disk has it.
+        The file is written in any case: correct reads do not prove that the disk has the bytes.
         """
         if self.reads_as(entries):
             if not self._read_only:
@@ -216,12 +216,12 @@ class SegmentIndex(Generic[View]):
 
     def invalidate_view(self) -> None:
         """Drop the view; the next look-up loads the index again."""
-        # Rebuilt entries without a file have nowhere to come back from but another rebuild.
+        # Rebuilt entries without a file could only be restored by another rebuild.
         if not (self.was_rebuilt and self._read_only):
             self._view, self._entries = None, b""
 
     def sync(self) -> bool:
-        """Put the file on the disk, if not its name; say whether there is one that is whole."""
+        """Sync the file, but not its name; return whether it exists and is complete."""
         if self._is_lost or not self.is_unsynced:
             return not self._is_lost
         try:
@@ -236,54 +236,54 @@ class SegmentIndex(Generic[View]):
         return True
 
     def remove(self) -> None:
-        """Take the file away; whoever opens the log next makes it anew."""
+        """Remove the file; the next opening of the log rebuilds it."""
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             self._filesystem.unlink(self.path)
 
     def retire(self) -> None:
-        """Write no file from now on: the segment is leaving, only readers still hold it."""
+        """Write no file from now on: the segment was removed, and only readers still use it."""
         self._read_only = True
-        # What is loaded stays with its readers; the pool has nothing of it any more.
+        # Readers keep loaded entries; the pool releases its part.
         self._pooled.close()
 
     def close(self) -> None:
-        """Let files and mappings go."""
+        """Release files and mappings."""
         if self._growing is not None:
             self._growing.close()
         self._pooled.close()
         self._view, self._entries = None, b""
 
     def _has_outgrown(self) -> bool:
-        """Whether another process has appended much since a read-only log loaded the index."""
+        """Return whether another process has appended RELOAD_BYTES since the index was loaded."""
         return not self.was_rebuilt and self._segment_size() - self._loaded_at > RELOAD_BYTES
 
     def _load(self) -> View:
         self._loaded_at = self._segment_size()
         entries = self._read() if self._read_only else self._map()
-        level, found = logging.INFO, "is not there"
+        level, found = logging.INFO, "is missing"
         if entries is not None:
             count, in_order = self.kind.check(entries, self._segment_size())
             used = count * self.kind.entry_size
-            # A live writer's file has zeros behind the entries; a sealed one of ours must not.
+            # A live writer's file has zeros after the entries; a sealed file must not.
             if not in_order and self._read_only:
-                # A live writer is ahead: its last entries may be of batches not seen here yet.
+                # A live writer is ahead: its last entries may be of batches not yet read here.
                 in_order = self.kind.check(entries, SEGMENT_BYTES_MAX)[1]
             if in_order and (used == len(entries) or self._read_only):
                 return self._adopt(entries[:used])
-            # What a crash leaves is no reason to look at a disk; what nobody wrote may be.
-            found = "ends in room for more"
+            # A zero tail is left by a crash; other damage may be a fault of the disk: a warning.
+            found = "ends in zeros"
             if not in_order:
                 level, found = logging.WARNING, "is damaged"
-        logger.log(level, "%s %s %s: made anew from its log", self.kind.name, self.path, found)
+        logger.log(level, "%s %s %s: rebuilt from its log", self.kind.name, self.path, found)
         return self._install(self._rebuild())
 
     def _refresh_pooled(self) -> PooledFile:
-        # Weakly: a pooled file that kept its index alive would keep whole segments.
+        # A weak reference: a pooled file that kept its index alive would keep whole segments.
         myself = weakref.ref(self)
         return self._pool.open(self.path, on_unmap=lambda: _invalidate_view(myself))
 
     def _renew_pooled(self) -> None:
-        """Forget the descriptor of a file that another one replaces."""
+        """Release the descriptor of a file that is replaced by another."""
         self._pooled.close()
         self._pooled = self._refresh_pooled()
 
@@ -296,11 +296,11 @@ class SegmentIndex(Generic[View]):
 
     @property
     def _bytes_max(self) -> int:
-        """More bytes than these no segment of this size calls for: an entry is of a batch."""
+        """Largest size of an index for a segment of this size: each entry has a batch."""
         return (self._segment_size() // _SMALLEST_BATCH_BYTES + 2) * self.kind.entry_size
 
     def _map(self) -> memoryview | None:
-        """Map the whole file; None where there is none, or one that cannot be the index."""
+        """Map the whole file; None if it is missing, or too large for the index."""
         try:
             facts = self._filesystem.stat(self.path)
             if facts is not None and facts.size_bytes > self._bytes_max:
@@ -316,7 +316,7 @@ class SegmentIndex(Generic[View]):
         Map the file by the pool.
 
         Raises:
-            ValueError: the index was closed, and neither retired nor given another file.
+            ValueError: the index was closed, and neither retired nor assigned a new file.
         """
         while True:
             pooled = self._pooled
@@ -324,18 +324,18 @@ class SegmentIndex(Generic[View]):
                 return pooled.whole()
             except ValueError:
                 if self._read_only:
-                    # Retired since this look-up has begun.
+                    # The index was retired since this look-up began.
                     return self._read()
                 if self._pooled is pooled:
                     raise
 
     def _read(self) -> memoryview | None:
         """
-        Copy the file up to its zero tail; None where there is none, or one that has more entries
-        than its segment can have.
+        Copy the file up to its zero tail; None if it is missing, or has more entries than its
+        segment can have.
 
-        A mapping would not do: the writing process trims the file when it seals the segment, and
-        touching a page behind the new end kills the reader.
+        A mapping is not possible: the writing process trims the file when it seals the segment, and
+        an access to a page after the new end kills the reader.
         """
         handle = self._open()
         if handle is None:
@@ -362,7 +362,7 @@ class SegmentIndex(Generic[View]):
             return None
 
     def _record_unreadable(self, error: OSError) -> None:
-        """Tell of a file that cannot be opened; raise where the disk fails: that is no damage."""
+        """Report a file that cannot be opened; raise if the disk fails, which is not damage."""
         if error.errno == errno.EIO:
             raise error
         if not isinstance(error, FileNotFoundError):
@@ -386,13 +386,13 @@ class SegmentIndex(Generic[View]):
             self._lose_file()
 
     def _report_error(self, error: OSError, outcome: str) -> None:
-        """Log an error that is not raised, and report it."""
+        """Log an error that is not raised, and pass it to `on_error`."""
         logger.warning("%s %s %s: %s", self.kind.name, self.path, outcome, error)
         if self._on_error is not None:
             self._on_error(error)
 
     def _lose_file(self) -> None:
-        """Let nothing stand for the index that was not written; the close asks for it again."""
+        """Remove a file that is not the index; the close calls `sync`, which reports it."""
         self._is_lost = self.is_unsynced = True
         with contextlib.suppress(OSError):
             self._filesystem.unlink(self.path)
@@ -400,7 +400,7 @@ class SegmentIndex(Generic[View]):
 
 
 def _invalidate_view(index: weakref.ref[SegmentIndex[View]]) -> None:
-    """Let go of what an index built on a mapping that the pool took back."""
+    """Drop the view that an index built on a mapping that the pool has reclaimed."""
     alive = index()
     if alive is not None:
         alive.invalidate_view()

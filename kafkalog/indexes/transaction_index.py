@@ -1,40 +1,41 @@
-"""The transaction index of one segment: its aborted transactions, in memory and in a file.
+"""Transaction index of one segment: its aborted transactions, in memory and in a file.
 
-On disk, `.txnindex`: entries of 34 bytes, big-endian, nothing before or between them.
+On disk, `.txnindex`: entries of 34 bytes, big-endian, without a header and without gaps.
 
     i16 version (0), i64 producer id, i64 first offset, i64 last offset (of the abort marker),
-    i64 last stable offset when the marker came
+    i64 last stable offset when the marker was appended
 
-An entry lives in the segment that holds its marker. There is no checksum; order and range are the
-only signs of damage:
+An entry is in the segment of its marker. There is no checksum; order and range are the only signs
+of damage:
 
   * last offsets rise strictly, and begin at or above the segment's base offset;
-  * a transaction begins below its marker, and its marker makes nothing stable that lies behind it;
-  * last stable offsets never fall: what opens later opens behind the markers that were there.
+  * a transaction begins below its marker, and its last stable offset is at most the marker's next
+    offset;
+  * last stable offsets never fall: a later transaction begins after the earlier markers.
 
-A broker that follows another one and gets several transactions in one fetch counts those that open
-behind a marker as open when it came, and may write entries that break the last two rules, and that
-end searches too early. They count as damage like others.
+A follower broker that gets several transactions in one fetch counts a transaction that begins after
+a marker as open at that marker. It may write entries that break the last two rules, and that end
+searches too early. They count as damage like others.
 
-A file that breaks one of these, or ends within an entry, raises `CorruptIndexError`. The index is a
-cache of the log: who loads a segment replays its batches instead (`kafkalog.log.producer_recovery`)
-and hands the entries to `replace`. A missing file reads as no entries; that none is missing, only
-the log knows.
+A file that breaks one of these rules, or ends within an entry, raises `CorruptIndexError`. The
+index is a cache of the log: the loader of a segment replays its batches instead
+(`kafkalog.log.producer_recovery`) and passes the entries to `replace`. A missing file means no
+entries; only the log can prove that this is correct.
 
 Crash points:
 
-  1. after `append`, before `sync`: an entry is there, torn, or not. Nothing below the recovery
-     point is concerned, since a segment is synced with its index before the point moves on, and
-     what lies above is replayed at the next start;
-  2. during `truncate_to`: entries of markers that the log lost at the same time may still stand,
-     with the same cure;
-  3. during `replace`, and `sync` after one that failed: the old file or the new one, whole
-     (`kafkalog.files.atomic_files`).
+  1. after `append`, before `sync`: an entry is complete, torn, or missing. Entries below the
+     recovery point are not affected, since a segment is synced with its index before the point
+     moves, and the batches above it are replayed at the next start;
+  2. during `truncate_to`: entries of markers that the log lost at the same time may be left; the
+     replay at the next start removes them;
+  3. during `replace`, and during a `sync` that follows a failed one: the old file or the new file,
+     complete (`kafkalog.files.atomic_files`).
 
 Thread-safety: one writer, under the log's lock. `collect`, `entries` and `len` may be called by any
-thread at any time: they use what was published last, whose bytes never change.
-Never does: reading the log, or failing an append for the disk: an entry that could not be written
-is kept in memory and written by the next `append` or `sync`.
+thread at any time: they use the entries that were published last, whose bytes never change.
+This module never reads the log, and never fails an append because of the disk: an entry that could
+not be written is kept in memory and written by the next `append` or `sync`.
 """
 
 from __future__ import annotations
@@ -68,17 +69,17 @@ ENTRY_LAYOUT: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY_LAYOUT.size
 VERSION: Final = 0
 
-# Fifteen million entries: a segment of 2 GiB has room for no more markers and their records.
+# Fifteen million entries: a segment of 2 GiB cannot have more markers with their records.
 _MAX_INDEX_BYTES: Final = 512 * 1024 * 1024
 _FIRST_CAPACITY: Final = 16
-# Entries that a search takes out of the array at once: few are wanted as a rule.
+# Entries that a search reads from the array at once: most searches need few.
 _CHUNK_ENTRIES: Final = 32
 _MAX_INT64: Final = 2**63 - 1
 _LAYOUT: Final = np.dtype(
     [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
 
-# Column of the rows in memory that a search goes by.
+# Column of the rows in memory that a search compares.
 _LAST_OFFSET: Final = 2
 
 logger = logging.getLogger(__name__)
@@ -89,11 +90,11 @@ class AbortedTransaction(NamedTuple):
     A transaction that was aborted.
 
     Attributes:
-        producer_id: whose it was.
-        first_offset: its first record, perhaps segments before its marker.
-        last_offset: its abort marker.
+        producer_id: id of its producer.
+        first_offset: offset of its first record, perhaps segments before its marker.
+        last_offset: offset of its abort marker.
         last_stable_offset: the first offset of the earliest transaction of another producer that
-            was open when the marker came, or the marker's next offset.
+            was open when the marker was appended, or the marker's next offset.
     """
 
     producer_id: int
@@ -103,7 +104,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode_entries(entries: Iterable[AbortedTransaction]) -> bytes:
-    """Return the file content of entries; ValueError where one breaks a rule of the index."""
+    """Return entries as the content of a file; ValueError if one breaks a rule of the index."""
     rows = _rows_of(entries)
     problem = _problem_of(rows, 0)
     if problem is not None:
@@ -119,22 +120,23 @@ def decode_entries(
 
     Raises:
         CorruptIndexError: a version is unknown, order or range is broken, or the last entry is
-            not whole; the error says where.
+            incomplete; the error has the position.
     """
     return _transactions(_decode_rows(data, base_offset, path))
 
 
 class TransactionIndex:
     """
-    The aborted transactions whose markers lie in one segment.
+    The aborted transactions whose markers are in one segment.
 
     Args:
         filesystem: the disk.
-        path: the `.txnindex` file; made with the first entry.
-        base_offset: of the segment.
-        read_only: whether the disk is left alone.
+        path: the `.txnindex` file; created with the first entry.
+        base_offset: base offset of the segment.
+        read_only: True to leave the disk unchanged.
+        on_error: called with each error of the disk that `append` does not raise.
 
-    It begins empty: call `load` for a segment that is there already.
+    It begins empty: call `load` for a segment that exists already.
     """
 
     def __init__(
@@ -172,11 +174,11 @@ class TransactionIndex:
 
     def load(self) -> None:
         """
-        Take the entries of the file; a missing one has none.
+        Load the entries of the file; a missing file has none.
 
         Raises:
-            CorruptIndexError: the file is damaged: the index stays as it was.
-            LogStorageError: it cannot be read.
+            CorruptIndexError: the file is damaged; the index is unchanged.
+            LogStorageError: the file cannot be read.
         """
         try:
             with storage_errors(self.path, doing="reading"):
@@ -191,7 +193,7 @@ class TransactionIndex:
         Add the transaction whose marker was just appended to the segment.
 
         Raises:
-            ValueError: it breaks a rule of the index; nothing was added.
+            ValueError: the entry breaks a rule of the index; nothing was added.
         """
         rows, count = self._published
         fresh = _rows_of((transaction,))
@@ -199,16 +201,16 @@ class TransactionIndex:
         if problem is not None:
             raise ValueError(f"{self.path}: {transaction}: {problem[1]}")
         if count == len(rows):
-            # A fresh array: readers keep the old one, whose rows stay as they are.
+            # A new array: readers keep the old one, whose rows do not change.
             larger = np.empty((2 * count, 4), dtype=np.int64)
             larger[:count] = rows
             rows = larger
         rows[count] = fresh[0]
         self._published = (rows, count + 1)
         try:
-            self._write_behind()
+            self._write_missing()
         except OSError as error:
-            logger.warning("transaction index %s fell behind: %s", self.path, error)
+            logger.warning("transaction index %s lacks entries: %s", self.path, error)
             if self._on_error is not None:
                 self._on_error(error)
 
@@ -216,8 +218,8 @@ class TransactionIndex:
         """
         Return the transactions that may hide records from `start_offset` up to `end_offset`.
 
-        Also returned is whether they are all: False sends the caller on to the next segment, whose
-        index may know of more.
+        Also returned is whether they are complete: after False the caller continues with the next
+        segment, whose index may have more.
         """
         rows, count = self._published
         found: list[AbortedTransaction] = []
@@ -233,30 +235,30 @@ class TransactionIndex:
 
     def truncate_to(self, offset: int) -> None:
         """
-        Forget the transactions whose markers lie at or above `offset`.
+        Remove the transactions whose markers are at or above `offset`.
 
         Raises:
-            LogStorageError: the file could not be cut; in memory they are forgotten.
+            LogStorageError: the file could not be truncated; the memory was.
         """
         rows, count = self._published
         kept = _slot_from(rows, count, offset)
         if kept == count:
             return
-        # Into a fresh array: later entries overwrite what was cut, which readers may still see.
+        # Into a new array: later entries overwrite removed rows, which readers may still use.
         self._publish(rows[:kept])
         if self._written > kept:
             self._written = kept
             self._has_stale_tail = True
         with storage_errors(self.path, doing="truncating"):
-            self._write_behind()
+            self._write_missing()
 
     def replace(self, entries: Iterable[AbortedTransaction]) -> None:
         """
-        Make entries that a replay of the segment gave the content, also on the disk.
+        Replace the content by entries of a replay of the segment, also on the disk.
 
         Raises:
-            ValueError: they break a rule of the index.
-            LogStorageError: the file could not be written; in memory they count.
+            ValueError: the entries break a rule of the index.
+            LogStorageError: the file could not be written; the memory has the entries.
         """
         rows = _rows_of(entries)
         problem = _problem_of(rows, self.base_offset)
@@ -271,18 +273,18 @@ class TransactionIndex:
 
     def sync(self) -> None:
         """
-        Put all entries on the disk, with what earlier writes left out.
+        Write and sync all entries, also those that earlier writes could not write.
 
-        After a sync that failed, a new file takes the place of the old one: blocks whose write-back
-        failed may be lost although they were written again and that sync succeeded (ext4).
+        After a sync that failed, a new file replaces the old one: blocks whose write-back failed
+        may be lost although they were written again and that sync succeeded (ext4).
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk reported an error.
         """
         with storage_errors(self.path, doing="syncing"):
             if self._has_failed_sync and not self._read_only:
                 self._replace_file()
-            self._write_behind()
+            self._write_missing()
             if self._unsynced_bytes:
                 self._sync_bytes()
             if self._unsynced_name:
@@ -290,13 +292,13 @@ class TransactionIndex:
                 self._unsynced_name = False
 
     def retire(self) -> None:
-        """Write no more: the name is about to be another file's, or nobody's."""
+        """Stop all writes: the file will be replaced or removed."""
         self._read_only = True
         self._unsynced_name = self._unsynced_bytes = self._has_failed_sync = False
         self.close()
 
     def close(self) -> None:
-        """Let the file go as it is; the next write opens it again."""
+        """Close the file without a change; the next write opens it again."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
@@ -308,10 +310,10 @@ class TransactionIndex:
         self._published = (fresh, len(rows))
 
     def _replace_file(self) -> None:
-        """Put all entries into a new file, which takes the name of the one that is there."""
+        """Write all entries into a new file, which replaces an existing one."""
         self.close()
         rows, count = self._published
-        # A file that is there stays, however empty: its end would need a sync all the same.
+        # An existing file is kept even if empty: its removal would need a sync, too.
         if count or self._filesystem.stat(self.path) is not None:
             replace_file(self._filesystem, self.path, _encode_rows(rows[:count]))
         self._written = count
@@ -322,13 +324,13 @@ class TransactionIndex:
         try:
             self._open_handle().sync()
         except OSError:
-            # Bytes of a sync that failed count as clean, and no later sync covers them.
+            # After a failed sync its bytes count as clean, and no later sync covers them.
             self._has_failed_sync = True
             raise
         self._unsynced_bytes = False
 
-    def _write_behind(self) -> None:
-        """Write the entries that the file lacks, over whatever stands there."""
+    def _write_missing(self) -> None:
+        """Write the entries that the file lacks, over bytes of earlier entries."""
         rows, count = self._published
         if self._read_only or (self._written == count and not self._has_stale_tail):
             return
@@ -347,7 +349,7 @@ class TransactionIndex:
             if self._filesystem.stat(self.path) is None:
                 self._unsynced_name = True
             handle = self._handle = self._filesystem.open(self.path, create=True, write=True)
-            # The rest of an earlier life of this name, or of a write that failed.
+            # The rest of an earlier file of this name, or of a write that failed.
             self._has_stale_tail |= handle.size() > self._written * ENTRY_SIZE
         return handle
 
@@ -359,8 +361,10 @@ def collect_aborted(
     Return the transactions that may hide records from `start_offset` up to `end_offset`.
 
     Args:
-        indexes: of the segment that holds `start_offset` and of those behind it, in order; only as
-            many are taken as are needed.
+        indexes: the indexes of the segment of `start_offset` and of later segments, in order; the
+            iteration ends as soon as the result is complete.
+        start_offset: first offset of the read.
+        end_offset: one past the last offset of the read.
     """
     found: list[AbortedTransaction] = []
     for index in indexes:
@@ -372,14 +376,14 @@ def collect_aborted(
 
 
 def _slot_from(rows: npt.NDArray[np.int64], count: int, offset: int) -> int:
-    """Return the first slot whose marker lies at or above `offset`."""
+    """Return the first slot whose marker is at or above `offset`."""
     return bisect_left(range(count), offset, key=lambda slot: int(rows[slot, _LAST_OFFSET]))
 
 
 def _rows_of(entries: Iterable[AbortedTransaction]) -> npt.NDArray[np.int64]:
     rows = list(entries)
     if any(not -_MAX_INT64 <= number <= _MAX_INT64 for row in rows for number in row):
-        raise ValueError("an aborted transaction has a number that does not fit 64 bits")
+        raise ValueError("all numbers of an aborted transaction must fit 64 bits")
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 
@@ -401,9 +405,9 @@ def _decode_rows(data: bytes, base_offset: int, path: Path | None) -> npt.NDArra
     unknown = np.flatnonzero(columns[0] != VERSION)
     if len(unknown) and (problem is None or unknown[0] <= problem[0]):
         version = int(columns[0][unknown[0]])
-        problem = int(unknown[0]), f"version {version}, where {VERSION} is known"
+        problem = int(unknown[0]), f"version must be {VERSION}, got {version}"
     if problem is None and rest:
-        problem = count, f"{rest} bytes, where an entry has {ENTRY_SIZE}"
+        problem = count, f"an entry must have {ENTRY_SIZE} bytes, got {rest}"
     if problem is not None:
         slot, what = problem
         raise CorruptIndexError(
@@ -416,17 +420,20 @@ def _decode_rows(data: bytes, base_offset: int, path: Path | None) -> npt.NDArra
 
 
 def _problem_of(rows: npt.NDArray[np.int64], base_offset: int) -> tuple[int, str] | None:
-    """Return slot and description of the first entry that breaks a rule, None where none does."""
+    """Return slot and description of the first entry that breaks a rule, None if all are valid."""
     producer, first, last, stable = (rows[:, column] for column in range(4))
     previous_last = np.concatenate((np.full(1, base_offset - 1, np.int64), last))[:-1]
     previous_stable = np.concatenate((np.zeros(1, np.int64), stable))[:-1]
     rules: Sequence[tuple[npt.NDArray[np.bool_], str]] = (
         (producer < 0, "a negative producer id"),
         (first < 0, "a negative first offset"),
-        (last <= previous_last, "a marker that is not behind the one before, or below the segment"),
+        (
+            last <= previous_last,
+            "a marker that is not above the previous one, or below the segment",
+        ),
         (first >= last, "a transaction that does not begin below its marker"),
-        (stable < previous_stable, "a last stable offset below the one before"),
-        (stable - 1 > last, "a last stable offset behind its marker"),
+        (stable < previous_stable, "a last stable offset below the previous one"),
+        (stable - 1 > last, "a last stable offset above its marker"),
     )
     broken = [(int(np.argmax(flags)), what) for flags, what in rules if flags.any()]
     return min(broken, default=None, key=lambda each: each[0])

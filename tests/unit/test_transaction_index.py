@@ -217,23 +217,31 @@ def entry_bytes(**changes: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "slot", "match"),
     [
-        (entry_bytes(version=1), 0, "version 1"),
-        (entry_bytes(version=256), 0, "version 256"),
-        (entry_bytes(version=-1), 0, "version -1"),
+        (entry_bytes(version=1), 0, "version must be 0, got 1"),
+        (entry_bytes(version=256), 0, "version must be 0, got 256"),
+        (entry_bytes(version=-1), 0, "version must be 0, got -1"),
         (entry_bytes(producer=-1), 0, "negative producer id"),
         (entry_bytes(first=-1), 0, "negative first offset"),
         (entry_bytes(first=140), 0, "does not begin below its marker"),
         (entry_bytes(last=99, first=5, stable=6), 0, "below the segment"),
-        (entry_bytes(last=2**63 - 1, stable=2**63 - 1) + entry_bytes(), 1, "not behind the one"),
-        (entry_bytes(stable=142), 0, "stable offset behind its marker"),
-        (entry_bytes(stable=-1), 0, "stable offset below the one before"),
-        (entry_bytes() + entry_bytes(), 1, "marker that is not behind the one before"),
-        (entry_bytes() + entry_bytes(last=150, stable=140), 1, "stable offset below the one"),
+        (
+            entry_bytes(last=2**63 - 1, stable=2**63 - 1) + entry_bytes(),
+            1,
+            "not above the previous one",
+        ),
+        (entry_bytes(stable=142), 0, "stable offset above its marker"),
+        (entry_bytes(stable=-1), 0, "stable offset below the previous one"),
+        (entry_bytes() + entry_bytes(), 1, "marker that is not above the previous one"),
+        (
+            entry_bytes() + entry_bytes(last=150, stable=140),
+            1,
+            "stable offset below the previous one",
+        ),
         (bytes(ENTRY_SIZE), 0, "below the segment"),
-        (entry_bytes() + bytes(ENTRY_SIZE), 1, "marker that is not behind the one before"),
-        (entry_bytes()[:-1], 0, "33 bytes, where an entry has 34"),
-        (entry_bytes() + b"\0", 1, "1 bytes, where an entry has 34"),
-        (b"\xff" * ENTRY_SIZE, 0, "version -1"),
+        (entry_bytes() + bytes(ENTRY_SIZE), 1, "marker that is not above the previous one"),
+        (entry_bytes()[:-1], 0, "must have 34 bytes, got 33"),
+        (entry_bytes() + b"\0", 1, "must have 34 bytes, got 1"),
+        (b"\xff" * ENTRY_SIZE, 0, "version must be 0, got -1"),
     ],
 )
 def test_damaged_file_is_told_with_position(
@@ -257,7 +265,7 @@ def test_every_prefix_that_ends_within_an_entry_is_refused(disk: SimulatedDisk) 
     whole = encode_entries(ENTRIES[:2])
     for size in range(len(whole) + 1):
         if size % ENTRY_SIZE:
-            with pytest.raises(CorruptIndexError, match="where an entry has 34"):
+            with pytest.raises(CorruptIndexError, match="must have 34 bytes"):
                 decode_entries(whole[:size], BASE)
         else:
             assert ENTRIES[: size // ENTRY_SIZE] == decode_entries(whole[:size], BASE)

@@ -43,7 +43,7 @@ def test_missing_index_is_told_as_news(
     path.unlink()
     ((level, text),) = messages(closed, caplog)
     assert "INFO" == level
-    assert f"{path} is not there: made anew from its log" in text
+    assert f"{path} is missing: rebuilt from its log" in text
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
@@ -55,7 +55,7 @@ def test_index_that_was_not_trimmed_is_told_as_news(
     path.write_bytes(path.read_bytes() + bytes(240))
     ((level, text),) = messages(closed, caplog)
     assert "INFO" == level
-    assert f"{path} ends in room for more" in text
+    assert f"{path} ends in zeros" in text
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
