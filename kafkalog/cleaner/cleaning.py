@@ -1,27 +1,28 @@
-"""The cleaning of one log: its keys, what stays of its segments, and the exchange.
+"""The cleaning of one log: first pass, second pass, and replacement of the segments.
 
-    1. Everything up to the log end is put on the disk: a record that is removed for a later one
-       must not be gone before that one is safe, nor aborted data before the marker that says so,
-       nor a record for one of a transaction before the marker that committed that.
-    2. The keys of the dirty part go into the offset map (`keys`). Where it is full, cleaning goes
-       as far as the keys that are in it. Where not even the first dirty segment fits, that segment
-       is cleaned in several passes, each over the keys of one range of their hashes. A mark for
-       each offset says whether its record is its key's latest: what is dirty need not be looked up
-       again.
-    3. All segments from the start of the log to that end are filtered (`retained`), group by group
-       (`grouping`), the oldest first: each group becomes one new segment
-       (`kafkalog.log.segment_writer`), which takes its place at once (`kafkalog.log.replacement`).
-       A segment of which nothing goes stays as it is.
+    1. Everything up to the log end is synced. A record may only be removed once the later record
+       that supersedes it is safe, aborted data once its abort marker is safe, and a record
+       superseded by a transaction once the commit marker of that transaction is safe.
+    2. The keys of the dirty part are added to the offset map (`keys`). If the map gets full, the
+       cleaning ends after the last key in it. If not even the first dirty segment fits, that
+       segment is cleaned in several passes, each over the keys of one range of their hashes. The
+       map marks each offset whose record is the latest of its key, so that the second pass need
+       not look up the dirty part again.
+    3. All segments from the start of the log to that end are filtered (`record_filter`), group by
+       group (`grouping`), the oldest first. Each group becomes one new segment
+       (`kafkalog.log.segment_writer`), which replaces it at once (`kafkalog.log.replacement`). A
+       segment that loses nothing stays unchanged.
 
-Crash points: within a group those of the exchange; between two groups, the older ones are clean.
-The next cleaning begins where this one did, finds in the map what it found, and goes on. A record
-goes only when all older ones of its key went before it or go with it, so that nothing that was
-removed is the latest again.
+Crash points: within a group those of the replacement; between two groups, the older ones are clean.
+The next cleaning starts at the same offset, finds the same keys, and continues. A record is removed
+only after or together with all older records of its key, so that no removed record becomes the
+latest again.
 
-Damage, a full disk, or an abort end a cleaning: what was exchanged before stays, since each group
-is right by itself; what was being written is removed.
+Damage, a full disk, or an abort end a cleaning. Groups that were replaced before stay, since each
+group is correct alone; the files of the current group are removed.
 
-Thread-safety: a `Cleaner` belongs to one thread; the log may be used by all others meanwhile.
+Thread-safety: a `Cleaner` belongs to one thread and takes no lock but the cleaning lock of the log.
+Other threads may use the log during a cleaning.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ __all__ = ["Cleaner", "CleaningProgress", "CleaningResult"]
 
 logger = logging.getLogger(__name__)
 
-# A run costs as much as some thousand records, whatever its size.
+# A run has a fixed cost of some thousand records, so small runs are slow.
 _RUN_BYTES_MIN: Final = 1 << 20
 
 Check = Callable[[], None]
@@ -68,16 +69,18 @@ OnProgress = Callable[[CleaningProgress], object]
 
 class Cleaner:
     """
-    Cleans one log after the other, in memory that it keeps.
+    Cleaner of one log after the other. Its offset map buffer is allocated once.
 
     Args:
         config: settings of compaction.
-        memory_bytes: for the map of keys; what one thread has by the settings if None.
+        memory_bytes: size of the offset map; by default the share of one thread by the settings.
         clock: source of time.
         throttle: called with the bytes of each run that was read or written; it may wait.
 
+    Thread-safety: belongs to one thread.
+
     Raises:
-        ValueError: there is no room for a single key.
+        ValueError: the memory does not hold a single key.
     """
 
     def __init__(
@@ -107,21 +110,21 @@ class Cleaner:
         Clean a log.
 
         Args:
-            log: open for writing; nobody else cleans it meanwhile.
-            span: what may be cleaned, as of now or some time ago.
+            log: open for writing; its cleaning lock is held during the cleaning.
+            span: the cleanable range, as of now or some time ago.
             check: called for each run and each segment; it raises LogCleaningAbortedError to end
                 the cleaning.
             on_progress: called for each run.
 
         Returns:
-            What was done. Its `end_offset` is to be written down, for the next cleaning.
+            Counts and offsets. The caller checkpoints `end_offset` for the next cleaning.
 
         Raises:
-            LogCleaningAbortedError: `check` raised it, the log was closed, somebody else cleans it,
-                or segments that the cleaning relies on left it: by truncation, or by retention.
-            CorruptRecordError: a batch is damaged; the error names file and position. What is
-                damaged is not touched.
-            DiskFullError, LogStorageError: the disk refused; nothing is lost.
+            LogCleaningAbortedError: `check` raised it, the log was closed, another caller cleans
+                it, or required segments left it: by truncation, or by retention.
+            CorruptRecordError: a batch is damaged; the error names file and position. The damaged
+                batch is not touched.
+            DiskFullError, LogStorageError: the disk failed; nothing is lost.
         """
         try:
             with (
@@ -146,7 +149,7 @@ class _Collected:
 
 
 class _Work:
-    """One cleaning on its way."""
+    """One cleaning: its bounds, taken once, and its counters. It belongs to one thread."""
 
     def __init__(
         self,
@@ -164,7 +167,8 @@ class _Work:
         self._on_progress = on_progress
         self._started_ms = cleaner.clock.monotonic_ms()
         self._limit_bytes = log.config.decompressed_max_bytes
-        # Before the snapshot: what is stable then is decided in it, unless the log was truncated.
+        # Read before the snapshot, so that everything below it is decided in the snapshot, unless
+        # the log was truncated.
         limit = min(span.first_uncleanable, log.last_stable_offset)
         self._last_batches = self._access.last_batches()
         snapshot = self._access.snapshot()
@@ -179,11 +183,11 @@ class _Work:
         self._counters = CleaningCounters(len(self._map_buffer.memory))
 
     def clean(self) -> CleaningResult:
-        """Do it."""
+        """Clean the log."""
         self._ensure_not_stopped()
         end, key_count = self._first_dirty, 0
         if self._first_dirty < self._boundary:
-            # The markers that decided what lies below may be anywhere up to the log end.
+            # Markers that decided transactions below may be anywhere up to the log end.
             if self._log.durable_offset < self._log.log_end_offset:
                 self._log.flush()
             end, key_count = self._clean_in_one_pass()
@@ -202,7 +206,7 @@ class _Work:
     # ---- the first pass ----
 
     def _clean_in_one_pass(self) -> tuple[int, int]:
-        """Clean; return how far it came, and about how many keys all that is dirty has."""
+        """Clean; return the end offset, and the number of keys of the dirty part, if estimated."""
         self._map_buffer.draw_secret()
         snapshot = self._access.snapshot()
         found = self._collect(snapshot, self._boundary)
@@ -213,27 +217,27 @@ class _Work:
             self._filter(sources, offset_map)
             return self._boundary, len(offset_map)
         dirty = self._sources(snapshot, self._boundary, self._first_dirty)
-        segment_end = dirty[0].bound.following_offset
+        following_offset = dirty[0].bound.following_offset
         reached = offset_map.latest_offset + 1
-        # Who held the segments would hold the room of those that go.
+        # References to the old segments would keep their disk space in use.
         del dirty
         key_count = self._extrapolate(len(offset_map), reached, self._boundary)
-        if reached >= segment_end:
+        if reached >= following_offset:
             sources = self._sources(snapshot, reached)
             del snapshot
             self._filter(sources, offset_map)
             return reached, key_count
         del snapshot
-        guess = self._extrapolate(len(offset_map), reached, segment_end)
-        return segment_end, max(self._clean_in_parts(segment_end, guess), key_count)
+        guess = self._extrapolate(len(offset_map), reached, following_offset)
+        return following_offset, max(self._clean_in_parts(following_offset, guess), key_count)
 
     def _clean_in_parts(self, end: int, guess: int) -> int:
         """Clean up to an offset in several passes; return how many keys there are."""
         usable = self._map_buffer.key_count_max
         count = max(2, parts_for(guess, usable))
         logger.warning(
-            "%s: the memory for %d keys does not take those of one segment: it is cleaned in %d"
-            " passes or more; about %d bytes, instead of %d, would do it in one",
+            "%s: the keys of one segment do not fit the memory for %d keys: it is cleaned in %d"
+            " passes or more; about %d bytes, instead of %d, would be enough for one pass",
             self._log.topic_partition,
             usable,
             count,
@@ -244,7 +248,7 @@ class _Work:
         key_count = 0
         while waiting:
             part, count = waiting.popleft()
-            # Anew: what the passes before have left.
+            # A new snapshot: earlier passes have replaced segments.
             snapshot = self._access.snapshot()
             found = self._collect(snapshot, end, part, count)
             if not found.is_whole:
@@ -259,7 +263,7 @@ class _Work:
     def _collect(
         self, snapshot: LogSnapshot, end: int, part: int = 0, part_count: int = 1
     ) -> _Collected:
-        """Put the keys of the dirty part, or those of one range of hashes, into a map."""
+        """Add the keys of the dirty part, or of one range of hashes, to a map."""
         started_ms = self._cleaner.clock.monotonic_ms()
         offset_map = self._map_buffer.new_map(
             part=part,
@@ -296,7 +300,7 @@ class _Work:
             for run in self._runs(source, progress):
                 if not collector.add(run, start_offset=self._first_dirty):
                     return False
-            # What is left up to the next segment are offsets without a record.
+            # The offsets up to the next segment have no records.
             offset_map.advance_to(min(source.bound.following_offset, end) - 1)
         return True
 
@@ -305,8 +309,8 @@ class _Work:
     def _filter(
         self, sources: list[SegmentSource], offset_map: OffsetMap, *, is_last: bool = True
     ) -> None:
-        """Clean segments in a pass, the last one or not, and let them go one by one."""
-        # To where the last of them ends, which may lie above the last offset in the map.
+        """Clean segments in one pass; `sources` is emptied, so that replaced segments are freed."""
+        # Up to the end of the last segment, which may be above the last offset in the map.
         tracker = self._tracker(self._start, self._boundary)
         record_filter = RecordFilter(
             offset_map,
@@ -325,7 +329,7 @@ class _Work:
         self._counters.statistics.add(record_filter.statistics)
 
     def _groups(self, sources: Sequence[SegmentSource]) -> list[list[SegmentSource]]:
-        """Say which segments become one."""
+        """Divide segments into groups, each of which becomes one."""
         context = self._access.context
         facts = [segment_facts(context, each.segment, each.bound.end) for each in sources]
         return grouped(sources, facts, self._log.config, self._boundary)
@@ -338,7 +342,7 @@ class _Work:
         tracker: TransactionTracker,
         progress: _Progress,
     ) -> None:
-        """Put a new segment in the place of a group, which relies on those behind it."""
+        """Replace a group by a new segment; the segments after it are required."""
         output = GroupOutput(
             LogDirectoryTarget(self._log), group, record_filter, self._cleaner.throttle
         )
@@ -361,7 +365,7 @@ class _Work:
             self._access.replace_segments(leaving, bases, required_segments=required_segments)
         self._counters.add_group(bases)
 
-    # ---- what both need ----
+    # ---- shared by both passes ----
 
     def _sources(
         self, snapshot: LogSnapshot, end: int, start: int | None = None
@@ -377,7 +381,7 @@ class _Work:
             yield run
 
     def _extrapolate(self, key_count: int, reached: int, end: int) -> int:
-        """Return about how many keys lie below an offset, more than those below another."""
+        """Estimate the number of keys below `end` from the number below `reached`."""
         offsets_read = max(1, reached - self._first_dirty)
         return max(key_count + 1, key_count * (end - self._first_dirty) // offsets_read)
 
@@ -393,7 +397,7 @@ class _Work:
             self._on_progress(CleaningProgress(name, stage, done_bytes, total_bytes, number))
 
     def _tracker(self, start: int, end: int) -> TransactionTracker:
-        # Groups that were exchanged before it asks had no transactions, or it would have asked.
+        # Groups that were replaced before the call had no transactions: their first one calls it.
         return TransactionTracker(lambda: self._access.aborted_transactions(start, end))
 
     def _have_keys(self) -> HaveKeys | None:
@@ -403,7 +407,7 @@ class _Work:
 
     def _rules(self) -> CleaningRules:
         config = self._log.config
-        # What an earlier pass of this cleaning has stamped is not over yet for a later one.
+        # Horizons that an earlier pass of this cleaning has set have not passed for a later one.
         return CleaningRules(
             now_ms=self._now_ms - (self._counters.passes > 0),
             delete_retention_ms=config.delete_retention_ms,
@@ -414,12 +418,12 @@ class _Work:
 
     def _empty_modified_ms(self, record_filter: RecordFilter) -> int | None:
         """
-        Return the time of a segment that nothing stays of, None for that of its last source.
+        Return the file time of an empty new segment; None for the time of its last source.
 
-        A broker takes the time of an empty segment's file for that of its latest record, and a
-        look-up by time that ends there has no answer. Before all records it stops none. But
-        retention by time deletes such a segment at once, and the log start with it moves; and
-        tombstones of the old formats go by the times of files.
+        A broker uses the file time of an empty segment as that of its latest record, and a look-up
+        by time that ends there has no answer. A time before all records (0) ends no look-up. But
+        retention by time deletes such a segment at once, which moves the log start; and tombstones
+        of the old formats expire by the times of files.
         """
         deletes = "delete" in self._log.config.cleanup_policy
         return None if deletes or record_filter.has_old_formats else 0
@@ -430,7 +434,7 @@ class _Work:
 
 
 class _Progress:
-    """Counts the bytes of one stage."""
+    """Counter of the bytes of one stage."""
 
     def __init__(
         self, report: Callable[[str, int, int], None], stage: str, sources: Sequence[SegmentSource]
@@ -469,8 +473,8 @@ def _log_result(cleaning: CleaningResult) -> None:
 
 
 def _never_stop() -> None:
-    """Let a cleaning go on that nobody watches."""
+    """Return, so that a cleaning without a check continues."""
 
 
 def _no_limit(_size: int) -> None:
-    """Let bytes pass that nobody counts."""
+    """Return, so that a cleaning without a throttle continues."""

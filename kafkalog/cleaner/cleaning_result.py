@@ -1,7 +1,7 @@
-"""What a cleaning did, and how far one on its way has come.
+"""Statistics, progress and result of a cleaning.
 
 Thread-safety: results and progress are immutable values. `CleaningStatistics` and
-`CleaningCounters` belong to one cleaning; a reader of another thread sees counts that grow.
+`CleaningCounters` belong to the thread of one cleaning; other threads read counts that grow.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ _SECOND_MS = 1000
 @dataclass(slots=True)
 class CleaningStatistics:
     """
-    Counts of the second pass, of one piece or of several added up.
+    Counts of the second pass, of one chunk or of several added up.
 
     Attributes:
         bytes_read, bytes_written: sizes of the batches before and after.
-        batches_read: those looked at; a plain message of an old format is one.
-        batches_copied: those that stay byte for byte.
-        batches_rewritten: those that lost records, or got a delete horizon.
-        batches_emptied: those of which only the header stays.
+        batches_read: batches that were filtered; a plain message of an old format is a batch.
+        batches_copied: batches that stay byte for byte.
+        batches_rewritten: batches that lost records, or got a delete horizon.
+        batches_emptied: batches of which only the header stays.
         records_read, records_kept: control records too.
-        superseded: records dropped because a later one has their key.
-        tombstones_expired: records without a value dropped because their time is over.
-        keyless_dropped: records dropped because a compacted log cannot keep what has no key.
+        superseded: records dropped because a later record has their key.
+        tombstones_expired: records without a value dropped after their retention time.
+        keyless_dropped: records dropped because a compacted log cannot keep records without a key.
         aborted_dropped: records dropped because their transaction was aborted.
-        control_dropped: control records dropped, their transactions being gone.
+        control_dropped: control records dropped because nothing is left of their transactions.
         tombstones_kept: records without a value that stay.
-        horizons_set: batches that got a delete horizon: their tombstones were seen first.
-        batches_grown: rewritten batches that became larger than they were and than the largest
-            batch allowed: of codecs that compress less well than the producer's did.
+        horizons_set: batches that got a delete horizon: this cleaning is the first to find their
+            tombstones or marker.
+        batches_grown: rewritten batches that became larger than they were and than
+            `max.message.bytes`: codecs here may compress less well than the producer's did.
     """
 
     bytes_read: int = 0
@@ -59,7 +60,7 @@ class CleaningStatistics:
     batches_grown: int = 0
 
     def add(self, other: CleaningStatistics) -> None:
-        """Add the counts of another piece of work to this one."""
+        """Add other counts to these."""
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -79,11 +80,11 @@ _NAMES = tuple(field.name for field in fields(CleaningStatistics))
 @dataclass(frozen=True, slots=True)
 class CleaningProgress:
     """
-    How far a cleaning is.
+    Progress of a cleaning.
 
     Attributes:
-        topic_partition: what is cleaned.
-        stage: "reading keys", or "writing" what stays.
+        topic_partition: the log.
+        stage: "reading keys", or "writing" the retained records.
         done_bytes, total_bytes: of this stage; with several passes each of them has both stages.
         pass_number: from 1.
     """
@@ -98,24 +99,24 @@ class CleaningProgress:
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
     """
-    What a cleaning did.
+    Result of a cleaning.
 
     Attributes:
-        topic_partition: what was cleaned.
-        first_dirty, end_offset: the offsets whose keys were read; the next cleaning begins at the
-            end, which may lie below what was asked for where memory was short.
-        target_end_offset: what was asked for, down to the base of a segment.
-        statistics: of what was filtered, of all passes together.
+        topic_partition: the log.
+        first_dirty, end_offset: the offsets whose keys were read; the next cleaning starts at the
+            end, which is below `target_end_offset` if memory was short.
+        target_end_offset: the requested end, rounded down to the base of a segment.
+        statistics: counts of the second pass, of all passes together.
         map_entries: different keys in the dirty part.
         map_records, map_bytes: records and bytes that were read for them.
         map_utilization: largest share of the memory that keys took.
-        memory_bytes: what the map takes.
-        passes: above 1 where the keys of a single segment did not fit; 0 if nothing was dirty.
-        bytes_for_one_pass: memory with which everything would be cleaned in one pass; about so
-            much where not everything was.
-        segments_before, segments_after: of those that were cleaned.
-        segments_unchanged: those that stay, byte for byte, as they were.
-        reading_ms, duration_ms: time for the keys, and for all of it.
+        memory_bytes: size of the map.
+        passes: above 1 if the keys of a single segment did not fit; 0 if nothing was dirty.
+        bytes_for_one_pass: memory that would clean everything in one pass; an estimate if not
+            everything was cleaned.
+        segments_before, segments_after: number of cleaned segments, and of their replacements.
+        segments_unchanged: number of segments that stay byte for byte.
+        reading_ms, duration_ms: time of the first pass, and of the whole cleaning.
     """
 
     topic_partition: TopicPartition
@@ -138,14 +139,14 @@ class CleaningResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether memory sufficed for everything that was dirty."""
+        """Return whether the memory was enough for the whole dirty part."""
         return self.end_offset >= self.target_end_offset
 
     def __str__(self) -> str:
         return self.describe()
 
     def describe(self) -> str:
-        """Return what a broker's log says of a cleaning, in several lines."""
+        """Return the text that a broker logs after a cleaning, in several lines."""
         statistics = self.statistics
         size, left = statistics.bytes_read, statistics.bytes_written
         writing_ms = self.duration_ms - self.reading_ms
@@ -205,7 +206,7 @@ class CleaningCounters:
     _unchanged: int = 0
 
     def add_collected(self, key_count: int, records: int, size: int, duration_ms: int) -> None:
-        """Add what was read for the keys of a pass."""
+        """Add the keys of a pass, and the records, bytes and time that were read for them."""
         self.reading_ms += duration_ms
         self._map_records += records
         self._map_bytes += size
@@ -221,7 +222,7 @@ class CleaningCounters:
         self._after = self._unchanged = 0
 
     def add_group(self, bases: Sequence[int]) -> None:
-        """Add what became of a group: new segments, or the one that stays as it was."""
+        """Add the output of a group: bases of new segments; none for an unchanged segment."""
         self._after += len(bases) or 1
         self._unchanged += not bases
 
@@ -235,7 +236,7 @@ class CleaningCounters:
         bytes_for_one_pass: int,
         duration_ms: int,
     ) -> CleaningResult:
-        """Return what the cleaning did; arguments as in `CleaningResult`."""
+        """Return the result of the cleaning; arguments as in `CleaningResult`."""
         return CleaningResult(
             topic_partition=topic_partition,
             first_dirty=first_dirty,

@@ -1,6 +1,6 @@
-"""`compact_log`: one log cleaned now, without a manager.
+"""`compact_log`: cleaning of one log, without a manager.
 
-Thread-safety: one call for a log at a time; everybody else may use the log meanwhile.
+Thread-safety: one call for a log at a time; other threads may use the log during the call.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ def compact_log(
     on_progress: Callable[[CleaningProgress], object] | None = None,
 ) -> CleaningResult:
     """
-    Clean a log: leave of each key the latest record.
+    Clean a log: keep the latest record of each key.
 
-    It begins where the last cleaning ended, by the `cleaner-offset-checkpoint` of the data
-    directory, or of a partition directory that stands alone; where this one ended is written there.
-    A log that a manager has is better cleaned by that (`LogManager.compact`), which tells of it in
-    its health; the manager's own threads are kept off it meanwhile.
+    The cleaning starts where the last one ended, by the `cleaner-offset-checkpoint` of the data
+    directory, or of a standalone partition directory, and writes its own end there. Prefer
+    `LogManager.compact` for a log of a manager: it reports the cleaning in its health. The threads
+    of a manager do not clean the log during this call.
 
     Args:
         log: open for writing, its `cleanup.policy` with compact.
         include_active: whether to begin a new segment first, so that everything is cleaned that
             `min.compaction.lag.ms` and open transactions allow.
         config: settings of compaction; Kafka's if None.
-        memory_bytes: for the map of keys; what one thread has by the settings if None.
+        memory_bytes: size of the offset map; by default the share of one thread by the settings.
         throttle: called with the bytes of each run that was read or written; it may wait.
-        on_progress: called again and again with how far it is.
+        on_progress: called with the progress of each run.
 
     Raises:
-        ConfigError: the log is not to be compacted.
+        ConfigError: the `cleanup.policy` of the log does not include compact.
         CorruptRecordError: a batch is damaged; the error names file and position.
-        LogCleaningAbortedError: the log was closed, truncated or cut at its start meanwhile.
-        DiskFullError, LogStorageError: the disk refused; nothing is lost.
+        LogCleaningAbortedError: the log was closed, truncated or cut at its start during the call.
+        DiskFullError, LogStorageError: the disk failed; nothing is lost.
     """
     if not log.config.is_compacted:
         policy = ",".join(log.config.cleanup_policy)

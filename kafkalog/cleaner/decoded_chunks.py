@@ -1,8 +1,8 @@
-"""Runs of batches of any format, decoded to columns chunk by chunk, for both passes of a cleaning.
+"""Chunks of batches of any format, decoded to columns, for both passes of a cleaning.
 
 A chunk is as many uncompressed batches as fit the columns, which are decoded in one call, or as
-many compressed ones of format v2, or one compressed batch of an old format. Nothing is made for a
-single record, and what is decided about a chunk is decided about all its batches at once.
+many compressed ones of format v2, or one compressed batch of an old format. No object is made for a
+single record, and callers decide about all batches of a chunk at once.
 
 Every batch is checked: framing, order, CRC, and records against the header. Columns are reused from
 chunk to chunk.
@@ -39,11 +39,12 @@ _FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
 # Rows of a chunk: their columns, 56 bytes each, should stay in the second-level cache.
 _CHUNK_ROWS: Final = 8192
-# Bytes of a chunk: it is gone over several times, and should still be near then.
+# Bytes of a chunk: it is read several times, and should stay in the cache.
 _CHUNK_BYTES: Final = 4 << 20
-# Uncompressed bytes of a chunk of compressed batches, but for those of the last.
+# Uncompressed bytes of a chunk of compressed batches, except those of the last batch.
 _CHUNK_PAYLOAD_BYTES: Final = 1 << 20
-# Records of a batch of an ordinary run: columns for more are made only once it has been opened.
+# Records of a batch on the fast path. Larger columns are made only after decompression: a header
+# may declare too many.
 _FAST_PATH_ROWS_MAX: Final = 1 << 18
 # Of the key of a control record, i16 version and i16 type.
 _CONTROL_KEY_SIZE_MIN: Final = 4
@@ -55,13 +56,13 @@ class DecodedChunk:
     Some batches and their records.
 
     Attributes:
-        run: what the batches are part of; `start`, `end`: where they lie in it.
+        run: the run of the batches; `start`, `end`: their position in it.
         batches: their headers, rows `first_batch` to `end_batch`.
-        data: what the positions in `columns` count from: the run, or the uncompressed payloads one
-            behind the other.
-        payload_ends: where the payloads of compressed batches begin in `data`, and the last ends.
-        columns: the records of all of them.
-        first_rows: the first row of each batch, and the end of the last one's.
+        data: the buffer of the positions in `columns`: the run, or the joined uncompressed
+            payloads.
+        payload_ends: start of the payload of each compressed batch in `data`, and the last end.
+        columns: the records of all batches.
+        first_rows: the first row of each batch, and the end of the rows of the last one.
         views: the compressed batches; empty for uncompressed ones.
     """
 
@@ -106,7 +107,7 @@ class DecodedChunk:
         return None if size < 0 else bytes(memoryview(self.data)[start : start + size])
 
     def control_type(self, batch: int) -> ControlType | None:
-        """Return what a control batch says; None for one without records."""
+        """Return the type of a control batch; None if it has no records."""
         row = int(self.first_rows[batch])
         if row == self.first_rows[batch + 1]:
             return None
@@ -129,12 +130,12 @@ class DecodedChunk:
 
 class FastPathRun(NamedTuple):
     """
-    A run whose batches are all ordinary (`kafkalog._core.batch_rows`): calls go over all of them.
+    Run for the compiled fast path (`kafkalog._core.batch_rows`): one call for all its batches.
 
     Attributes:
-        run: it.
-        columns: with room for the records of any of its batches, to be used by those calls.
-        next_offset: what follows begins there or above.
+        run: the batches.
+        columns: scratch columns with capacity for the records of any batch.
+        next_offset: lowest base offset of the next run.
         plain_rows: records in batches that are not compressed, by their headers.
     """
 
@@ -146,7 +147,7 @@ class FastPathRun(NamedTuple):
 
 class ChunkReader:
     """
-    Reads run after run; offsets must rise from run to run.
+    Reader of one run after the other; offsets must rise from run to run.
 
     Args:
         limit_bytes: largest size of one batch uncompressed.
@@ -159,7 +160,7 @@ class ChunkReader:
         self._next_offset = 0
 
     def fast_path(self, run: FileRecords) -> FastPathRun | None:
-        """Return a run as an ordinary one; None if it is to be read in chunks."""
+        """Return a run for the fast path; None if it must be read in chunks."""
         found = survey_run(run.data, self._next_offset)
         if found is None or found[1] > min(_FAST_PATH_ROWS_MAX, self._limit_bytes):
             return None
@@ -167,7 +168,7 @@ class ChunkReader:
         return FastPathRun(run, self._reused.with_capacity(rows_max), next_offset, plain_rows)
 
     def advance(self, run: FastPathRun) -> None:
-        """Take note that an ordinary run was read, all of it."""
+        """Record that the fast path has read a whole run."""
         self._next_offset = run.next_offset
 
     def chunks(self, run: FileRecords) -> Iterator[DecodedChunk]:
@@ -197,7 +198,7 @@ class ChunkReader:
 
     def _cut(self, run: FileRecords, is_compressed: NDArray[np.bool_]) -> Iterator[DecodedChunk]:
         count = len(is_compressed)
-        # Where stretches of one kind end.
+        # Ends of slices that are compressed or not.
         ends = [*(np.flatnonzero(np.diff(is_compressed)) + 1).tolist(), count]
         batch = 0
         for end in ends:
@@ -221,7 +222,7 @@ class ChunkReader:
         columns.clear()
         _, done, position, status = decode_run(run.data, start, columns, end=end)
         if done == 0 and status == _FULL:
-            # One batch has more rows than there is room for; its header was held against its size.
+            # A batch has more rows than the columns; its header was compared with its size before.
             columns = self._reused.with_capacity(int(self._batches.record_count[first]))
             _, done, position, status = decode_run(run.data, start, columns, end=self._end(first))
         if done == 0:
@@ -248,16 +249,16 @@ class ChunkReader:
         views, payloads = [view], [payload]
         sizes, counts = [memoryview(payload).nbytes], [len(view)]
         while first + len(views) < limit and view.header.magic >= MAGIC_V2:
-            room = columns.capacity - len(columns)
+            capacity_left = columns.capacity - len(columns)
             if sum(sizes) >= _CHUNK_PAYLOAD_BYTES:
                 break
             try:
                 view = self._checked(run, first + len(views))
-                if len(view) > room or view.header.magic < MAGIC_V2:
+                if len(view) > capacity_left or view.header.magic < MAGIC_V2:
                     break
                 rows, payload = view.columns(columns, limit_bytes=self._limit_bytes)
             except KafkaLogError:
-                # The next chunk begins there, and tells.
+                # The next chunk starts at this batch and raises the error.
                 break
             views.append(view)
             payloads.append(payload)

@@ -1,7 +1,7 @@
-"""Both passes of a cleaning over a log that is only read: everything but the writing.
+"""Dry run of a cleaning: both passes over a log, without writing.
 
-The first pass fills the map as a cleaning would, within the same memory. The second lets the same
-filter decide about every batch, and measures what it returns; the bytes are let go.
+The first pass fills the map as a cleaning would, within the same memory. The second pass uses the
+same filter for every batch, and counts the bytes that it returns.
 
 Thread-safety: none; one caller at a time.
 """
@@ -35,29 +35,29 @@ __all__ = [
     "second_pass",
 ]
 
-# Of a log with too many keys, one of so many parts of them is counted to know how many there are:
-# enough to be a sample, and few enough to be near at hand.
+# If a log has too many keys, one of this many parts is counted to estimate their number: enough
+# keys for a sample, and few enough to stay in the cache.
 _SAMPLED_PARTS: Final = 64
 _SAMPLED_KEYS: Final = 64
 
 _PART_COUNT_MAX: Final = 2**32 - 1
 
-# Is told how many bytes were gone through.
+# Called with the number of bytes that were read.
 OnBytes = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
 class FirstPass:
     """
-    What a first pass found.
+    Result of a first pass.
 
     Attributes:
-        end_offset: cleaning goes up to here.
-        parts: ranges of hashes, as (number, of how many), each of which takes a pass; one normally.
-        usable: keys that the map takes.
+        end_offset: end of the cleaning.
+        parts: ranges of hashes, as (number, count), each of which takes a pass; normally one.
+        usable: number of keys that fit the map.
         key_count: different keys of the whole dirty part.
-        is_estimate: whether they were not all counted, but some of them.
-        records_read, bytes_read: by one going through the keys.
+        is_estimate: whether `key_count` was estimated from a sample.
+        records_read, bytes_read: of one pass over the keys.
     """
 
     end_offset: int
@@ -73,13 +73,13 @@ class FirstPass:
     _map: OffsetMap | None
 
     def empty_map(self) -> OffsetMap:
-        """Return a map that knows nothing of any key: others have them all."""
+        """Return a map without keys: every key belongs to another part."""
         offset_map = self._map_buffer.new_map(part_count=_PART_COUNT_MAX)
         offset_map.advance_to(self.end_offset - 1)
         return offset_map
 
     def maps(self) -> Iterator[OffsetMap]:
-        """Yield the map of each part in turn; it is good until the next is asked for."""
+        """Yield the map of each part; it is valid until the next one is made."""
         if self._map is not None:
             yield self._map
             return
@@ -100,11 +100,11 @@ def first_pass(
     """
     Read the keys from one offset up to another, the base of a segment.
 
-    Where they do not fit, cleaning goes as far as those that do, or, if that is not even a segment,
-    to the end of that in several parts.
+    If they do not fit the map, the cleaning ends after the last key that does; if that is within
+    the first segment, it cleans this segment in several parts.
 
     Raises:
-        CorruptRecordError: there is damage.
+        CorruptRecordError: a batch is damaged.
         LogStorageError: the disk failed.
     """
     offset_map = map_buffer.new_map()
@@ -125,7 +125,7 @@ def first_pass(
                 target, first_dirty, reached, map_buffer, max(2, parts_for(guess, usable))
             )
         else:
-            # The sample took the memory: the keys are read once more.
+            # The sample used the memory, so the keys are read again.
             offset_map = map_buffer.new_map()
             collect_keys(target, first_dirty, end_offset, offset_map)
         end_offset = reached
@@ -151,7 +151,7 @@ def _parts(
     map_buffer: OffsetMapBuffer,
     part_count: int,
 ) -> tuple[tuple[int, int], ...]:
-    """Return parts that fit; one that does not is divided."""
+    """Return parts that fit; a part that does not fit is divided."""
     waiting = deque((part, part_count) for part in range(part_count))
     parts = []
     while waiting:
@@ -167,7 +167,7 @@ def _parts(
 def estimate_keys(
     target: LogToClean, first_dirty: int, end_offset: int, map_buffer: OffsetMapBuffer
 ) -> int:
-    """Return about how many different keys there are: those of one part, times the parts."""
+    """Estimate the number of different keys: the keys of one part times the number of parts."""
     usable = map_buffer.new_map().usable
     part_count = max(2, min(_SAMPLED_PARTS, usable // _SAMPLED_KEYS))
     while True:
@@ -186,10 +186,10 @@ def collect_keys(
     on_bytes: OnBytes | None = None,
 ) -> tuple[int, int, bool]:
     """
-    Put the keys between two offsets into a map.
+    Add the keys between two offsets to a map.
 
     Returns:
-        Records and bytes read, and whether there was room for all keys.
+        Records and bytes read, and whether all keys fit.
     """
     collector = KeyCollector(
         offset_map,
@@ -210,13 +210,13 @@ def collect_keys(
 @dataclass(slots=True)
 class SecondPass:
     """
-    What a second pass counted.
+    Counts of a second pass.
 
     Attributes:
-        statistics: of all segments.
+        statistics: counts of all segments.
         segments: by slot: records before, bytes after, records after.
-        tombstones, markers: that stay, of format v2, by delete horizon.
-        old_tombstones: that stay, by slot.
+        tombstones, markers: number that stays, of format v2, by delete horizon.
+        old_tombstones: number that stays, by slot.
     """
 
     statistics: CleaningStatistics
@@ -226,7 +226,7 @@ class SecondPass:
     old_tombstones: Counter[int] = field(default_factory=Counter)
 
     def add_difference(self, part: SecondPass, alone: SecondPass) -> None:
-        """Add what one part of the keys changes, beside what goes whatever the keys are."""
+        """Add the changes of one part of the keys, without changes that need no keys (`alone`)."""
         for name in alone.statistics.as_dict():
             change = getattr(part.statistics, name) - getattr(alone.statistics, name)
             setattr(self.statistics, name, getattr(self.statistics, name) + change)
@@ -248,13 +248,14 @@ def second_pass(
     target: LogToClean, first: FirstPass, span: CleanableRange, on_bytes: OnBytes | None = None
 ) -> SecondPass:
     """
-    Let the filter decide about every segment up to the end of the first pass.
+    Filter every segment up to the end of the first pass, and count.
 
-    Of several parts of the keys each is gone through by itself. Records add up exactly then; of
-    bytes and horizons that is only about so, since a batch that loses records twice is made once.
+    With several parts of the keys, each part is filtered separately. The sums of records are exact
+    then; bytes and horizons are approximate, since a real cleaning rewrites a batch that loses
+    records of two parts in two passes.
 
     Raises:
-        CorruptRecordError: there is damage.
+        CorruptRecordError: a batch is damaged.
         LogStorageError: the disk failed.
     """
     found = [_filtered(target, first, each, span, on_bytes) for each in first.maps()]
@@ -304,7 +305,7 @@ def _filtered(
 
 class _RetentionCounts:
     """
-    Tombstones and markers that stay, by the time until which they do.
+    Counts of tombstones and markers that stay, by the end of their retention.
 
     Attributes:
         tombstones: of batches of format v2, the count of tombstones by delete horizon.

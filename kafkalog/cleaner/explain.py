@@ -1,9 +1,9 @@
-"""`explain_compaction`: which rule keeps or removes the record at an offset, if a cleaning ran now.
+"""`explain_compaction`: the rule by which a cleaning would keep or remove the record at an offset.
 
-The first pass is made as a cleaning makes it, so it is known which keys are in the map and how far
-it goes; then the rules are asked one by one for this record alone, in the order of the filter
-(`retained`). Only for the marker of a transaction is the log before it gone through: whether
-something of the transaction is left decides.
+The first pass is the same as that of a cleaning, so the keys in the map and its end are exact. Then
+the rules are checked one by one for this record alone, in the order of the filter
+(`record_filter`). Only for the marker of a transaction the log before it is read: the marker stays
+while something of its transaction is left.
 
 Thread-safety: pure functions over the log as it is at the call.
 """
@@ -35,7 +35,7 @@ _KEY_BYTES_SHOWN_MAX: Final = 40
 
 
 class CompactionRule(StrEnum):
-    """What decides about a record, in the order in which it is asked."""
+    """Rules that decide about a record, in the order in which they are checked."""
 
     ACTIVE_SEGMENT = "active segment"
     LAST_STABLE_OFFSET = "last stable offset"
@@ -74,18 +74,18 @@ _RULES_WITHOUT_RECORD: Final = frozenset({CompactionRule.HOLE, CompactionRule.EM
 @dataclass(frozen=True, slots=True)
 class CompactionExplanation:
     """
-    What a cleaning would do with a record, and why.
+    Effect of a cleaning on one record, with the reason.
 
     Attributes:
-        offset: which one.
-        segment: base offset of the segment that it is in; `state`: what becomes of that.
-        rule: what decides.
-        text: the same in a sentence.
-        key: of the record, where it has one and is no control record.
-        later_offset: the latest record of the key, or of one that counts as the same, for
+        offset: the offset of the record.
+        segment: base offset of its segment; `state`: the state of that segment.
+        rule: the rule that decides.
+        text: the rule in a sentence.
+        key: key of the record; None for a control record, and for a record without a key.
+        later_offset: the latest record with the key, or with another key of the same hash, for
             SUPERSEDED.
-        horizon_ms: until when a tombstone or marker stays, or did.
-        until_ms: when a bound goes by itself, where that is known.
+        horizon_ms: end of the retention of a tombstone or marker, past or future.
+        until_ms: time at which a bound ends by itself, if known.
         producer_id: of the transaction, or of the batch that was left empty.
     """
 
@@ -102,13 +102,13 @@ class CompactionExplanation:
 
     @property
     def fate(self) -> Fate:
-        """What becomes of it: "stays", "goes", or it "is not there"."""
+        """Fate of the record: "stays", "goes" or "is not there"."""
         if self.rule in _RULES_WITHOUT_RECORD:
             return "is not there"
         return "goes" if self.rule in _REMOVING_RULES else "stays"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; the key in base 16."""
+        """Return the explanation as plain values; the key in base 16."""
         key = None if self.key is None else self.key.hex()
         return asdict(self) | {"fate": self.fate, "key": key}
 
@@ -124,7 +124,7 @@ def explain_compaction(
     now_ms: int | None = None,
 ) -> CompactionExplanation:
     """
-    Say what a cleaning that ran now would do with the record at an offset, and by which rule.
+    Return the rule by which a cleaning would keep or remove the record at an offset now.
 
     Arguments and errors as for `plan_compaction`.
 
@@ -135,8 +135,8 @@ def explain_compaction(
     facts = target.facts
     if not facts.log_start_offset <= offset < facts.log_end_offset:
         raise OffsetOutOfRangeError(
-            f"there is no record at offset {offset} in {log.directory}, which holds"
-            f" {facts.log_start_offset} to {facts.log_end_offset - 1}",
+            f"offset must be {facts.log_start_offset} to {facts.log_end_offset - 1} in"
+            f" {log.directory}, got {offset}",
             requested=offset,
             log_start_offset=facts.log_start_offset,
             log_end_offset=facts.log_end_offset,
@@ -148,11 +148,11 @@ def explain_compaction(
 
 class _Explainer:
     """
-    The answer to one question.
+    Explanation of one record.
 
     Args:
         target: the log.
-        offset: where.
+        offset: the offset of the record.
         map_buffer: memory for the keys.
     """
 
@@ -172,7 +172,7 @@ class _Explainer:
         )
 
     def explain(self) -> CompactionExplanation:
-        """Ask one rule after the other."""
+        """Check one rule after the other."""
         chunk = self._target.chunk_at(self._offset)
         row = -1 if chunk is None else int(np.searchsorted(chunk.columns.offset, self._offset))
         is_there = chunk is not None and (
@@ -187,7 +187,7 @@ class _Explainer:
             return self._untouched()
         span = self._span
         if span.first_dirty >= self._boundary:
-            text = "nothing behind it can be cleaned, and without that the clean part is left alone"
+            text = "nothing after it can be cleaned, and without that the clean part is left alone"
             return self._explain_rule(CompactionRule.NOTHING_DIRTY, text)
         first = first_pass(self._target, span.first_dirty, self._boundary, self._map_buffer)
         if self._explanation.segment >= first.end_offset:
@@ -205,7 +205,7 @@ class _Explainer:
         begins = f"The {what} at offset {self._offset}{key} {found.fate}"
         return replace(found, text=f"{begins}: {text}.")
 
-    # ---- where it is ----
+    # ---- positions ----
 
     def _hole(self, chunk: DecodedChunk | None) -> CompactionExplanation:
         if chunk is None:
@@ -236,7 +236,7 @@ class _Explainer:
         if bound.until_ms is not None:
             text += f", until {moment_text(bound.until_ms)}"
         if bound.offset < self._explanation.segment:
-            text = f"it lies behind offset {bound.offset}, where cleaning ends: {text}"
+            text = f"it is after offset {bound.offset}, where cleaning ends: {text}"
         return self._explain_rule(
             rule, text, until_ms=bound.until_ms, producer_id=bound.producer_id
         )
@@ -247,7 +247,7 @@ class _Explainer:
         kind = chunk.control_type(0)
         producer = int(chunk.header("producer_id")[0])
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            text = "it is no marker of a transaction, and such records are never removed"
+            text = "it is not the marker of a transaction, and such records are never removed"
             return self._explain_rule(CompactionRule.CONTROL, text, producer_id=producer)
         verb = "aborted" if kind is ControlType.ABORT else "committed"
         what = f"the transaction that producer {producer} {verb}"
@@ -270,7 +270,7 @@ class _Explainer:
         return self._explain_rule(rule, text, horizon_ms=horizon, producer_id=producer)
 
     def _is_empty_marker(self) -> bool:
-        """Say whether nothing of a marker's transaction is left before it."""
+        """Return whether nothing of the transaction of a marker is left before it."""
         target = self._target
         start = target.facts.segments[0].base_offset
         tracker = target.tracker(start, self._boundary)
@@ -322,8 +322,8 @@ class _Explainer:
 
     def _beyond_map(self, first: FirstPass) -> CompactionExplanation:
         text = (
-            f"the memory for keys is full with those below offset {first.end_offset}, and what lies"
-            " above waits for the next cleaning"
+            f"the memory for keys is full with those below offset {first.end_offset}, and later"
+            " records wait for the next cleaning"
         )
         return self._explain_rule(CompactionRule.MEMORY, text)
 
@@ -379,7 +379,7 @@ class _Explainer:
 
 
 def _latest(first: FirstPass, key: bytes) -> int:
-    """Return the latest offset of a key, below 0 where the dirty part does not have it."""
+    """Return the latest offset of a key; below 0 if the dirty part does not have it."""
     for offset_map in first.maps():
         found = offset_map.get(key)
         if found != ELSEWHERE:

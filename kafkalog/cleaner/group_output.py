@@ -1,7 +1,7 @@
 """The output of one group of segments: a new segment, unless there is nothing to change.
 
-A single segment that stays byte for byte is not written. As long as nothing of it has changed,
-what stays is only remembered; it is copied once something has.
+A single segment that stays byte for byte is not written. While nothing of it has changed, only the
+positions of its runs are kept; the runs are copied after the first change.
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -23,12 +23,12 @@ __all__ = ["GroupOutput"]
 
 class GroupOutput:
     """
-    Takes the runs of a group.
+    Output of the runs of one group.
 
     Args:
-        target: where the new segment is written.
+        target: directory of the new segment.
         group: the segments.
-        record_filter: says what stays.
+        record_filter: filters the runs.
         throttle: called with the bytes of each write.
     """
 
@@ -48,12 +48,12 @@ class GroupOutput:
 
     def add(self, run: FileRecords, *, old_tombstones_stay: bool) -> None:
         """
-        Filter a run, and write what stays of it.
+        Filter a run, and write the retained batches.
 
         Raises:
             CorruptRecordError: a batch is damaged.
             LogClosedError: the log was closed.
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         statistics = self._filter.statistics
         before = statistics.batches_read - statistics.batches_copied
@@ -72,9 +72,10 @@ class GroupOutput:
         empty_modified_ms: int | None = None,
     ) -> list[int]:
         """
-        Put the new segment on the disk; return its base offset, or those of several.
+        Sync the new segment; return its base offset, or those of several.
 
-        None where the old one may stay. Arguments and errors as for `SegmentWriter.finish`.
+        The list is empty if the old segment stays. Arguments and errors as for
+        `SegmentWriter.finish`.
         """
         if self._writer is None and len(self._group) == 1:
             known = self._group[0].segment.transactions.index.entries()
@@ -85,7 +86,7 @@ class GroupOutput:
         return self._writer.finish(modified_ms, aborted, empty_modified_ms=empty_modified_ms)
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the files that were written."""
         if self._writer is not None:
             self._writer.abandon()
 

@@ -1,4 +1,4 @@
-"""Which segments are cleaned into one, and what memory the keys of a cleaning need.
+"""Groups of segments that are cleaned into one, and the memory that the keys of a cleaning need.
 
 Thread-safety: pure functions.
 """
@@ -12,7 +12,7 @@ from kafkalog.cleaner.selection import SegmentCleaningFacts
 
 __all__ = ["ENTRY_BYTES", "group_segments", "map_bytes_for", "parts_for"]
 
-# Offsets in an index are 32 bits beside the segment's base.
+# Offsets in an index are 31 bits relative to the base of the segment.
 _RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 ENTRY_BYTES: Final = 24
 
@@ -27,12 +27,12 @@ def group_segments(
     """
     Divide segments into groups, each of which is cleaned into one segment (Cleaner in Kafka).
 
-    A group takes the next segment while log and indexes of all together stay within what a segment
-    may have, and its offsets within what an index can say. A segment beyond these bounds is a group
-    of its own.
+    The next segment joins a group while the sums of log and index sizes stay within the limits of a
+    segment, and the offsets within the range of an index entry. A segment beyond these limits is a
+    group alone.
 
     Args:
-        segments: what is cleaned, in order: all from the start of the log.
+        segments: the segments to clean, in order: all from the start of the log.
         segment_bytes: `segment.bytes`.
         index_bytes: `segment.index.bytes`, for either index.
         end_offset: the first uncleanable offset.
@@ -60,9 +60,9 @@ def _fits(
 
 
 def map_bytes_for(key_count: int, load_factor: float) -> int:
-    """Return the memory of an offset map that takes so many keys in one pass."""
+    """Return the memory of an offset map for `key_count` keys in one pass."""
     slots = int(key_count / load_factor)
-    # What a map uses is rounded down, and so may the quotient be, or up.
+    # The usable slots of a map are rounded down; the quotient may be rounded down or up.
     while slots and int((slots - 1) * load_factor) >= key_count:
         slots -= 1
     while int(slots * load_factor) < key_count:
@@ -72,13 +72,13 @@ def map_bytes_for(key_count: int, load_factor: float) -> int:
 
 def parts_for(key_count: int, usable: int) -> int:
     """
-    Return into how many parts of the keys a pass is divided, so that each fits a map.
+    Return the number of parts into which the keys are divided, so that each part fits a map.
 
-    Parts are told by the hash and differ in size by chance: each gets a tenth of its room to spare.
+    Parts are ranges of hashes and differ in size by chance, so a tenth of each map is left free.
 
     Args:
-        key_count: how many different keys there are, or an estimate that is not too low.
-        usable: keys that the map takes.
+        key_count: number of different keys, or an estimate that is not too low.
+        usable: number of keys that fit the map.
     """
     if key_count <= usable:
         return 1

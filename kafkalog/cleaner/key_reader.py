@@ -1,9 +1,9 @@
-"""The keys of records that an exact map knows by their offsets, read from the log again.
+"""Keys read from the log again, for an exact offset map, which stores only their offsets.
 
-Asked for thousands of records at a time, in no order. What is not compressed is found by a point
-read; a compressed batch is decoded once for all of them, and the last ones are remembered: what is
-written together is superseded together. What stands at an offset never changes, so it does not
-matter that segments are exchanged meanwhile.
+A call has thousands of offsets, in no order. A record that is not compressed is found by a point
+read. A compressed batch is decoded once, and the last decoded batches are cached: records that are
+written together are often superseded together. The record at an offset never changes, so segments
+may be replaced between calls.
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -24,13 +24,13 @@ from kafkalog.log.reading import read_batches
 
 __all__ = ["KeyReader"]
 
-# Decoded batches that are remembered.
+# Decoded batches that are cached.
 _BATCHES_MAX: Final = 1024
 
 
 class KeyReader:
     """
-    Reads keys by offset.
+    Reader of keys by offset.
 
     Args:
         read_snapshot: returns the log as it is now.
@@ -40,7 +40,8 @@ class KeyReader:
     def __init__(self, read_snapshot: Callable[[], LogSnapshot], limit_bytes: int) -> None:
         self._read_snapshot = read_snapshot
         self._limit_bytes = limit_bytes
-        # By base offset of the segments of one snapshot: others would hold the room of what left.
+        # By base offset of the segments of one snapshot. Readers of replaced segments would keep
+        # their disk space in use.
         self._readers: dict[int, PointReader] = {}
         self._segments_of_readers: object = None
         # Base offset of a segment, and position in it -> keys by offset.
@@ -48,7 +49,7 @@ class KeyReader:
 
     def have_keys(self, offsets: Sequence[int], keys: Sequence[bytes]) -> list[bool]:
         """
-        Return whether the record at each offset is there and has the key beside it.
+        Return whether the record at each offset exists and has the key of the same row.
 
         Raises:
             CorruptRecordError: a batch is damaged.
@@ -84,7 +85,7 @@ class KeyReader:
     def _keys_around(
         self, snapshot: LogSnapshot, slot: int, offset: int
     ) -> dict[int, bytes | None]:
-        """Return the keys of the batch that holds an offset, or of the one behind it."""
+        """Return the keys of the batch that holds an offset, or of the next batch."""
         segment = snapshot.segments.segments[slot]
         position = segment.find_position(offset, snapshot.read_bound(slot))
         if position is None:

@@ -1,8 +1,8 @@
-"""The first pass of a cleaning: the keys of the dirty part of a log into the offset map.
+"""First pass of a cleaning: adds the keys of the dirty part of a log to the offset map.
 
-Control batches never enter the map, nor does what was aborted: it must not supersede what is
-older. Bytes in, map filled; reading segments, and going on with fewer of them or with a part of the
-keys where the map is full, comes on top.
+Control batches and aborted records never enter the map: they must not supersede older records.
+This module gets bytes and fills the map. It does not read segments; the caller decides what to do
+if the map is full (fewer segments, or a part of the keys).
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -27,7 +27,7 @@ from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["HaveKeys", "KeyCollector", "row_comparison"]
 
-# For an exact map: whether the record at each offset has the key beside it.
+# For an exact map: returns for each row whether the record at its offset has its key.
 HaveKeys: TypeAlias = Callable[[Sequence[int], Sequence[bytes]], Sequence[bool]]
 _SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Sequence[bool]]
 
@@ -37,17 +37,17 @@ _FULL: Final = STATUS_CODES["FULL"]
 
 class KeyCollector:
     """
-    Puts the keys of run after run into a map.
+    Collector of the keys of one run after the other in a map.
 
     Args:
         offset_map: empty, or filled by the runs before.
-        transactions: knows what was aborted.
+        transactions: has the aborted transactions.
         have_keys: for an exact map.
         limit_bytes: largest size of one batch uncompressed.
         uses_fast_path: whether a run without transactions is added in one compiled call.
 
     Attributes:
-        records_read: rows seen, those without a key and those that do not count too.
+        records_read: all rows that were read, with those that do not enter the map.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class KeyCollector:
 
     def add(self, run: FileRecords, *, start_offset: int = 0) -> bool:
         """
-        Put the keys of the records of a run from an offset on.
+        Add the keys of the records of a run from an offset on.
 
         Returns:
-            False if the map is full: `offset_map.latest_offset` is then the offset up to which all
-            keys are in it, and cleaning goes that far. Nothing more may be added.
+            False if the map is full: all keys up to `offset_map.latest_offset` are in it, and the
+            cleaning ends there. No more keys may be added.
 
         Raises:
             CorruptRecordError: a batch is damaged.
@@ -84,7 +84,7 @@ class KeyCollector:
         return is_whole
 
     def _add_fast(self, run: FileRecords, start_offset: int) -> bool | None:
-        """Put the keys of a run in one call; None if it cannot be done so."""
+        """Add the keys of a run in one compiled call; return None if it needs the slow path."""
         if not self._uses_fast_path:
             return None
         fast = self._reader.fast_path(run)
@@ -95,7 +95,7 @@ class KeyCollector:
                 self._map, run.data, fast.columns, self._decompress, start_offset=start_offset
             )
         except KafkaLogError:
-            # Read in chunks it fails again, with words for it.
+            # The slow path fails again, with a complete message.
             return None
         if status != _OK:
             return None
@@ -108,7 +108,7 @@ class KeyCollector:
         self.records_read += len(columns)
         for batch, is_control, is_gone in self._transactions.judge(chunk):
             if is_control or is_gone:
-                # As if they had no key.
+                # Records of these batches count as records without a key.
                 columns.key_size[first_rows[batch] : first_rows[batch + 1]] = -1
         _, status = self._map.put_run(
             chunk.data,
@@ -127,7 +127,7 @@ class KeyCollector:
 
 
 def row_comparison(chunk: DecodedChunk, have_keys: HaveKeys | None) -> _SameKeys | None:
-    """Return what an exact map asks about the rows of a chunk; None for another map."""
+    """Return the comparison of keys that an exact map needs for a chunk; None for other maps."""
     if have_keys is None:
         return None
     data = memoryview(chunk.data)

@@ -1,9 +1,9 @@
-"""Which records are the latest of their keys, as bits that somebody else has found out.
+"""Bitmap of the records that are the latest of their keys, found by another process.
 
-A cleaning finds them with a map of keys in its own memory (`_core.offset_map`). Where a log has
-more keys than one machine has memory, they are found by many, and come here as a bit an offset.
+A cleaning finds these records with a map of keys in its own memory (`_core.offset_map`). If a log
+has more keys than one machine has memory, several machines find them and pass one bit per offset.
 
-Thread-safety: immutable, as long as nobody changes the array that was given.
+Thread-safety: immutable, as long as the caller does not change the array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["LiveRecordBitmap", "LiveRecords"]
 
 
 class LiveRecords(Protocol):
-    """What the filter of a cleaning asks: an `OffsetMap`, or `LiveRecordBitmap`."""
+    """Source of the latest records for the filter: an `OffsetMap` or a `LiveRecordBitmap`."""
 
     @property
     def latest_offset(self) -> int: ...
@@ -43,7 +43,7 @@ class LiveRecordBitmap:
 
     Args:
         bits: uint8, the bit of `start` is the lowest of the first.
-        start, end: the offsets; those outside are nobody's latest.
+        start, end: the range of offsets; no record outside is the latest of its key.
 
     Raises:
         ValueError: there are fewer bits than offsets.
@@ -51,23 +51,23 @@ class LiveRecordBitmap:
 
     def __init__(self, bits: NDArray[np.uint8], start: int, end: int) -> None:
         if 8 * len(bits) < end - start:
-            raise ValueError(f"{8 * len(bits)} bits for {end - start} offsets")
+            raise ValueError(f"bits must be at least {end - start}, got {8 * len(bits)}")
         self._bits = bits
         self._start = start
         self._end = end
 
     @property
     def latest_offset(self) -> int:
-        """The last offset that they speak of."""
+        """Last offset of the range."""
         return self._end - 1
 
     def latest_run(self, offsets: NDArray[np.int64], latest: NDArray[np.uint8]) -> bool:
-        """Write of each record whether it is its key's latest; always True, they tell of all."""
+        """Write for each record whether it is the latest of its key; return True: all are known."""
         latest[:] = self.takes(offsets)
         return True
 
     def takes(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which offsets have a record that is its key's latest."""
+        """Return which offsets have a record that is the latest of its key."""
         if not len(self._bits):
             return np.zeros(len(offsets), np.bool_)
         within = (offsets >= self._start) & (offsets < self._end)
@@ -78,5 +78,5 @@ class LiveRecordBitmap:
         return marked & within
 
     def get_run(self, *_arguments: Any, **_named: Any) -> None:
-        """Never asked: `latest_run` tells of all records."""
-        raise AssertionError("marks know no keys")
+        """Raise AssertionError: `latest_run` answers for all records, so this is not called."""
+        raise AssertionError("a bitmap has no keys")

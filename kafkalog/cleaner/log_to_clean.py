@@ -1,9 +1,9 @@
-"""A log as one cleaning sees it, taken at one moment and without any lock.
+"""One consistent view of a log for plans, explanations, surveys and staging.
 
-What a plan, an explanation and a picture are made of: they read the same state of the log, whatever
-is appended or deleted meanwhile, and a log that another process writes like one of their own.
+The view is taken at one moment without a lock. Later appends and deletions do not change it, and
+the writer of the log may be another process. It does not clean anything.
 
-Thread-safety: immutable; as for reading.
+Thread-safety: immutable; reads take no lock.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from kafkalog.state.producers import OpenTransaction
 __all__ = ["LogToClean", "log_to_clean"]
 
 _CUT_BATCHES: Final = 4096
-# Of one run: how often progress is told.
+# Size of a run, and so the step of progress reports.
 _RUN_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
     """
-    What is known of a log before it is read.
+    Facts of a log before its batches are read.
 
     Attributes:
-        topic_partition: its name.
-        config: its settings.
-        now_ms: the time of the question.
-        facts: its segments and ends. With `include_active` there is one more, empty, which a roll
-            would begin.
-        checkpoint: first dirty offset as it was written down; None for none.
-        last_batches: of the live producers.
+        topic_partition: name of the log.
+        config: settings of the log.
+        now_ms: the time of the view.
+        facts: segments and offsets. With `include_active` the list ends with one more, empty
+            segment, which a roll would create.
+        checkpoint: first dirty offset by the checkpoint file; None if it has no entry.
+        last_batches: last batch of each live producer.
         open_transactions: the earliest first.
-        modified_ms: when each segment's file was last written, -1 for one that is not there.
+        modified_ms: time of the last write of each segment file, -1 if the file does not exist.
     """
 
     topic_partition: TopicPartition
@@ -81,7 +81,7 @@ class LogToClean:
     _snapshot: LogSnapshot
 
     def span(self) -> CleanableRange:
-        """Return what may be cleaned, by offsets."""
+        """Return the cleanable range of offsets."""
         return cleanable_range(
             self.facts,
             checkpoint=self.checkpoint,
@@ -90,7 +90,7 @@ class LogToClean:
         )
 
     def candidate(self) -> CleaningCandidate:
-        """Return how urgent it is."""
+        """Return the log as a candidate for a cleaning, with its dirty ratio."""
         return cleaning_candidate(
             self.topic_partition,
             self.facts,
@@ -102,18 +102,18 @@ class LogToClean:
 
     def boundary(self, span: CleanableRange) -> int:
         """
-        Return where a cleaning ends: the base of the segment that must wait.
+        Return the end of a cleaning: the base of the first segment that must wait.
 
-        It lies below the first dirty offset where the last cleaning ended within that segment.
+        It is below the first dirty offset if the last cleaning ended within that segment.
         """
         return self.facts.segments[self.slot_of(span.first_uncleanable)].base_offset
 
     def slot_of(self, offset: int) -> int:
-        """Return the segment that holds an offset."""
+        """Return the slot of the segment that holds an offset."""
         return max(0, bisect_right(self.facts.segments, offset, key=_base_of) - 1)
 
     def slots_between(self, start_offset: int, end_offset: int) -> range:
-        """Return the segments from that which holds an offset to those that begin below another."""
+        """Return the slots from the segment that holds `start_offset`, to bases below the end."""
         if start_offset >= end_offset:
             return range(0)
         end = bisect_left(self.facts.segments, end_offset, key=_base_of)
@@ -123,15 +123,15 @@ class LogToClean:
         self, slot: int, start_offset: int = 0, end_offset: int | None = None
     ) -> Iterator[FileRecords]:
         """
-        Yield the batches of a segment, from the one that holds an offset on.
+        Yield the batches of a segment, from the batch that holds an offset on.
 
         Args:
-            slot: which segment.
-            start_offset: of the first batch.
-            end_offset: batches that begin there or later are left out.
+            slot: slot of the segment.
+            start_offset: an offset of the first batch.
+            end_offset: batches with this base offset or a higher one are left out.
 
         Raises:
-            CorruptRecordError: there is damage.
+            CorruptRecordError: a batch is damaged.
             LogStorageError: the disk failed.
         """
         segment, bound = self._snapshot.segments.segments[slot], self._snapshot.read_bound(slot)
@@ -148,7 +148,7 @@ class LogToClean:
                     return
 
     def chunk_at(self, offset: int) -> DecodedChunk | None:
-        """Return the batch that covers an offset, decoded; None where none does."""
+        """Return the decoded batch that covers an offset; None if no batch covers it."""
         for run in self.runs(self.slot_of(offset), offset):
             columns = BatchColumns(1)
             scan_batches(run.data, columns=columns, check_crc=False)
@@ -157,26 +157,26 @@ class LogToClean:
             chunk = next(iter(reader.chunks(batch)))
             begins = int(chunk.header("base_offset")[0])
             if len(chunk.columns):
-                # A wrapper says where it ends.
+                # The header of a wrapper has its last offset as its base offset.
                 begins = min(begins, int(chunk.columns.offset[0]))
             return chunk if begins <= offset else None
         return None
 
     def key_at(self, offset: int) -> bytes | None:
-        """Return the key of the record at an offset, where there is one."""
+        """Return the key of the record at an offset, which was read before."""
         chunk = self.chunk_at(offset)
         if chunk is None:
-            raise AssertionError(f"the record at offset {offset} was seen, and is not there")
+            raise AssertionError(f"the record at offset {offset} was read before, and is missing")
         return chunk.key_of(int(np.searchsorted(chunk.columns.offset, offset)))
 
     def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
-        """Return a tracker that knows what was aborted between two offsets."""
+        """Return a tracker with the transactions that were aborted between two offsets."""
         return TransactionTracker(
             lambda: aborted_between(self._context, self._snapshot, start_offset, end_offset)
         )
 
     def rules(self, end_offset: int) -> CleaningRules:
-        """Return what a cleaning up to an offset goes by."""
+        """Return the rules of a cleaning up to an offset."""
         return CleaningRules(
             now_ms=self.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
@@ -192,10 +192,10 @@ class LogToClean:
 
     def old_horizon_ms(self, first_dirty: int) -> int | None:
         """
-        Return how new a segment must be to keep its tombstones of old formats.
+        Return the time after which a segment must be written to keep tombstones of old formats.
 
-        That is the time of the last clean segment less the retention; None where nothing is clean:
-        then all stay.
+        That is the time of the last clean segment less the retention. None if no segment is clean:
+        then all tombstones stay.
         """
         clean = bisect_left(self.facts.segments, first_dirty, key=_base_of)
         if clean == 0:
@@ -212,18 +212,18 @@ def log_to_clean(
     now_ms: int | None = None,
 ) -> LogToClean:
     """
-    Look at a log.
+    Take the view of a log.
 
     Args:
-        log: open in any way.
-        include_active: whether the active segment is to be rolled first.
-        checkpoint: first dirty offset; the one in the checkpoint file beside the log if None.
-        now_ms: the time; the clock's if None.
+        log: an open log, read-only or not.
+        include_active: whether the active segment would be rolled first.
+        checkpoint: first dirty offset; that of the checkpoint file if None.
+        now_ms: the time; that of the clock if None.
 
     Raises:
-        LogStorageError: the disk refused.
+        LogStorageError: the disk failed.
     """
-    # Before the snapshot: what is stable then is stable in what is seen.
+    # Read before the snapshot, so that everything below it is stable in the snapshot.
     stable = log.last_stable_offset
     access = cleaner_access(log)
     snapshot, context = access.snapshot(), access.context
@@ -239,7 +239,7 @@ def log_to_clean(
         states = load_states(context, first_offset, snapshot.end_offset)
         replay_segments(states, snapshot)
     if log.is_read_only:
-        # As far as its batches and snapshots tell: its writer may have forgotten some.
+        # From batches and snapshots: the writer of the log may have removed some producers since.
         states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
         last_batches: Mapping[int, LastProducerBatch] = {
             producer: LastProducerBatch(
@@ -268,7 +268,7 @@ def _base_of(segment: SegmentCleaningFacts) -> int:
 
 
 def _cut(run: FileRecords, end_offset: int) -> int:
-    """Return where the batches of a run end that begin below an offset."""
+    """Return the end of the batches whose base offset is below an offset."""
     columns = BatchColumns(_CUT_BATCHES)
     position = 0
     while position < len(run.data):
@@ -281,10 +281,10 @@ def _cut(run: FileRecords, end_offset: int) -> int:
 
 
 def _sealed(facts: SegmentCleaningFacts, segment: LogSegment) -> SegmentCleaningFacts:
-    """Return the facts of the active segment as they will be: its index files have room ahead."""
+    """Return the facts of the active segment after a roll, which trims its index files."""
     times = segment.time_index.view
     is_last_there = len(times) > 0 and times.entry(len(times) - 1)[0] >= segment.max_timestamp
-    # Sealing enters the largest timestamp, where it is not in it yet.
+    # Sealing adds an entry of the largest timestamp if the index does not have it.
     time_count = len(times) + (segment.max_timestamp >= 0 and not is_last_there)
     return replace(
         facts,

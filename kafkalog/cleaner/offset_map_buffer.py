@@ -1,8 +1,8 @@
-"""The memory of an offset map, used again from pass to pass, and how keys are told in it.
+"""Memory of an offset map, reused from pass to pass, and the identity of keys in the map.
 
-`log.cleaner.hash.algorithm` says how: by MD5 as in Kafka; by SipHash with a secret that is drawn
-for each cleaning, so that nobody can choose keys that collide; or exactly, where the keys of one
-hash are read from the log and compared.
+`log.cleaner.hash.algorithm` selects the identity: MD5 as in Kafka; SipHash with a secret that is
+drawn for each cleaning, so that no producer can choose keys that collide; or exact comparison, for
+which the keys of one hash are read from the log.
 
 Thread-safety: none; it belongs to one cleaner.
 """
@@ -22,8 +22,8 @@ __all__ = ["OffsetMapBuffer"]
 _SECRET_BYTES: Final = 16
 # As in Kafka, for one thread.
 _MEMORY_BYTES_MAX: Final = 2**31 - 1
-# Marks take a bit for each offset, beside the memory and at most this part of it: of the rest the
-# second pass looks up the keys again.
+# Marks are one bit for each offset, in extra memory of at most this part of the map. The second
+# pass looks up the keys of offsets without marks again.
 _BITMAP_SHARE: Final = 16
 _IDENTITIES: Final[dict[str, Literal["md5", "siphash"]]] = {
     "md5": "md5",
@@ -38,28 +38,28 @@ class OffsetMapBuffer:
 
     Args:
         config: settings of compaction.
-        memory_bytes: how much; what one thread of the cleaner has if None.
+        memory_bytes: size of the memory; the share of one cleaner thread if None.
 
     Attributes:
-        memory: the bytes; only the map that was made last may use them.
+        memory: the memory; only the map that was made last may use it.
     """
 
     def __init__(self, config: CleanerConfig, memory_bytes: int | None = None) -> None:
         if memory_bytes is None:
             memory_bytes = config.dedupe_buffer_size // max(1, config.threads)
         self.config = config
-        # Of the system, which gives no page before it is used.
+        # An anonymous mapping: the system allocates a page only when it is used.
         self.memory = mmap.mmap(-1, max(1, min(memory_bytes, _MEMORY_BYTES_MAX)))
         self._secret = secrets.token_bytes(_SECRET_BYTES)
 
     @property
     def compares_keys(self) -> bool:
-        """Whether keys of one hash are to be compared."""
+        """Return whether keys of one hash are compared."""
         return self.config.hash_algorithm == "exact"
 
     @property
     def key_count_max(self) -> int:
-        """How many keys a map takes that has all of the memory."""
+        """Number of keys that fit a map of the whole memory."""
         slots = len(self.memory) // ENTRY_BYTES
         return int(slots * self.config.io_buffer_load_factor)
 
@@ -76,16 +76,16 @@ class OffsetMapBuffer:
         offsets: tuple[int, int] | None = None,
     ) -> OffsetMap:
         """
-        Return an empty map; those made before must not be used any more.
+        Return an empty map; earlier maps must not be used any more.
 
         Args:
-            part, part_count: which part of the keys it takes, told by hash and secret.
-            exact: whether it compares keys, which `compares_keys` asks for.
-            offsets: first and end of the records whose keys may come. They have marks, as far as
-                there is room, unless it is a map of a part.
+            part, part_count: the part of the keys for this map, selected by hash and secret.
+            exact: whether the map compares keys; needed if `compares_keys`.
+            offsets: first and end offset of the records whose keys are added. They get marks, as
+                many as the memory allows, unless the map is for one part of several.
 
         Raises:
-            ValueError: there is no room for a single key.
+            ValueError: the memory does not hold a single key.
         """
         first_offset, end_offset = offsets or (0, 0)
         offset_map = OffsetMap(

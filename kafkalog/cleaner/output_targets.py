@@ -1,6 +1,6 @@
-"""Where a cleaning writes new segments: beside a log that is open for writing, or elsewhere.
+"""Directories for the new segments of a cleaning: the partition directory, or a staging directory.
 
-Thread-safety: immutable; a place belongs to one cleaning.
+Thread-safety: immutable; a target belongs to one cleaning.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class LogDirectoryTarget:
         return self._log.is_closed
 
     def ensure_owner(self) -> AbstractContextManager[None]:
-        # Not while the log is being closed, and its directory given away.
+        # Excludes the close of the log, after which the directory may have another owner.
         return cleaner_access(self._log).ensure_owner()
 
 
 class StagingTarget:
-    """A directory of the caller's own, for segments of a log that is only read."""
+    """A separate directory of the caller, for new segments of a log that is only read."""
 
     is_given_up = False
 

@@ -1,8 +1,8 @@
-"""`plan_compaction`: what a cleaning of a log would do now, found out by doing all but the writing.
+"""`plan_compaction`: the effect of a cleaning of a log, found by a dry run.
 
-Both passes are made over the log as it is (`dry_run`), so the numbers are those of the cleaning and
-no guesses; that takes about as long as the cleaning does, less the writing. Nothing is changed, and
-a log that another process writes may be asked about like one of one's own.
+Both passes run over the log without writing (`dry_run`), so the numbers are those of the cleaning,
+not estimates. A plan takes about as long as the cleaning without its writes. It changes nothing,
+and works for a log that another process writes.
 
 Thread-safety: pure functions over the log as it is at the call.
 """
@@ -51,20 +51,20 @@ def plan_compaction(
     timer: Callable[[], int] = time.perf_counter_ns,
 ) -> CompactionPlan:
     """
-    Find out what a cleaning of a log would do now.
+    Return the plan of a cleaning of a log, without changes to the log.
 
     Args:
-        log: open in any way, and whatever its `cleanup.policy`.
-        include_active: as if the active segment had been rolled first.
+        log: an open log, read-only or not, with any `cleanup.policy`.
+        include_active: plan as if the active segment had been rolled first.
         config: settings of compaction; Kafka's if None.
         checkpoint: first dirty offset; the one in the checkpoint file if None.
-        memory_bytes: for the map of keys; what one thread has by the settings if None.
-        now_ms: the time; the clock's if None.
-        on_progress: called with the bytes gone through, and how many there are.
+        memory_bytes: size of the offset map; by default the share of one thread by the settings.
+        now_ms: the time; that of the clock if None.
+        on_progress: called with the bytes read so far, and all bytes.
         timer: nanoseconds of a clock that only rises.
 
     Raises:
-        CorruptRecordError: what would be cleaned is damaged; a cleaning would end there, too.
+        CorruptRecordError: a batch of the range is damaged; a cleaning would end there, too.
         LogStorageError: the disk failed.
     """
     target = log_to_clean(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
@@ -74,7 +74,7 @@ def plan_compaction(
 
 class _Planner:
     """
-    The making of one plan.
+    Planner of one log; used once.
 
     Args:
         target: the log.
@@ -100,14 +100,14 @@ class _Planner:
         )
 
     def plan(self, timer: Callable[[], int]) -> CompactionPlan:
-        """Make both passes, and say what they would do."""
+        """Run both passes and return the plan."""
         target, span, map_buffer = self._target, self._span, self._map_buffer
         started = timer()
         first = first_pass(target, span.first_dirty, self._boundary, map_buffer, self._report)
         if span.first_dirty < self._boundary:
             second = second_pass(target, first, span, self._report)
         else:
-            # Without anything dirty the clean part is left alone.
+            # A cleaning without a dirty part does not change the clean part.
             second = SecondPass(CleaningStatistics())
         elapsed_ms = (timer() - started) / _NANOSECONDS_PER_MS
         candidate = target.candidate()
@@ -143,7 +143,7 @@ class _Planner:
         )
 
     def _throttled_ms(self, first: FirstPass, second: SecondPass) -> float:
-        """Return what the throttle would make of both passes, and of the writing."""
+        """Return the time that the throttle allows for both passes and the writes."""
         found = second.statistics
         moved_bytes = first.bytes_read + found.bytes_read + found.bytes_written
         return (
@@ -169,8 +169,8 @@ class _Planner:
         bounds = bounds_of(self._target, self._span)
         if first.end_offset < self._boundary:
             text = (
-                f"the map of keys takes {first.usable:,} of about {first.key_count:,}: what lies"
-                " above waits for the next cleaning"
+                f"the map of keys holds {first.usable:,} of about {first.key_count:,}: later"
+                " records wait for the next cleaning"
             )
             bounds.insert(0, CompactionBound(BoundKind.MEMORY, first.end_offset, text))
         return bounds

@@ -1,4 +1,4 @@
-"""What a plan of a cleaning says, and why it begins and ends where it does.
+"""Model of a compaction plan: bounds with reasons, segments and counts.
 
 Thread-safety: immutable values and pure functions.
 """
@@ -34,7 +34,7 @@ _NEVER_MS: Final = 2**62
 
 
 class BoundKind(StrEnum):
-    """Why a cleaning begins or ends where it does."""
+    """Reasons for the first or the last offset of a cleaning."""
 
     LOG_START = "log start"
     CHECKPOINT = "checkpoint"
@@ -48,14 +48,14 @@ class BoundKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CompactionBound:
     """
-    A bound of what is cleaned.
+    First or last offset of a cleaning, with the reason.
 
     Attributes:
-        kind: what it comes of.
-        offset: where it lies.
-        text: the same in words.
-        until_ms: when it goes by itself, where that is known.
-        producer_id: whose transaction holds the last stable offset.
+        kind: the reason.
+        offset: the offset.
+        text: the reason in a sentence.
+        until_ms: time at which the bound ends by itself, if known.
+        producer_id: producer of the transaction that holds the last stable offset.
     """
 
     kind: BoundKind
@@ -67,10 +67,10 @@ class CompactionBound:
 
 class SegmentState(StrEnum):
     """
-    What a cleaning makes of a segment.
+    State of a segment for a cleaning.
 
-    CLEAN was cleaned before, and is rewritten with what is DIRTY; HELD must wait; ACTIVE takes
-    appends.
+    A CLEAN segment was cleaned before, and is rewritten with the DIRTY ones; a HELD segment must
+    wait; appends go to the ACTIVE segment.
     """
 
     CLEAN = "clean"
@@ -85,11 +85,11 @@ class SegmentPlan:
     A segment, or several that become one, before and after.
 
     Attributes:
-        base_offset: its name; that of the first.
-        state: see `SegmentState`; of a group that of its last segment.
-        group: number of the group that it is in, from 0; None where it is not touched.
-        bytes_before, records_before: as it is; records None where it was not read.
-        bytes_after, records_after: what stays of it.
+        base_offset: base offset of the segment, or of the first one.
+        state: see `SegmentState`; for a group that of its last segment.
+        group: number of its group, from 0; None if the segment is not rewritten.
+        bytes_before, records_before: current sizes; records are None if it was not read.
+        bytes_after, records_after: retained sizes.
     """
 
     base_offset: int
@@ -108,9 +108,9 @@ class WaitingRecords:
 
     Attributes:
         kind: "tombstones" or "markers" of format v2; "old tombstones" of v0 and v1.
-        count: how many.
-        until_ms: a cleaning from then on removes them. Old tombstones go with one that finds a
-            clean segment which was written from then on.
+        count: number of records.
+        until_ms: a cleaning at this time or later removes them. Old tombstones are removed by a
+            cleaning that finds a clean segment written at this time or later.
     """
 
     kind: str
@@ -121,30 +121,30 @@ class WaitingRecords:
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     """
-    What a cleaning would do.
+    Effect of a cleaning.
 
     Attributes:
-        topic_partition: the log's name.
-        now_ms: the time for which this is true.
-        log_start_offset, log_end_offset: the log's ends.
-        begins: the first dirty offset, and why it is there.
-        ends: what bounds the cleaning, the lowest first: it goes up to the base of the segment
-            that this one lies in, or, where that is MEMORY, to the very offset.
-        end_offset: where that is.
-        clean_bytes, cleanable_bytes: of which the dirty ratio is made.
-        dirty_ratio, min_dirty_ratio: it, and the limit that it must exceed.
-        must_be_cleaned: whether `max.compaction.lag.ms` asks for it.
-        is_due: whether the background would choose it.
-        due_ms: when it is due at the latest, whatever the ratio; None for never.
-        statistics: what goes, by reason, and what stays.
-        segments: all of the log; `groups`: those that are rewritten, as they will be.
-        keys: different keys of the dirty part; about so many if `keys_are_estimate`.
-        memory_bytes: what the map may take; `bytes_for_one_pass`: what all these keys would.
-        passes: above 1 where not even the keys of the first dirty segment fit: it is cleaned in so
-            many then, and its bytes after are not measured but about so.
-        waiting: tombstones and markers that stay after it, and until when.
-        duration_ms: about how long it takes: both passes as they were measured here, without the
-            writing; or what the throttle makes of it.
+        topic_partition: name of the log.
+        now_ms: the time of the plan.
+        log_start_offset, log_end_offset: the range of the log.
+        begins: the first dirty offset, with the reason.
+        ends: bounds of the cleaning, the lowest first. The cleaning ends at the base of the
+            segment that holds the first of them, or, for MEMORY, at its exact offset.
+        end_offset: the end of the cleaning.
+        clean_bytes, cleanable_bytes: sizes from which the dirty ratio is computed.
+        dirty_ratio, min_dirty_ratio: the ratio, and the limit that it must exceed.
+        must_be_cleaned: whether `max.compaction.lag.ms` requires a cleaning.
+        is_due: whether a cleaner thread may select the log.
+        due_ms: latest time at which it is due, with any ratio; None for never.
+        statistics: counts of removed records by reason, and of retained records.
+        segments: all segments of the log; `groups`: the segments after the cleaning.
+        keys: different keys of the dirty part; an estimate if `keys_are_estimate`.
+        memory_bytes: size of the offset map; `bytes_for_one_pass`: size for all these keys.
+        passes: above 1 if the keys of the first dirty segment do not fit the map. The segment is
+            then cleaned in several passes, and its bytes after are an estimate.
+        waiting: tombstones and markers that stay after the cleaning, with their end.
+        duration_ms: estimate of the duration: both passes as measured here, without the writes;
+            or the time that the throttle allows, if that is longer.
     """
 
     topic_partition: TopicPartition
@@ -173,21 +173,20 @@ class CompactionPlan:
     duration_ms: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the plan as plain values."""
         return asdict(self) | {"topic_partition": str(self.topic_partition)}
 
 
 def begin_of(target: LogToClean, span: CleanableRange) -> CompactionBound:
-    """Return where a cleaning begins, and why."""
+    """Return the first dirty offset, with the reason."""
     offset = span.first_dirty
     if span.reset is not None:
-        said = target.checkpoint
         why = (
             "below the log start"
             if span.reset is CheckpointReset.BELOW_START
             else ("beyond the log end")
         )
-        text = f"the checkpoint says {said}, which is {why}: all is cleaned anew"
+        text = f"the checkpoint is {target.checkpoint}, which is {why}: everything is cleaned again"
         return CompactionBound(BoundKind.CHECKPOINT_RESET, offset, text)
     if target.checkpoint is None:
         return CompactionBound(BoundKind.LOG_START, offset, "it was never cleaned")
@@ -195,7 +194,7 @@ def begin_of(target: LogToClean, span: CleanableRange) -> CompactionBound:
 
 
 def bounds_of(target: LogToClean, span: CleanableRange) -> list[CompactionBound]:
-    """Return what bounds a cleaning, the lowest first."""
+    """Return the bounds of a cleaning, the lowest first."""
     bounds = list(_bounds(target, span))
     bounds.sort(key=lambda bound: bound.offset)
     return bounds
@@ -228,7 +227,7 @@ def _stable_bound(target: LogToClean) -> CompactionBound:
     stable = target.facts.last_stable_offset
     holder = next((each for each in target.open_transactions if each.first_offset <= stable), None)
     if holder is None:
-        text = f"what lies above offset {stable} is not below the high watermark yet"
+        text = f"records from offset {stable} on are not below the high watermark yet"
         return CompactionBound(BoundKind.LAST_STABLE_OFFSET, stable, text)
     return CompactionBound(
         BoundKind.LAST_STABLE_OFFSET,
@@ -240,19 +239,19 @@ def _stable_bound(target: LogToClean) -> CompactionBound:
 
 
 def due_ms_of(target: LogToClean, span: CleanableRange) -> int | None:
-    """Return when `max.compaction.lag.ms` asks for a cleaning, None where it never does."""
+    """Return the time at which `max.compaction.lag.ms` requires a cleaning; None for never."""
     limit_ms = target.config.max_compaction_lag_ms
     times = [
         segment.first_timestamp_ms
         for segment in target.facts.sealed_from(span.first_dirty)
         if segment.first_timestamp_ms > 0
     ]
-    # One more: what is exactly as old as allowed may stay.
+    # Plus 1: a record that is exactly as old as allowed may stay.
     return min(times) + limit_ms + 1 if times and limit_ms < _NEVER_MS else None
 
 
 def state_of(target: LogToClean, slot: int, first_dirty: int, end_offset: int) -> SegmentState:
-    """Return what a cleaning between two offsets makes of a segment."""
+    """Return the state of a segment for a cleaning between two offsets."""
     segments = target.facts.segments
     if slot + 1 == len(segments):
         return SegmentState.ACTIVE
@@ -264,7 +263,7 @@ def state_of(target: LogToClean, slot: int, first_dirty: int, end_offset: int) -
 
 
 def moment_text(time_ms: int) -> str:
-    """Return a time as people write it; as a number where no calendar has it."""
+    """Return a time as text; as a number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

@@ -1,19 +1,23 @@
-"""The second pass of a cleaning: what stays of each batch (Cleaner.cleanInto in Kafka).
+"""Second pass of a cleaning: the retained records of each batch (Cleaner.cleanInto in Kafka).
 
-Of a record below the end of the map stays the latest of its key; a tombstone only until its time is
-over, an aborted record not at all, nor one without a key. Control records stay while something of
-their transaction does, and then until the delete horizon of their batch. Offsets, timestamps and
-order never change.
+Below the end of the map the latest record of each key stays; a tombstone stays until its retention
+is over; aborted records and records without a key are removed. A control record stays while
+something of its transaction does, and then until the delete horizon of its batch. Offsets,
+timestamps and order never change.
 
-A batch from which nothing goes stays byte for byte. One that loses records is written anew, in its
-format and with its codec; one that loses all of them goes, unless it is the last of a live producer
-or the last of the range that is cleaned: then its header stays, so that sequence numbers and the
-end of the log can be told. The old formats have no batches without records: there the last message
-of the range stays whatever it is.
+A batch that loses no record stays byte for byte. A batch that loses some is rewritten in its format
+and with its codec. A batch that loses all of them is removed, unless it is the last of a live
+producer or the last of the cleaned range: then its header stays, so that the sequence number of the
+producer and the end of the log remain known. The old formats have no batches without records: there
+the last message of the range always stays.
 
-Bytes in, bytes out. Reading segments, writing the new one with its indexes, replacing the old ones,
-throttling and aborting come on top; so do passes over parts of the keys, for which a record of
-another part is left alone, a tombstone too: what it hides may still be there.
+The filter gets bytes and returns bytes. It does not read segments, write new ones with indexes,
+replace old ones, throttle or abort. In a pass over a part of the keys, records of other parts stay,
+tombstones too: the records that they supersede may still exist.
+
+Two forms make the same bytes: `RunFilter` filters a whole run in one compiled call, and this module
+filters chunk by chunk what the fast path refuses. `judge_batch` (`_core.record_filter`) decides
+about a batch in both.
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -62,7 +66,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.conversion_units import FileRecords
 
-# Called with a chunk and what becomes of it.
+# Called with each chunk and the decisions about it.
 OnChunk = Callable[[DecodedChunk, "RetentionMask"], object]
 
 __all__ = ["CleaningRules", "LastProducerBatch", "RecordFilter", "RetentionMask"]
@@ -73,16 +77,16 @@ _OK: Final = STATUS_CODES["OK"]
 @dataclass(frozen=True, slots=True)
 class CleaningRules:
     """
-    What one cleaning goes by.
+    Rules of one cleaning.
 
     Attributes:
-        now_ms: the time, taken once.
-        delete_retention_ms: how long markers stay after they were first seen, and tombstones after
-            they were first in a map.
-        end_offset: where the range that is cleaned ends: the first offset that must not be cleaned.
-        last_batches: of the live producers, by id.
-        max_message_bytes: largest batch allowed; one that is rewritten may become larger, and is
-            counted.
+        now_ms: the time, read once.
+        delete_retention_ms: time that a marker stays after a cleaning has found it without data,
+            and a tombstone after it was first in a map.
+        end_offset: end of the cleaned range: the first offset that must not be cleaned.
+        last_batches: last batches of the live producers, by id.
+        max_message_bytes: largest batch allowed; a rewritten batch may become larger, and is
+            counted then.
     """
 
     now_ms: int
@@ -95,13 +99,13 @@ class CleaningRules:
 @dataclass(slots=True)
 class RetentionMask:
     """
-    What becomes of the batches of a chunk, and of its records.
+    Decisions about the batches and records of a chunk.
 
     Attributes:
-        actions: of each batch: COPY, REWRITE, EMPTY or DROP.
-        has_horizon, horizons: the delete horizon of each batch that stays, where it has one.
-        keep: which records stay.
-        counts: what is read, kept and dropped.
+        actions: COPY, REWRITE, EMPTY or DROP for each batch.
+        has_horizon, horizons: delete horizon of each batch that stays, if it has one.
+        keep: whether each record stays.
+        counts: batches and records that were read, kept and dropped.
     """
 
     actions: NDArray[np.uint8]
@@ -113,17 +117,17 @@ class RetentionMask:
 
 class RecordFilter:
     """
-    Filters run after run of the segments that are cleaned.
+    Filter of one run after the other of the cleaned segments.
 
     Args:
-        offset_map: the latest offsets of the dirty part, complete; or marks that say the same.
-        rules: of this cleaning.
-        transactions: not the tracker of the first pass. The caller tells it what was aborted, and
-            takes from it what is to stand in the new transaction index.
-        have_keys: for an exact map.
+        offset_map: the latest offsets of the dirty part, complete; or a bitmap of the same.
+        rules: rules of this cleaning.
+        transactions: a separate tracker, not that of the first pass. The caller takes the
+            entries of the new transaction index from it.
+        have_keys: compares keys; for an exact map.
         limit_bytes: largest size of one batch uncompressed.
-        sets_delete_horizon: whether all that they hide is gone after this pass: not of one over a
-            part of the keys that others follow.
+        sets_delete_horizon: whether this is the last pass: only then all records that a tombstone
+            supersedes are gone after it, and the retention of the tombstone begins.
         on_chunk: called with each chunk and its mask. Every run is then read in chunks: the
             compiled fast path makes no mask.
 
@@ -152,26 +156,26 @@ class RecordFilter:
         self._have_keys = have_keys
         self._on_chunk = on_chunk
         self._reader = ChunkReader(limit_bytes)
-        # Where it is written: fresh memory costs several times what the copying does.
+        # Output, reused: fresh memory costs several times as much as the copy.
         self._output = memoryview(b"")
-        # Marks that others have found out, and a map that compares keys, are asked chunk by chunk.
+        # The fast path supports neither a bitmap nor a map that compares keys.
         self._runs: RunFilter | None = None
         if on_chunk is None and isinstance(offset_map, OffsetMap) and not offset_map.exact:
             self._runs = self._run_filter(offset_map, limit_bytes)
 
     def filter(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
         """
-        Return what stays of a run, as buffers that belong one behind the other.
+        Return the retained batches of a run, as buffers in order.
 
-        They are good until the next run is filtered.
+        They are valid until the next run is filtered.
 
         Args:
             run: whole batches.
-            old_tombstones_stay: whether tombstones of the formats v0 and v1 do: whether their
+            old_tombstones_stay: whether tombstones of the formats v0 and v1 stay: whether their
                 segment was written less than the retention before the last clean segment.
 
         Raises:
-            CorruptRecordError: a batch is damaged. Nothing of the run may be used.
+            CorruptRecordError: a batch is damaged. No output of the run may be used.
         """
         parts = self._filter_fast(run)
         if parts is None:
@@ -199,7 +203,7 @@ class RecordFilter:
         )
 
     def _filter_fast(self, run: FileRecords) -> list[Buffer] | None:
-        """Filter a run in one call; None if it cannot be done so."""
+        """Filter a run in one compiled call; return None if it needs the slow path."""
         if self._runs is None:
             return None
         fast = self._reader.fast_path(run)
@@ -209,7 +213,7 @@ class RecordFilter:
         try:
             size, status, counts = self._runs.filter(run.data, fast.columns, self._output)
         except KafkaLogError:
-            # Read in chunks it fails again, with words for it.
+            # The slow path fails again, with a complete message.
             return None
         if status != _OK:
             return None
@@ -221,7 +225,7 @@ class RecordFilter:
 
     def _ensure_output(self, size: int) -> None:
         if len(self._output) < size:
-            # What was given out may be in use yet.
+            # New memory: buffers that were returned may still be in use.
             self._output = memoryview(cast(Buffer, np.empty(size, np.uint8)))
 
     def _filter_chunks(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
@@ -240,7 +244,7 @@ class RecordFilter:
                 self._on_chunk(chunk, mask)
         return parts
 
-    # ---- verdicts ----
+    # ---- decisions ----
 
     def _judge(self, chunk: DecodedChunk, *, old_tombstones_stay: bool) -> RetentionMask:
         is_old = chunk.magic < MAGIC_V2
@@ -257,8 +261,8 @@ class RecordFilter:
         )
         is_tombstone = keep & (chunk.columns.value_size < 0)
         if self._sets_delete_horizon and is_tombstone.any():
-            # Beyond the map the values are there that a tombstone hides: until they go its time
-            # does not begin. Or it would go with them, before slow readers have met it.
+            # Beyond the map, values that a tombstone supersedes still exist, so its retention must
+            # not begin. Or both would be removed before slow readers have read the tombstone.
             is_known = chunk.header("last_offset") <= self._map.latest_offset
             to_be_dated |= (chunk.counts(is_tombstone) > 0) & is_known
         kept_counts = chunk.counts(keep)
@@ -284,10 +288,10 @@ class RecordFilter:
         self, chunk: DecodedChunk, waits: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """
-        Return which records the map keeps, and which it drops only as tombstones.
+        Return the records that the map keeps, and those that are removed only as tombstones.
 
         Args:
-            waits: batches whose tombstones stay.
+            waits: whether the tombstones of each batch stay.
         """
         columns = chunk.columns
         stays = columns.value_size >= 0
@@ -314,13 +318,14 @@ class RecordFilter:
         self, chunk: DecodedChunk, keep: NDArray[np.bool_], over: NDArray[np.bool_]
     ) -> tuple[list[int], NDArray[np.bool_]]:
         """
-        Judge the batches of transactions, in `keep`.
+        Decide about the batches of transactions, and change `keep`.
 
         Args:
-            over: which batches have a delete horizon that has come.
+            over: whether the delete horizon of each batch has passed.
 
         Returns:
-            Which batches were dropped for it, and which are markers of transactions that are gone.
+            The batches that are dropped, and for each batch whether it is the marker of a
+            transaction without data.
         """
         empty_markers = np.zeros(len(over), np.bool_)
         dropped: list[int] = []
@@ -338,7 +343,7 @@ class RecordFilter:
     def _keep_last_message(
         self, chunk: DecodedChunk, is_old: NDArray[np.bool_], keep: NDArray[np.bool_]
     ) -> None:
-        """Let the end of the range be seen where there are no empty batches to show it."""
+        """Keep the last message of the range if old formats cannot keep an empty batch for it."""
         if is_old[-1] and int(chunk.header("last_offset")[-1]) + 1 == self._rules.end_offset:
             keep[-1] = True
 
@@ -362,7 +367,7 @@ class RecordFilter:
     def _judge_wrapper(
         self, chunk: DecodedChunk, view: BatchView, actions: NDArray[np.uint8]
     ) -> None:
-        """Let no wrapper stay that holds messages of another format, as old brokers wrote some."""
+        """Rewrite a wrapper with messages of another format; old brokers wrote such wrappers."""
         if actions[0] == COPY:
             end = memoryview(chunk.data).nbytes
             summary = summarize_messages(chunk.data, view.header, 0, end, strict=False)
@@ -429,21 +434,21 @@ class RecordFilter:
         return written
 
     def _rewrapped(self, view: BatchView, chunk: DecodedChunk, keep: NDArray[np.bool_]) -> bytes:
-        """Return a wrapper of the messages that stay."""
+        """Return a wrapper of the retained messages."""
         header, columns = view.header, chunk.columns
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         builder = MessageSetBuilder(header.magic)
         builder.reset(append_time=append_time)
         rows = np.flatnonzero(keep)
         base_offset = int(columns.offset[rows[0]])
-        # Stretches of rows side by side: (first, end).
+        # Slices of consecutive rows.
         cuts = np.flatnonzero(np.diff(rows) > 1) + 1
-        for stretch in np.split(rows, cuts):
+        for row_slice in np.split(rows, cuts):
             builder.extend_decoded(
                 chunk.data,
                 columns,
-                int(stretch[0]),
-                int(stretch[-1]) + 1,
+                int(row_slice[0]),
+                int(row_slice[-1]) + 1,
                 base_offset=base_offset,
             )
         codec = view.codec

@@ -33,7 +33,7 @@ def boundary_of(snapshot: LogSnapshot, offset: int) -> int:
 
 
 def segments_between(snapshot: LogSnapshot, start: int, end: int) -> list[SegmentSource]:
-    """Return the segments from the one that holds `start` to those that begin below `end`."""
+    """Return the segments from the segment that holds `start`, to bases below `end`."""
     if start >= end:
         return []
     found = []
@@ -53,12 +53,12 @@ def grouped(
     end_offset: int,
 ) -> list[list[SegmentSource]]:
     """
-    Say which segments become one.
+    Divide segments into groups, each of which becomes one segment.
 
     Args:
-        sources: the segments; facts: of the same ones.
+        sources: the segments; facts: their facts.
         config: settings of the log.
-        end_offset: where the last of them ends.
+        end_offset: end offset of the last segment.
     """
     by_base = {source.segment.base_offset: source for source in sources}
     groups = group_segments(

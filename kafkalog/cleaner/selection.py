@@ -1,11 +1,11 @@
-"""Which part of a log may be cleaned, how urgently, and which log is next.
+"""Selection of the range of a log that may be cleaned, and of the next log.
 
 LogCleanerManager and LogToClean in Kafka, as functions of immutable facts: no log is touched, no
-checkpoint is read or written. Asking logs for their facts under a lock, writing the corrected
-checkpoint of a range that was reset, and marking a log as in progress come on top.
+checkpoint is read or written. The caller reads the facts of logs under a lock, writes the corrected
+checkpoint of a range that was reset, and marks a log as in progress.
 
-A log is divided by offsets: what is below the first dirty offset was cleaned before; from there up
-to the first uncleanable offset it can be; the rest must wait.
+A log is divided by offsets: records below the first dirty offset were cleaned before; records from
+there to the first uncleanable offset can be cleaned; later records must wait.
 
 Thread-safety: pure functions.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class CheckpointReset(Enum):
-    """Why a checkpoint of cleaning could not be used."""
+    """Reasons for which a cleaner checkpoint could not be used."""
 
     BELOW_START = "it is below the start of the log: records were deleted"
     BEYOND_END = "it is beyond the end of the log: the log was truncated or replaced"
@@ -41,12 +41,13 @@ class CheckpointReset(Enum):
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
     """
-    Which offsets may be cleaned.
+    Range of offsets that may be cleaned.
 
     Attributes:
-        first_dirty: where cleaning begins; all below was cleaned before.
-        first_uncleanable: where it must end.
-        reset: why the checkpoint must be written anew, with `first_dirty`; None if it was good.
+        first_dirty: start of the range; records below were cleaned before.
+        first_uncleanable: end of the range.
+        reset: reason for which the checkpoint must be replaced by `first_dirty`; None if it was
+            valid.
     """
 
     first_dirty: int
@@ -58,11 +59,11 @@ def cleanable_range(
     log: LogCleaningFacts, *, checkpoint: int | None, now_ms: int, min_lag_ms: int
 ) -> CleanableRange:
     """
-    Return what may be cleaned of a log.
+    Return the cleanable range of a log.
 
     Args:
-        log: its facts.
-        checkpoint: the first dirty offset that was written down; None for none.
+        log: facts of the log.
+        checkpoint: first dirty offset by the checkpoint file; None if it has no entry.
         now_ms: the time.
         min_lag_ms: `min.compaction.lag.ms`: segments with a younger record must wait.
     """
@@ -89,10 +90,10 @@ def compaction_delay_ms(
     log: LogCleaningFacts, first_dirty: int, *, now_ms: int, max_lag_ms: int
 ) -> int:
     """
-    Return for how long a log has had to be cleaned; 0 if it has not.
+    Return the time since which a log is overdue for a cleaning; 0 if it is not overdue.
 
     Args:
-        log: its facts.
+        log: facts of the log.
         first_dirty: from `cleanable_range`.
         now_ms: the time.
         max_lag_ms: `max.compaction.lag.ms`.
@@ -111,11 +112,11 @@ class CleaningCandidate:
     A log that might be cleaned.
 
     Attributes:
-        name: whatever the caller knows it by.
-        range: what would be cleaned.
-        clean_bytes, cleanable_bytes: size of what was cleaned before, and of what can be now. A
-            segment in which cleaning ended last time counts in both.
-        delay_ms: for how long it has had to be cleaned.
+        name: the caller's name of the log.
+        range: the cleanable range.
+        clean_bytes, cleanable_bytes: size of the part that was cleaned before, and of the cleanable
+            part. A segment in which the last cleaning ended counts in both.
+        delay_ms: time since which the log is overdue.
         min_dirty_ratio: `min.cleanable.dirty.ratio`, which it must exceed.
     """
 
@@ -128,18 +129,18 @@ class CleaningCandidate:
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of what can be cleaned in what would be rewritten; 0 for an empty log."""
+        """Share of the cleanable bytes in the bytes that would be rewritten; 0 for an empty log."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def must_be_cleaned(self) -> bool:
-        """Whether its records have been there for longer than allowed."""
+        """Return whether records are older than `max.compaction.lag.ms` allows."""
         return self.delay_ms > 0 and self.cleanable_bytes > 0
 
     @property
     def is_due(self) -> bool:
-        """Whether it may be chosen. A ratio that equals the limit is not enough."""
+        """Return whether the log may be selected. A ratio equal to the limit is not enough."""
         return self.must_be_cleaned or self.dirty_ratio > self.min_dirty_ratio
 
 
@@ -153,7 +154,7 @@ def cleaning_candidate(
     min_dirty_ratio: float,
 ) -> CleaningCandidate:
     """
-    Weigh a log.
+    Return a log as a candidate for a cleaning.
 
     Args:
         name: kept in the candidate.
@@ -163,7 +164,7 @@ def cleaning_candidate(
         min_dirty_ratio: `min.cleanable.dirty.ratio`.
     """
     sealed = log.sealed_from(span.first_uncleanable)
-    # Whole segments are weighed: the one that holds the first uncleanable offset waits.
+    # Only whole segments count: the segment of the first uncleanable offset must wait.
     boundary = sealed[0].base_offset if sealed else log.active_base_offset
     return CleaningCandidate(
         name=name,
@@ -177,10 +178,10 @@ def cleaning_candidate(
 
 def choose_log(candidates: Iterable[CleaningCandidate]) -> CleaningCandidate | None:
     """
-    Return the dirtiest log that is due, None if none is.
+    Return the dirtiest log that is due; None if no log is due.
 
-    As in Kafka the ratio alone decides among those that are due: one that must be cleaned comes
-    after one that is dirtier.
+    As in Kafka the ratio alone decides among logs that are due: a log that must be cleaned comes
+    after a dirtier log.
     """
     due = [candidate for candidate in candidates if candidate.is_due]
     return max(due, key=_dirty_ratio, default=None)

@@ -1,20 +1,21 @@
-"""A cleaning in two places: what stays is written elsewhere by one process, and taken over later.
+"""Cleaning in two steps: new segments are staged by one process, and installed later by another.
 
-Who has found out which records are the latest of their keys (`live_records`) lets the segments of a
-log be
-written anew, without touching it and without a lock: `stage_cleaning`, in any process that reads
-the log. What that took may be hours. Then `install_cleaning`, by whoever has the log open for
-writing, looks whether its segments are still those that were read, and exchanges them.
+1. `stage_cleaning`, in any process that reads the log, writes the new segments to a staging
+   directory, by a bitmap of the latest records (`live_records`). It takes no lock and does not
+   change the log; it may take hours.
+2. `install_cleaning`, in the process that has the log open for writing, checks that its segments
+   are still those that were read, and replaces them.
 
-A large log may be staged by several at a time: `staging_runs` says where it can be parted, which is
-where no transaction is open, and `StagedCleaning.joined` makes one of what they wrote.
+Several processes may stage a large log together: `staging_runs` divides it at offsets where no
+transaction is open, and `StagedCleaning.joined` combines the results.
 
-Crash points of the adoption: of each group, those of moving its files beside the log under names
-`.cleaned`, which mean nothing and are removed by the next start; then those of the exchange
-(`kafkalog.log.replacement`). Groups that were exchanged before are known by their files when it is
-done again. One whose files were removed so is not, and neither is the rest: staging anew does it.
+Crash points of the installation: for each group, those of moving its files to the partition
+directory under names `.cleaned`, which have no effect and are removed by the next start; then those
+of the replacement (`kafkalog.log.replacement`). A second installation recognizes the groups that
+were replaced by their files. If the next start removed moved files of a group, this group and the
+later ones cannot be installed; the log must be staged again.
 
-Thread-safety: staging as for reading; an adoption excludes every other cleaning of the log.
+Thread-safety: staging takes no lock; an installation holds the cleaning lock of the log.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ _COPY_BYTES: Final = 8 << 20
 @dataclass(frozen=True, slots=True)
 class SegmentIdentity:
     """
-    The file of a segment, to be known again.
+    Identity of the file of a segment.
 
     Attributes:
-        base_offset: of the segment.
-        size_bytes, modified_ms, file_id: of its `.log`.
+        base_offset: base offset of the segment.
+        size_bytes, modified_ms, file_id: facts of its `.log` file.
     """
 
     base_offset: int
@@ -78,12 +79,12 @@ class SegmentIdentity:
 @dataclass(frozen=True, slots=True)
 class StagedGroup:
     """
-    Segments that others take the place of.
+    Old segments and their replacements.
 
     Attributes:
-        leaving: the old ones.
-        fresh: the new ones; none where the old one stays as it is.
-        directory: where those are.
+        leaving: the old segments.
+        fresh: the new segments; empty if the old segment stays unchanged.
+        directory: directory of the new segments.
     """
 
     leaving: tuple[SegmentIdentity, ...]
@@ -94,12 +95,12 @@ class StagedGroup:
 @dataclass(frozen=True, slots=True)
 class StagingRun:
     """
-    Groups of segments that can be staged without those before and behind them.
+    Groups of segments that can be staged independently of other groups.
 
     Attributes:
         first, stop: numbers of the groups.
-        start_offset: where the first begins.
-        size_bytes: of the segments.
+        start_offset: base offset of the first group.
+        size_bytes: size of the segments.
     """
 
     first: int
@@ -111,12 +112,12 @@ class StagingRun:
 @dataclass(frozen=True, slots=True)
 class StagedCleaning:
     """
-    What was written; plain data, for whoever takes it over.
+    Result of a staging as plain data, for the process that installs it.
 
     Attributes:
-        first_dirty, end_offset: what was cleaned before, and up to where it will be.
+        first_dirty, end_offset: end of the last cleaning, and of this one.
         groups: in the order of their offsets.
-        statistics: what was read, kept, and left out for what reason.
+        statistics: counts of the filter, as in `CleaningStatistics`.
     """
 
     first_dirty: int
@@ -126,23 +127,23 @@ class StagedCleaning:
 
     @property
     def bytes_before(self) -> int:
-        """Size of the segments that were read."""
+        """Size of the old segments."""
         return sum(each.size_bytes for group in self.groups for each in group.leaving)
 
     @property
     def bytes_after(self) -> int:
-        """Size of what stays."""
+        """Size of the segments after the installation."""
         return sum(
             each.size_bytes for group in self.groups for each in group.fresh or group.leaving
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the result as values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what `to_json` has made."""
+        """Return the result of which `to_json` returned the values."""
         groups = tuple(
             StagedGroup(
                 _identities(group["leaving"]), _identities(group["fresh"]), group["directory"]
@@ -158,7 +159,7 @@ class StagedCleaning:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return as one what the runs of one log came to, in the order of their offsets."""
+        """Combine the results of the runs of one log, in the order of their offsets."""
         statistics: Counter[str] = Counter()
         for part in parts:
             statistics.update(part.statistics)
@@ -181,22 +182,22 @@ def stage_cleaning(
     on_bytes: Callable[[int], object] | None = None,
 ) -> StagedCleaning:
     """
-    Write what stays of a log to another directory; the log is only read.
+    Write the retained records of a log to a staging directory; the log is only read.
 
     Args:
-        log: open in any way.
-        target: the same log, as it is to be cleaned.
-        latest: which of its records are their keys' latest, from its first segment, or that of the
-            run, up to the base of one that may be cleaned up to, which is how far it goes.
-        directory: there, empty, and of one cleaning only.
-        expected: what `identify_segments` said when the marks were begun; that of now if None.
-        run: one of `staging_runs`; everything if None.
-        on_bytes: called with the bytes gone through.
+        log: an open log, read-only or not.
+        target: the view of the same log.
+        latest: bitmap of the records that are the latest of their keys, from the first segment, or
+            that of the run, up to the base of a cleanable segment, where the cleaning ends.
+        directory: an existing, empty directory, used by one cleaning only.
+        expected: result of `identify_segments` before the bitmap was made; not checked if None.
+        run: one of `staging_runs`; the whole log if None.
+        on_bytes: called with the number of bytes read.
 
     Raises:
-        LogCleaningAbortedError: the marks are not of this log as it is now.
+        LogCleaningAbortedError: the log has changed since the bitmap was made.
         CorruptRecordError: a batch is damaged.
-        DiskFullError, LogStorageError: the disk refused.
+        DiskFullError, LogStorageError: the disk failed.
     """
     staging = _Staging(log, target, latest, directory, run, on_bytes or _unreported)
     if expected is not None:
@@ -206,18 +207,19 @@ def stage_cleaning(
 
 def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRun]:
     """
-    Return how the staging of a log can be parted: runs of about so many bytes, or as can be.
+    Divide the staging of a log into runs of about `run_bytes`.
 
-    A run begins where no transaction is open, as the producer snapshot there says, or because the
-    log has no snapshot and no producer: what was aborted is known of each batch then.
+    A run starts at an offset without an open transaction: by the producer snapshot at this offset,
+    or because the log has no snapshot and no producer. So each run can find the aborted
+    transactions of its batches alone.
 
     Args:
-        log: open in any way.
-        target: the same log, as it is to be cleaned.
-        run_bytes: about how much one run has; a group of segments is never parted.
+        log: an open log, read-only or not.
+        target: the view of the same log.
+        run_bytes: approximate size of a run; a group of segments is never divided.
 
     Raises:
-        LogStorageError: the disk refused.
+        LogStorageError: the disk failed.
     """
     end = target.boundary(target.span())
     start = target.facts.segments[0].base_offset
@@ -240,7 +242,7 @@ def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRu
 
 
 def _has_no_producer(log: Log) -> bool:
-    """Say whether a log has no producer snapshot, and no batch of a producer either."""
+    """Return whether a log has neither a producer snapshot nor a batch of a producer."""
     access = cleaner_access(log)
     context, snapshot = access.context, access.snapshot()
     if SnapshotFiles(context.filesystem, context.directory, read_only=True).offsets:
@@ -260,10 +262,10 @@ def _groups_of(log: Log, target: LogToClean, start: int, end: int) -> list[list[
 
 def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
     """
-    Return the files of all segments below an offset, which is the base of another.
+    Return the files of all segments below an offset, which is the base of a segment.
 
     Raises:
-        LogStorageError: the disk refused.
+        LogStorageError: the disk failed.
     """
     access = cleaner_access(log)
     filesystem = access.context.filesystem
@@ -276,7 +278,7 @@ def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
 
 
 class _Staging:
-    """One staging on its way."""
+    """One staging; it belongs to one thread."""
 
     def __init__(
         self,
@@ -297,7 +299,7 @@ class _Staging:
         bases = {segment.base_offset for segment in target.facts.segments}
         if self._boundary > target.boundary(span) or self._boundary not in bases:
             raise LogCleaningAbortedError(
-                f"{log.directory} is not what it was: it cannot be cleaned up to {self._boundary}",
+                f"{log.directory} has changed: it cannot be cleaned up to {self._boundary}",
                 path=log.directory,
             )
         self._run = run
@@ -312,7 +314,7 @@ class _Staging:
         self._on_bytes = on_bytes
 
     def ensure_same(self, expected: Sequence[SegmentIdentity]) -> None:
-        """Raise LogCleaningAbortedError where the segments are others than these."""
+        """Raise LogCleaningAbortedError if the segments are not the expected ones."""
         now = identify_segments(self._log, self._boundary)
         if now != tuple(expected):
             changed = sorted({each.base_offset for each in set(now) ^ set(expected)})
@@ -323,7 +325,7 @@ class _Staging:
             )
 
     def stage(self) -> StagedCleaning:
-        """Do it."""
+        """Write the new segments of all chosen groups."""
         with storage_errors(self._output.context.directory, doing="staging a cleaning in"):
             chosen = _groups_of(self._log, self._target, self._start, self._boundary)
             if self._run is not None:
@@ -362,10 +364,10 @@ class _Staging:
 
 def identity_of(filesystem: FileSystem, path: Path, base_offset: int) -> SegmentIdentity:
     """
-    Return what a segment's file is known by.
+    Return the identity of a segment file.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: the file does not exist.
     """
     facts = filesystem.stat(path)
     if facts is None:
@@ -375,19 +377,19 @@ def identity_of(filesystem: FileSystem, path: Path, base_offset: int) -> Segment
 
 def install_cleaning(log: Log, staged: StagedCleaning) -> int:
     """
-    Exchange segments of a log for those that were staged.
+    Replace segments of a log by the staged ones.
 
     Returns:
-        How many groups were exchanged; fewer than there are where that was done before.
+        Number of groups that were replaced, without groups that an earlier call replaced.
 
     Raises:
-        LogCleaningAbortedError: the log's segments are not those that were read, or the staged ones
-            are gone. Groups that were exchanged before stay so; each is right by itself.
-        LogStorageError: the disk refused; nothing is lost.
+        LogCleaningAbortedError: segments of the log have changed, or staged files are missing.
+            Groups that were replaced before stay replaced; each group is correct alone.
+        LogStorageError: the disk failed; nothing is lost.
     """
     access = cleaner_access(log)
     with access.cleaning_lock(), storage_errors(log.directory, doing="taking over a cleaning in"):
-        # What is left out for a later record, or by a marker, goes once these are safe.
+        # Later records and markers must be safe before the records that they supersede are removed.
         if log.durable_offset < log.log_end_offset:
             log.flush()
         installed = _Installation(log, staged).install()
@@ -397,7 +399,7 @@ def install_cleaning(log: Log, staged: StagedCleaning) -> int:
 
 
 class _Installation:
-    """One adoption on its way."""
+    """One installation; it belongs to the thread that holds the cleaning lock."""
 
     def __init__(self, log: Log, staged: StagedCleaning) -> None:
         self._log = log
@@ -413,7 +415,7 @@ class _Installation:
         self._by_base = {each.base_offset: each for each in segments.segments}
 
     def install(self) -> int:
-        """Look at all groups before the first is touched, for each relies on those behind it."""
+        """Check all groups before the first is replaced: later groups are required segments."""
         waiting = [group for group in self._staged.groups if not self._is_installed(group)]
         for group in waiting:
             self._ensure_unchanged(group)
@@ -427,11 +429,11 @@ class _Installation:
             if not group.fresh:
                 continue
             first = group.leaving[0].base_offset
-            behind = [base for base in sorted(kept | self._waiting_bases(waiting)) if base > first]
+            later = [base for base in sorted(kept | self._waiting_bases(waiting)) if base > first]
             leaving = [self._by_base[each.base_offset] for each in group.leaving]
             gone = {segment.base_offset for segment in leaving}
             required_segments = [
-                self._by_base[base] for base in behind if base in self._by_base and base not in gone
+                self._by_base[base] for base in later if base in self._by_base and base not in gone
             ]
             for each in group.fresh:
                 self._move(each.base_offset)
@@ -447,7 +449,7 @@ class _Installation:
         return {each.base_offset for group in waiting for each in group.leaving}
 
     def _is_installed(self, group: StagedGroup) -> bool:
-        """Whether the log has the new files already; renaming them changed neither of these."""
+        """Return whether the log has the new files; a rename keeps file id and size."""
         return bool(group.fresh) and all(
             (now := self._current_identity(each.base_offset)) is not None
             and (now.file_id, now.size_bytes) == (each.file_id, each.size_bytes)
@@ -458,8 +460,8 @@ class _Installation:
         for each in group.leaving:
             if self._current_identity(each.base_offset) != each:
                 raise LogCleaningAbortedError(
-                    f"{self._log.directory}: the segment of offset {each.base_offset} is not the"
-                    " one that was read",
+                    f"{self._log.directory}: the segment of offset {each.base_offset} has changed"
+                    " since it was read",
                     path=self._log.directory,
                 )
         for each in group.fresh:
@@ -467,19 +469,18 @@ class _Installation:
             facts = self._context.filesystem.stat(path)
             if facts is None or facts.size_bytes != each.size_bytes:
                 raise LogCleaningAbortedError(
-                    f"{path} is gone, or not what was written", path=path.parent
+                    f"{path} is missing, or has changed since it was staged", path=path.parent
                 )
         self._ensure_nothing_between(group)
 
     def _ensure_nothing_between(self, group: StagedGroup) -> None:
-        """Two segments of a group are neighbours, or somebody has put one between them."""
+        """Raise LogCleaningAbortedError if a new segment is between two segments of a group."""
         bases = sorted(self._by_base)
         for before, after in pairwise(group.leaving):
             slot = bases.index(before.base_offset)
             if bases[slot + 1] != after.base_offset:
                 raise LogCleaningAbortedError(
-                    f"{self._log.directory}: there is a segment behind {before.base_offset} that"
-                    " was not read",
+                    f"{self._log.directory}: the segment after {before.base_offset} was not read",
                     path=self._log.directory,
                 )
 
@@ -496,7 +497,7 @@ class _Installation:
         return SegmentFiles(self._slots[base_offset], base_offset, FileState.CLEANED)
 
     def _move(self, base_offset: int) -> None:
-        """Bring the files of a new segment beside the log, under the names they have."""
+        """Move the files of a new segment to the partition directory, with the same names."""
         sources = self._files(base_offset).in_state(FileState.CLEANED)
         targets = self._context.files(base_offset).in_state(FileState.CLEANED)
         for source, target in zip(sources, targets, strict=True):
@@ -505,7 +506,7 @@ class _Installation:
 
 
 def _move_file(filesystem: FileSystem, source: Path, target: Path) -> None:
-    """Rename a file; between two file systems it is copied, and on the disk before it counts."""
+    """Rename a file; between two file systems, copy and sync it, then remove the source."""
     try:
         filesystem.rename(source, target)
     except OSError as error:
@@ -532,4 +533,4 @@ def _move_file(filesystem: FileSystem, source: Path, target: Path) -> None:
 
 
 def _unreported(_size: int) -> None:
-    """Nobody watches."""
+    """Ignore the number of bytes: the caller wants no reports."""

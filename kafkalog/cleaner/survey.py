@@ -1,12 +1,11 @@
-"""What a log is made of: segments, live and dead bytes, tombstones, and the biggest keys.
+"""Survey of a log: segments, live and dead bytes, tombstones, and the biggest keys.
 
-A record is dead if compaction would remove it, were it allowed to go over all that is stable: below
-the last stable offset, whatever is clean or dirty, the active segment too. Bytes of records are
-their share of their batch, by the size of keys and values.
+A record is dead if a compaction of all stable offsets would remove it: of clean and dirty segments,
+the active one too. The bytes of a record are its share of its batch, by the sizes of keys and
+values.
 
-All is counted, nothing guessed, in bounded memory: the map of keys, and about twice as much again
-for what each of its keys has. Where the keys do not fit, the log is gone through once more for each
-part of them.
+All numbers are counted, not estimated, in bounded memory: the map of keys, and about twice as much
+for the counts of its keys. If the keys do not fit, the log is read once more for each part of them.
 
 Thread-safety: pure functions over the log as it is at the call.
 """
@@ -44,7 +43,7 @@ __all__ = ["KeySurvey", "LogSurvey", "SegmentSurvey", "TombstoneSurvey", "survey
 
 # Keys that wait to be added to those counted before.
 _WAITING_KEYS: Final = 1 << 18
-# What a record has beside key and value, in format v2, about.
+# Approximate bytes of a record without key and value, in format v2.
 _RECORD_BYTES: Final = 8
 
 _Longs = NDArray[np.int64]
@@ -58,10 +57,10 @@ class SegmentSurvey:
     A segment.
 
     Attributes:
-        base_offset: its name; `state`: what the next cleaning makes of it.
-        size_bytes, dead_bytes: of its batches, and of the records in them that are dead.
-        records, dead_records: how many.
-        tombstones: the latest of their keys among them, whose time is not over.
+        base_offset: base offset of the segment; `state`: its state for the next cleaning.
+        size_bytes, dead_bytes: size of its batches, and of its dead records.
+        records, dead_records: numbers of records.
+        tombstones: tombstones that are the latest of their keys and still retained.
         first_timestamp_ms, largest_timestamp_ms: of its first batch, and of all; -1 for none.
     """
 
@@ -77,19 +76,19 @@ class SegmentSurvey:
 
     @property
     def live_bytes(self) -> int:
-        """What compaction would leave."""
+        """Size after a compaction."""
         return self.size_bytes - self.dead_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TombstoneSurvey:
     """
-    Tombstones that are the latest of their keys, and wait.
+    Tombstones that are the latest of their keys and still retained.
 
     Attributes:
-        count: how many.
-        until_ms: from when on a cleaning removes them; None for those that no cleaning has seen
-            yet: `delete.retention.ms` after the first that does.
+        count: number of tombstones.
+        until_ms: time from which a cleaning removes them; None for tombstones that no cleaning has
+            found yet: `delete.retention.ms` after the first that does.
     """
 
     count: int
@@ -102,9 +101,9 @@ class KeySurvey:
     A key.
 
     Attributes:
-        key: its bytes.
-        records, bytes: how many there are of it, and what they take.
-        latest_offset: the last of them.
+        key: the key.
+        records, bytes: number and size of its records.
+        latest_offset: offset of its last record.
     """
 
     key: bytes
@@ -119,18 +118,18 @@ class LogSurvey:
     A log.
 
     Attributes:
-        topic_partition: its name.
+        topic_partition: name of the log.
         now_ms: the time of the survey.
-        log_start_offset, log_end_offset, last_stable_offset: its ends.
-        is_compacted: whether its settings or a checkpoint of cleanings say so; only then records
-            without a key are dead.
-        begins, ends: of what the next cleaning would clean, as in a plan.
+        log_start_offset, log_end_offset, last_stable_offset: offsets of the log.
+        is_compacted: whether its settings include compact, or a cleaner checkpoint exists; only
+            then records without a key are dead.
+        begins, ends: bounds of the next cleaning, as in a plan.
         segments: from the oldest to the active one.
-        tombstones: by the time until which they wait.
-        keys: how many different ones there are.
-        records_without_key: how many.
+        tombstones: by the end of their retention.
+        keys: number of different keys.
+        records_without_key: number of records without a key.
         biggest_by_records, biggest_by_bytes: keys, the biggest first.
-        passes: how often the log was gone through, for the keys to fit the memory.
+        passes: number of passes over the log that the memory for keys required.
     """
 
     topic_partition: TopicPartition
@@ -151,26 +150,26 @@ class LogSurvey:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments."""
+        """Size of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def dead_bytes(self) -> int:
-        """What compaction of all would free."""
+        """Bytes that a compaction of all stable offsets would free."""
         return sum(segment.dead_bytes for segment in self.segments)
 
     @property
     def records(self) -> int:
-        """Of all segments."""
+        """Number of records of all segments."""
         return sum(segment.records for segment in self.segments)
 
     @property
     def dead_records(self) -> int:
-        """How many compaction of all would remove."""
+        """Number of records that a compaction of all stable offsets would remove."""
         return sum(segment.dead_records for segment in self.segments)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; keys in base 16."""
+        """Return the survey as plain values; keys in base 16."""
         shown = asdict(self) | {"topic_partition": str(self.topic_partition)}
         for name in ("biggest_by_records", "biggest_by_bytes"):
             for key in shown[name]:
@@ -180,7 +179,7 @@ class LogSurvey:
 
 @dataclass(slots=True)
 class _SegmentCounts:
-    """What grows while a segment is gone through."""
+    """Counts of one segment during a survey."""
 
     dead_bytes: float = 0.0
     records: int = 0
@@ -215,12 +214,12 @@ def survey_log(
     Survey a log.
 
     Args:
-        log: open in any way; it is only read.
+        log: an open log, read-only or not; it is only read.
         config, checkpoint, memory_bytes, now_ms, on_progress: as for `plan_compaction`.
-        top: how many of the biggest keys are told.
+        top: number of biggest keys to return.
 
     Raises:
-        CorruptRecordError: there is damage.
+        CorruptRecordError: a batch is damaged.
         LogStorageError: the disk failed.
     """
     target = log_to_clean(log, checkpoint=checkpoint, now_ms=now_ms)
@@ -230,12 +229,12 @@ def survey_log(
 
 class _Surveyor:
     """
-    The making of one survey.
+    Surveyor of one log; used once, by one thread.
 
     Args:
         target: the log.
         map_buffer: memory for the keys.
-        top: how many of the biggest keys.
+        top: number of biggest keys.
         on_progress: as for `survey_log`.
     """
 
@@ -267,7 +266,7 @@ class _Surveyor:
         self._total_bytes = 0
 
     def survey(self) -> LogSurvey:
-        """Go through the log, once for each part of the keys."""
+        """Read the log once for each part of the keys."""
         waiting = deque([(0, 1)])
         while waiting:
             part, part_count = waiting.popleft()
@@ -277,7 +276,7 @@ class _Surveyor:
         return self._build()
 
     def _divided(self, part: int, part_count: int) -> list[tuple[int, int]]:
-        """Return parts of the keys that may fit, instead of one that does not."""
+        """Divide a part of the keys that does not fit into parts that may."""
         if part_count > 1:
             return [(2 * part, 2 * part_count), (2 * part + 1, 2 * part_count)]
         estimate = estimate_keys(self._target, self._start, self._stable, self._map_buffer)
@@ -290,7 +289,7 @@ class _Surveyor:
             self._on_progress(self._done_bytes, max(self._total_bytes, self._done_bytes))
 
     def _add_part(self, part: int, part_count: int) -> bool:
-        """Count one part of the keys; return whether there was room for them."""
+        """Count one part of the keys; return whether they fit the memory."""
         target = self._target
         offset_map = self._map_buffer.new_map(part=part, part_count=part_count)
         _, _, is_whole = collect_keys(target, self._start, self._stable, offset_map, self._report)
@@ -322,7 +321,7 @@ class _Surveyor:
         *,
         is_first: bool,
     ) -> None:
-        """Count the records of a chunk; with the first part also those that no map knows."""
+        """Count the records of a chunk; with the first part also records that enter no map."""
         columns, counts = chunk.columns, self._counts[slot]
         row_counts = np.diff(chunk.first_rows)
         is_keyed = columns.key_size >= 0
@@ -353,7 +352,7 @@ class _Surveyor:
         counters.add(found[is_judged], sizes[is_judged])
 
     def _expired(self, slot: int, chunk: DecodedChunk, is_tombstone: _Flags) -> _Flags:
-        """Return which tombstones a cleaning would remove now; count the others by their time."""
+        """Return the tombstones that a cleaning would remove; count others by their horizon."""
         target = self._target
         is_expired = np.zeros(len(is_tombstone), np.bool_)
         has_horizon = chunk.has_bits(DELETE_HORIZON_MASK)
@@ -415,14 +414,14 @@ class _Surveyor:
         )
 
     def _named(self, found: list[tuple[int, int, int]]) -> Iterator[KeySurvey]:
-        """Yield keys with their bytes, which only the log has."""
+        """Yield the biggest keys, which are read from the log."""
         for offset, records, size in found:
             yield KeySurvey(self._target.key_at(offset) or b"", records, size, offset)
 
 
 @dataclass(slots=True)
 class _KeyCounters:
-    """Records and bytes of each key, which is known by its latest offset."""
+    """Counts of records and bytes by key; a key is identified by its latest offset."""
 
     offsets: _Longs = field(default_factory=lambda: np.empty(0, np.int64))
     records: _Longs = field(default_factory=lambda: np.empty(0, np.int64))
@@ -456,10 +455,10 @@ class _KeyCounters:
         self._fresh, self._fresh_count = [], 0
 
     def biggest(self, by: int, top: int) -> list[tuple[int, int, int]]:
-        """Return (latest offset, records, bytes) of keys that are first by the one or the other."""
+        """Return (latest offset, records, bytes) of the biggest keys by column 1 or 2."""
         self._finish_key()
         columns = (self.offsets, self.records, np.rint(self.bytes).astype(np.int64))
-        # The later of two that are as big comes first, so that the answer is always the same.
+        # Of two keys of one size the later comes first, so that results are repeatable.
         order = np.lexsort((self.offsets, columns[by]))[::-1][:top]
         return [
             (int(offset), int(records), int(size))

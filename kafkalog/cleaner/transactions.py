@@ -1,17 +1,16 @@
-"""Transactions as a cleaning meets them, batch by batch (CleanedTransactionMetadata in Kafka).
+"""Tracker of the transactions of a cleaning, batch by batch (CleanedTransactionMetadata in Kafka).
 
-One tracker goes through the dirty part when the offset map is built, another through all segments
-that are rewritten. Both are told which transactions were aborted (from the transaction indexes)
-before they come to their batches; to find that out may take a look at every segment, so it is asked
-only where there are transactions. What it keeps:
+One tracker reads the dirty part while the offset map is filled, another all rewritten segments.
+Both get the aborted transactions of the transaction indexes before the first batch of a
+transaction. To find them may read every segment, so it is done only if a transaction occurs. State:
 
 - aborted transactions that have not begun yet, by first offset;
-- of each producer, the aborted transaction that it is in, and whether batches of it were met;
+- for each producer its current aborted transaction, and whether batches of it were read;
 - producers in a transaction that was not aborted.
 
-A marker may go once nothing of its transaction was met on the way, that is, one cleaning after its
-records went; an emptied batch that stays for its sequence numbers is still something. An aborted
-transaction whose batches were met stays in the transaction index of the new segment.
+A marker may be removed if no batch of its transaction was read before it, that is, one cleaning
+after its records were removed; an emptied batch that stays for its sequence numbers counts as a
+batch. An aborted transaction with batches stays in the transaction index of the new segment.
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -36,11 +35,11 @@ _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 class TransactionTracker:
     """
-    Verdicts on the batches of producers, which must come in the order of their offsets.
+    Tracker of the batches of producers, which must be passed in the order of their offsets.
 
     Args:
-        find_aborted: returns aborted transactions; asked once, at the first batch of a transaction
-            or control batch. None where `add_aborted` tells them.
+        find_aborted: returns aborted transactions; called once, at the first batch of a transaction
+            or control batch. None if the caller uses `add_aborted`.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class TransactionTracker:
         self._committed: set[int] = set()
 
     def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Say which transactions were aborted, before the first batch that they may concern."""
+        """Add aborted transactions, before the first batch that may belong to them."""
         for transaction in transactions:
             # Numbered, so that transactions of one first offset keep their order.
             self._count += 1
@@ -68,11 +67,11 @@ class TransactionTracker:
 
     def judge(self, chunk: DecodedChunk) -> Iterator[tuple[int, bool, bool]]:
         """
-        Yield a verdict on each control batch and each batch of a transaction.
+        Yield a decision for each control batch and each batch of a transaction.
 
         Yields:
             (number in the chunk, whether it is a control batch, whether it is gone: aborted data,
-            or a marker that may go).
+            or a marker that may be removed).
         """
         special = chunk.has_bits(TRANSACTIONAL_MASK | CONTROL_MASK)
         if not special.any():
@@ -92,8 +91,8 @@ class TransactionTracker:
         Return whether a transactional batch of data was aborted.
 
         Args:
-            producer_id: whose it is.
-            last_offset: of the batch.
+            producer_id: producer of the batch.
+            last_offset: last offset of the batch.
         """
         self._begin_up_to(last_offset)
         if producer_id in self._aborted:
@@ -104,12 +103,12 @@ class TransactionTracker:
 
     def may_drop_marker(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
         """
-        Return whether nothing of a marker's transaction is left.
+        Return whether nothing of the transaction of a marker is left.
 
         Args:
-            producer_id: of the marker.
-            last_offset: of its batch.
-            kind: what it says; None for a control batch that was emptied.
+            producer_id: producer of the marker.
+            last_offset: last offset of its batch.
+            kind: type of the marker; None for a control batch that was emptied.
         """
         self._begin_up_to(last_offset)
         if kind is None:

@@ -106,7 +106,7 @@ def test_plan_says_why_it_begins_where_it_does() -> None:
         (
             BoundKind.CHECKPOINT_RESET,
             0,
-            "the checkpoint says 11, which is beyond the log end: all is cleaned anew",
+            "the checkpoint is 11, which is beyond the log end: everything is cleaned again",
         ),
     ] == [(each.kind, each.offset, each.text) for each in begins]
 

@@ -151,7 +151,7 @@ def test_adoption_of_a_log_that_was_cleaned_meanwhile_is_refused(tmp_path: Path)
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         compact_log(log)
         before = content(there)
-        with pytest.raises(LogCleaningAbortedError, match="not the one that was read"):
+        with pytest.raises(LogCleaningAbortedError, match="has changed since it was read"):
             install_cleaning(log, staged)
 
         assert before == content(there)
@@ -166,7 +166,7 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "staging" / f"{changed[-1]:020}.log.cleaned").unlink()
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         before = content(there)
-        with pytest.raises(LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is gone"):
+        with pytest.raises(LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is missing"):
             install_cleaning(log, staged)
 
         assert before == content(there)
@@ -174,5 +174,5 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
 
 def test_marks_of_too_few_bits_are_refused() -> None:
     """A range needs a bit for each offset."""
-    with pytest.raises(ValueError, match="8 bits for 9 offsets"):
+    with pytest.raises(ValueError, match="bits must be at least 9, got 8"):
         LiveRecordBitmap(np.zeros(1, np.uint8), 0, 9)
