@@ -1,9 +1,9 @@
 """A table's changes flow to a cache, which is rebuilt from the compacted log after a restart.
 
 Every change of a row is a record under the row's key, a deletion one without a value (a tombstone).
-The topic is compacted: what a later change of the same row replaced goes, the latest change of each
-row stays for ever. So whoever reads the log from its start ends with the table as it is, however
-long ago a row was changed, and reads about as many records as there are rows.
+The topic is compacted: changes that a later change of the same row replaced are removed, the latest
+change of each row stays for ever. So a reader of the whole log gets the present table, however long
+ago a row was changed, and reads about as many records as there are rows.
 
     python examples/change_subscription.py [DIRECTORY]
 """
@@ -21,13 +21,13 @@ from typing import TypeAlias
 from kafkalog import Consumer, LogManager, Producer
 
 TOPIC = "products"
-# So that the example has more than one segment; a topic of yours leaves this setting alone.
+# Makes the example have more than one segment; your own topics do not need this setting.
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "16384"}
 Row: TypeAlias = dict[str, int]
 
 
 class Table:
-    """The table of an application, which tells its changes to a log."""
+    """The table of an application, which appends its changes to a log."""
 
     def __init__(self, producer: Producer) -> None:
         self.rows: dict[str, Row] = {}
@@ -39,29 +39,29 @@ class Table:
         self._producer.send(TOPIC, json.dumps(row).encode(), key=key.encode())
 
     def delete(self, key: str) -> None:
-        """Delete a row: the tombstone tells it."""
+        """Delete a row: its record is a tombstone."""
         del self.rows[key]
         self._producer.send(TOPIC, None, key=key.encode())
 
 
 class Cache:
     """
-    A copy of the table, made of nothing but its log.
+    A copy of the table, made only from its log.
 
     Attributes:
         rows: the copy.
-        records_read: how many changes it took to make it.
+        records_read: number of changes that were read for it.
     """
 
     def __init__(self, manager: LogManager) -> None:
         self.rows: dict[str, Row] = {}
         self.records_read = 0
-        # No group: a cache keeps nothing, so it begins at the start of the log.
+        # No group: a cache stores nothing, so it begins at the start of the log.
         self._consumer: Consumer = manager.consumer(auto_offset_reset="earliest")
         self._consumer.subscribe(TOPIC)
 
     def catch_up(self) -> None:
-        """Take in the changes that are there."""
+        """Apply the changes that are there."""
         for _partition, record in self._consumer.records(timeout_ms=0):
             self.records_read += 1
             key = (record.key or b"").decode()
@@ -72,7 +72,7 @@ class Cache:
 
 
 def changes(count: int) -> Iterator[tuple[str, Row | None]]:
-    """Yield changes of prices and stocks; now and then a product goes."""
+    """Yield changes of prices and stocks; now and then a product is deleted."""
     random = Random(7)
     for _ in range(count):
         key = f"product {random.randrange(40)}"
@@ -104,7 +104,7 @@ def first_run(directory: Path, count: int) -> dict[str, Row]:
 def second_run(directory: Path) -> dict[str, Row]:
     """Start again: the cache is empty, the log is compacted; return what the cache becomes."""
     with LogManager([directory]) as manager:
-        # The manager does this by itself now and then; here it is to be seen.
+        # The manager does this by itself now and then; here it is called for the example.
         manager.compact(TOPIC, 0, include_active=True)
         cache = Cache(manager)
         cache.catch_up()
@@ -113,7 +113,7 @@ def second_run(directory: Path) -> dict[str, Row]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run both lives of the application in a directory, or in one that is removed afterwards."""
+    """Run both lives of the application in a directory, or in a temporary one."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(arguments[0] if arguments else scratch)
         rows = first_run(directory, 3000)

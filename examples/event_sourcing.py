@@ -20,7 +20,7 @@ from random import Random
 from kafkalog import LogManager, Producer, Record, TopicPartition
 
 EVENTS, SNAPSHOTS = "account-events", "account-snapshots"
-# Key of the record that says up to which event the snapshot goes; no account has this name.
+# Key of the record with the end offset of the snapshot; no account has this name.
 POSITION = b""
 SNAPSHOT_EVERY = 40
 
@@ -41,7 +41,7 @@ class Accounts:
         self.changed: set[str] = set()
 
     def apply(self, offset: int, account: str, event: dict[str, int]) -> None:
-        """Apply an event; this must never fail or ask anybody: it has happened."""
+        """Apply an event; this must never fail or ask for permission: it has happened."""
         self.balances[account] = self.balances.get(account, 0) + event["amount"]
         self.next_offset = offset + 1
         self.changed.add(account)
@@ -51,7 +51,7 @@ class Accounts:
         self.apply(record.offset, (record.key or b"").decode(), json.loads(record.value or b""))
 
     def restore(self, key: bytes, value: bytes) -> None:
-        """Take a record of a snapshot."""
+        """Apply a record of a snapshot."""
         if key == POSITION:
             self.next_offset = json.loads(value)
         else:
@@ -60,11 +60,11 @@ class Accounts:
 
 class Bank:
     """
-    Takes commands, refuses those that may not be, and makes an event of each other one.
+    Executes commands: refuses invalid ones, and makes an event of each other one.
 
     Attributes:
         accounts: the state.
-        replayed: how many records of snapshot and events the start took.
+        replayed: number of records of snapshot and events that were read at the start.
     """
 
     def __init__(self, manager: LogManager) -> None:
@@ -76,7 +76,7 @@ class Bank:
         self._snapshots: Producer = manager.producer(transactional_id="snapshots")
 
     def book(self, account: str, amount: int) -> bool:
-        """Pay something in or out; False where there is too little in the account."""
+        """Pay something in or out; False if the account has too little."""
         if self.accounts.balances.get(account, 0) + amount < 0:
             return False
         event = {"amount": amount}
@@ -98,7 +98,7 @@ class Bank:
         state.changed.clear()
 
     def _load(self) -> None:
-        """Read the latest snapshot, then the events behind it."""
+        """Read the latest snapshot, then the events after it."""
         state = self.accounts
         snapshot_count = event_count = 0
         with self._manager.consumer(
@@ -118,7 +118,7 @@ class Bank:
 
 
 def replay_all(manager: LogManager) -> dict[str, int]:
-    """Return the balances that all events make, from the first one on: what the truth is."""
+    """Return the balances that all events make, from the first one on, to compare with."""
     state = Accounts()
     with manager.consumer(auto_offset_reset="earliest") as consumer:
         consumer.subscribe(EVENTS)
@@ -143,9 +143,9 @@ def first_run(directory: Path, count: int) -> None:
 
 
 def second_run(directory: Path) -> bool:
-    """Open the bank again; return whether its state is what all events say."""
+    """Open the bank again; return True if its state is that of all events."""
     with LogManager([directory]) as manager:
-        # The manager does this by itself now and then; here it is to be seen.
+        # The manager does this by itself now and then; here it is called for the example.
         manager.compact(SNAPSHOTS, 0, include_active=True)
         bank = Bank(manager)
         snapshot_count, event_count = bank.replayed
@@ -154,7 +154,7 @@ def second_run(directory: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Run both lives of the bank in a directory, or in one that is removed afterwards."""
+    """Run both lives of the bank in a directory, or in a temporary one."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(arguments[0] if arguments else scratch)
         first_run(directory, 250)

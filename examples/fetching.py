@@ -1,4 +1,4 @@
-"""A server that hands out the bytes of logs as they lie on the disk, and a client that reads them.
+"""A server that sends the bytes of logs as they are on the disk, and a client that reads them.
 
     python examples/fetching.py                            runs both over loopback
     python examples/fetching.py serve PORT DIRECTORY...    serves partition directories
@@ -8,9 +8,9 @@ A request names partitions, and for each the offset and the size wanted:
 
     length (4 bytes), then for each: size of the name (2), name, offset (8), largest size (4)
 
-The reply is the multi-partition reply of `kafkalog.fetch`. What the server sends goes from the page
-cache to the socket: it neither decodes nor copies it, compressed or not. A message set may end
-inside a batch; the client goes on at the last whole one, and asks for more where there was none.
+The reply is the multi-partition reply of `kafkalog.fetch`. The server's bytes go from the page
+cache to the socket: it neither decodes nor copies them, compressed or not. A message set may end
+inside a batch; the client continues after the last whole one, and asks for more if there was none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encode_request(wanted: Sequence[Wanted]) -> bytes:
 
 
 def decode_request(body: bytes) -> list[Wanted]:
-    """Return what a request asks for; ValueError or struct.error where it is none."""
+    """Return the parsed request; ValueError or struct.error if it is invalid."""
     wanted, position = [], 0
     while position < len(body):
         (size,) = NAME_SIZE.unpack_from(body, position)
@@ -65,7 +65,7 @@ class FetchServer:
 
     Args:
         logs: by the names of their directories.
-        largest: bytes of one partition in one reply at most, whatever is asked for.
+        largest: upper limit of the bytes of one partition in one reply.
     """
 
     def __init__(self, logs: Mapping[str, Log], *, largest: int = 1 << 20) -> None:
@@ -74,7 +74,7 @@ class FetchServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer whoever connects, until cancelled."""
+        """Answer every client, until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -129,7 +129,7 @@ class FetchClient:
         self.request_count = 0
 
     async def fetch(self, wanted: Sequence[Wanted]) -> list[ReceivedReply]:
-        """Return a reply for each partition asked for."""
+        """Return a reply for each requested partition."""
         self._writer.write(encode_request(wanted))
         await self._writer.drain()
         self.request_count += 1
@@ -222,7 +222,7 @@ async def both(directory: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line asks for."""
+    """Run the command line."""
     if arguments and arguments[0] == "serve":
         asyncio.run(serve(int(arguments[1]), arguments[2:]))
     elif arguments and arguments[0] == "read":

@@ -1,10 +1,11 @@
-"""A counter that fails over: one process is killed, a second one opens the directory and goes on.
+"""A counter that fails over: one process is killed, a second one opens the directory and continues.
 
 Each process that serves the counter writes it to a journal before it answers. The first one to open
-the data directory has it for itself; another one stands by until the lock is free, which it is when
-the first one is dead, however it died. What the first one answered is on the disk; what it did not
-answer may be there or not, so the client asks again: a request that is in the journal is answered
-from there, and not counted twice. The journal is compacted, so that the next start reads little.
+the data directory has it for itself; another one waits until the lock is free, which it is when the
+first one is dead, however it died. The answers of the first one are on the disk; a request without
+an answer may be there or not, so the client sends it again: a request that is in the journal is
+answered from there, and not counted twice. The journal is compacted, so that the next start reads
+little.
 
     python examples/journaling.py [DIRECTORY]              runs all of it
     python examples/journaling.py serve DIRECTORY          is one process; one request per line
@@ -32,7 +33,7 @@ Server: TypeAlias = "subprocess.Popen[str]"
 
 
 def standing_by(directory: str) -> LogManager:
-    """Return the manager of a directory as soon as nobody else has it."""
+    """Return the manager of a directory as soon as its lock is free."""
     while True:
         try:
             return LogManager([directory])
@@ -45,7 +46,7 @@ class Counter:
     A counter in a journal.
 
     Attributes:
-        value: what was counted.
+        value: the count.
         last_request: number of the last request that is in it.
     """
 
@@ -84,7 +85,7 @@ def serve(directory: str) -> int:
 
 @contextlib.contextmanager
 def started(directory: Path) -> Iterator[Server]:
-    """Start a process that serves, or stands by."""
+    """Start a process that serves, or waits for the lock."""
     with subprocess.Popen(
         [sys.executable, __file__, "serve", str(directory)],
         stdin=subprocess.PIPE,
@@ -95,7 +96,7 @@ def started(directory: Path) -> Iterator[Server]:
 
 
 def answer_of(server: Server) -> list[str]:
-    """Return the next line of a process; none where it is dead."""
+    """Return the next line of a process; nothing if it is dead."""
     assert server.stdout is not None
     return server.stdout.readline().split()
 
@@ -126,13 +127,13 @@ def fail_over(directory: Path, count: int) -> bool:
         ask(first, requests)
         answers = dict([int_pair(answer_of(first)) for _ in range(count // 3)])
         first.send_signal(signal.SIGKILL)
-        # What it had answered before it died counts as answered.
+        # Its answers before it died are counted as answered.
         while answer := answer_of(first):
             answers.update([int_pair(answer)])
         print(f"it answered {len(answers)} requests and was killed")
         state, value = answer_of(second)
         print(f"the second process is {state} {value}")
-        # It may have written one more, and died before it could say so.
+        # It may have written one more, and died before the answer.
         found = [number for number, total in totals.items() if total == int(value)]
         is_right = found in ([len(answers)], [len(answers) + 1])
         open_requests = {each: requests[each] for each in requests if each not in answers}
@@ -143,7 +144,7 @@ def fail_over(directory: Path, count: int) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve, or run everything in a directory, or in one that is removed afterwards."""
+    """Serve, or run everything in a directory, or in a temporary one."""
     if arguments[:1] == ["serve"]:
         return serve(arguments[1])
     with tempfile.TemporaryDirectory() as scratch:

@@ -3,11 +3,11 @@
     python examples/spark_pipeline.py [DIRECTORY]
 
 A writer in this process appends a week of flights to the topic `flights`. A streaming query reads
-what is there, keeps a sum for each carrier and day, and writes every sum that has changed to the
-topic `delays`, which is compacted; then it ends, as a job that runs every hour would. The writer
-appends another week, and the query goes on from its checkpoint: what it wrote is there once,
-whatever happened in between. At the end a distributed job leaves the last sum of each carrier and
-day, another one makes Parquet of them, and pandas says whether they are right.
+them, keeps a sum for each carrier and day, and writes every sum that has changed to the topic
+`delays`, which is compacted; then it ends, as a job that runs every hour would. The writer appends
+another week, and the query resumes from its checkpoint: its results are there once, whatever
+happened in between. At the end a distributed job leaves the last sum of each carrier and day,
+another one makes Parquet of them, and pandas checks them.
 
 It needs Java 17 and `pip install "kafkalog[spark,demo]"`, with pandas.
 """
@@ -29,12 +29,13 @@ from kafkalog import LogManager
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Of pandas, which has no types of its own.
+# Of pandas, which has no type annotations.
 Table: TypeAlias = Any
 
 FLIGHTS, DELAYS = "flights", "delays"
 DAYS = 14
-# Flights of 2013 would be gone by the default of a week; small segments so that there are several.
+# With the default retention of a week, flights of 2013 would be deleted; small segments, to have
+# several.
 SETTINGS = {"retention.ms": "-1", "segment.bytes": "262144"}
 SCHEMA = "carrier string, day string, flight int, delay int"
 
@@ -81,7 +82,7 @@ def sums(flights: DataFrame) -> DataFrame:
 
 
 def stream(spark: SparkSession, data: Path, checkpoint: Path) -> int:
-    """Let the query take in what is there, and end; return its number of micro-batches."""
+    """Let the query read the present records, and end; return its number of micro-batches."""
 
     def write(changed: DataFrame, batch: int) -> None:
         """Write the sums that a micro-batch has changed: once, by the number of the batch."""
@@ -89,8 +90,8 @@ def stream(spark: SparkSession, data: Path, checkpoint: Path) -> int:
             path=str(data), topic=DELAYS, txnAppId="delays", txnVersion=str(batch)
         ).mode("append").save()
 
-    # A sink in Python takes no outputMode("update") of its own, which is why the batches are
-    # written one by one. Rows that are only added need no more than writeStream.format("kafkalog").
+    # A sink in Python has no outputMode("update"), so the batches are written one by one. For rows
+    # that are only added writeStream.format("kafkalog") is enough.
     query = (
         sums(
             spark.readStream.format("kafkalog")
@@ -110,7 +111,7 @@ def stream(spark: SparkSession, data: Path, checkpoint: Path) -> int:
 
 
 def exported(out: Path) -> dict[str, dict[str, int]]:
-    """Return what the Parquet files say, by key; each is there once."""
+    """Return the rows of the Parquet files, by key; each is there once."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(out, columns=["key", "value"]).to_pylist()
@@ -120,7 +121,7 @@ def exported(out: Path) -> dict[str, dict[str, int]]:
 
 
 def expected(flights: Table) -> dict[str, dict[str, int]]:
-    """Return the same of the source, as pandas counts it."""
+    """Return the same of the source, counted by pandas."""
     grouped = flights.groupby(["carrier", "date"]).delay.agg(["count", "sum"])
     return {
         f"{carrier}|{day}": {"flights": int(row["count"]), "delay": int(row["sum"])}
@@ -130,10 +131,10 @@ def expected(flights: Table) -> dict[str, dict[str, int]]:
 
 @contextmanager
 def session(directory: Path) -> Iterator[SparkSession]:
-    """Have a session of two threads on this machine, which knows the format `kafkalog`."""
+    """Yield a session of two threads on this machine, with the format `kafkalog`."""
     from kafkalog.spark import start_session
 
-    # The workers' Python is this one, not whichever comes first on the path.
+    # The workers use this Python, instead of the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, Any] = {
         "spark__driver__bindAddress": "127.0.0.1",

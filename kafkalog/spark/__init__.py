@@ -1,6 +1,6 @@
 """The data pipeline on Spark: logs as a data source, a stream, a sink, and jobs over them.
 
-Importing this imports neither pyspark nor pyarrow; what needs them is loaded when it is asked for.
+Importing this package imports neither pyspark nor pyarrow; both are loaded on first use.
 
 >>> import kafkalog.spark
 >>> kafkalog.spark.register(spark)
@@ -31,14 +31,13 @@ _WORKER_LOGS = "spark.sql.pyspark.worker.logging.enabled"
 
 def register(spark: SparkSession, *, tune: bool = True, worker_logs: bool = False) -> None:
     """
-    Let a session know the format `kafkalog`.
+    Register the format `kafkalog` in a session.
 
     Args:
         spark: the session, classic or Connect.
-        tune: let filters come down to the sources that ask for them (`filterPushdown`), and warn
-            where the session was started without unix sockets, which makes reading about a third
-            slower.
-        worker_logs: keep what workers warn of, as `select * from python_worker_logs()`.
+        tune: push filters down to the sources that support it (`filterPushdown`), and warn if the
+            session was started without unix sockets, which makes reading about a third slower.
+        worker_logs: keep warnings of workers, as `select * from python_worker_logs()`.
 
     Raises:
         KafkaLogSparkError: SPARK_MISSING.
@@ -71,9 +70,9 @@ def read(
     Return the records below a path, or several, as a DataFrame.
 
     Args:
-        spark: a session that knows the format.
+        spark: a session in which the format is registered.
         path: data directories, or directories of single partitions.
-        columns: those that are read; Spark cannot tell which ones a query uses.
+        columns: the columns to read; Spark does not report which ones a query uses.
         options: of reading, by their names.
     """
     reader = spark.read.format("kafkalog").options(**options)
@@ -86,7 +85,8 @@ def read(
 
 def start_session(master: str = "local[*]", **settings: str) -> SparkSession:
     """
-    Start a session as the source likes it, or return the one that runs, with the format known.
+    Start a session with the settings that the source needs, or return the running one; register the
+    format.
 
     The workers of a local session run the Python of this process, unless `PYSPARK_PYTHON` is set.
 
@@ -102,7 +102,7 @@ def start_session(master: str = "local[*]", **settings: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if master.startswith("local"):
-        # Else Spark takes the first python3 of the path, which need not have any of the packages.
+        # Else Spark runs the first python3 of the path, which may not have the packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).config(_SOCKETS, "true")
     for name, value in settings.items():

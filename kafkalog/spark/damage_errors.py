@@ -1,4 +1,4 @@
-"""What readers on Spark say of damage and of offsets that are gone: errors with code and detail.
+"""Errors of readers on Spark for damage and lost offsets, with code and detail.
 
 Thread-safety: pure functions. Nothing here imports pyspark.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def error_of_damage(
     split_range: SplitRange, damage: Damage, max_batch_bytes: int
 ) -> KafkaLogSparkError:
-    """Return what is wrong with bytes that make no batch, or one too large."""
+    """Return the error for bytes that are no batch, or a batch above the size limit."""
     corrupt_range = damage.corrupt_range
     detail: dict[str, object] = {
         "topic": split_range.topic,
@@ -65,7 +65,7 @@ def error_of_damage(
 def error_of_batch(
     split_range: SplitRange, view: BatchView, error: KafkaLogError
 ) -> KafkaLogSparkError:
-    """Return what is wrong with a batch whose sum is right, and which cannot be decoded."""
+    """Return the error for a batch with a good CRC that cannot be decoded."""
     header = view.header
     code = ErrorCode.CORRUPT_BATCH
     if isinstance(error, UnsupportedCodecError):
@@ -87,10 +87,10 @@ def error_of_batch(
 
 def resume_after(split_range: SplitRange, error: OffsetOutOfRangeError, rule: LossRule) -> int:
     """
-    Return the offset to go on from where the log has lost offsets of a range since it was planned.
+    Return the offset to resume at after the log has lost planned offsets of a range.
 
     Raises:
-        KafkaLogSparkError: DATA_LOSS, where that is the rule.
+        KafkaLogSparkError: DATA_LOSS, if the rule is to fail.
     """
     log_start, log_end = error.log_start_offset or 0, error.log_end_offset or 0
     requested = error.requested or 0
@@ -101,7 +101,7 @@ def resume_after(split_range: SplitRange, error: OffsetOutOfRangeError, rule: Lo
         loss = DataLoss("deleted", requested, end, log_start, log_end)
     resume_offset = resolve_loss(loss, rule, split_range.topic, split_range.partition)
     logger.warning(
-        "%s-%d: offsets %d to %d are gone (%s); reading goes on at %d",
+        "%s-%d: offsets %d to %d are gone (%s); reading resumes at %d",
         split_range.topic,
         split_range.partition,
         loss.first,

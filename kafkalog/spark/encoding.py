@@ -1,16 +1,16 @@
-"""Arrow batches become files of Kafka batches, one or more for each partition: the work of a task.
+"""Encoding of Arrow batches to files of Kafka batches, one or more for each partition, in one task.
 
-Rows are encoded from the columns, in their order, each into the batch of its partition: no object
-is made for a row, and none is moved before that, but for very many partitions, or headers, where
-rows are brought together first. A batch that is full is closed, compressed and written. Where very
-many partitions wait for more, the largest are closed early, so that memory stays bounded; for as
-many only some files are held open.
+Rows are encoded from the columns, in their order, each into the batch of its partition. No object
+is made for a row. Rows are not moved before, except for very many partitions or with headers, where
+the rows of a partition are brought together first. A full batch is closed, compressed and written.
+If very many partitions have open batches, the largest are closed early, so that memory stays
+bounded; then only some files are held open.
 
-What is large enough to become a segment by itself goes to the disk while it is written, and out of
-memory behind that (`write_behind`): a sync at the end has little left to do.
+A file that is large enough to become a segment by itself is written back during the task, and
+dropped from the page cache after that (`write_behind`): the sync at the end has little left to do.
 
-Offsets count from zero in each file, the leader epoch is unknown: a commit fills in both, which the
-CRC does not cover. Files are synced before they are told of, their names too.
+Offsets count from zero in each file and the leader epoch is unknown: a commit fills in both, which
+the CRC does not cover. Files and their names are synced before the driver learns of them.
 
 Thread-safety: a writer belongs to one task attempt. It never reads what it wrote.
 """
@@ -48,10 +48,10 @@ from kafkalog.spark.write_behind import WriteBehind
 
 __all__ = ["EncodingRules", "TaskAttempt", "TaskWriter", "topics_in"]
 
-# Bytes of batches under construction in one task; the largest are closed beyond it.
+# Bytes of batches under construction in one task; above it the largest are closed.
 _PENDING_BYTES: Final = 64 * 1024 * 1024
 _OPEN_FILES: Final = 64
-# As many batches are written to in turn, row by row; for more, rows are brought together first.
+# For up to this many batches rows are written in turn; for more, they are brought together first.
 _SPREAD_MAX: Final = 64
 _US_IN_MS: Final = 1000
 _INT16_MAX: Final = 2**15 - 1
@@ -60,15 +60,15 @@ _INT16_MAX: Final = 2**15 - 1
 @dataclass(frozen=True, slots=True)
 class EncodingRules:
     """
-    How rows become batches.
+    Rules of the encoding of rows.
 
     Attributes:
-        topic: of all rows, None where a column says it.
-        new_partitions: how many partitions a topic gets that is not there.
-        partitioner: what decides where no column does.
+        topic: of all rows, None if a column has it.
+        new_partitions: number of partitions of a topic that does not exist yet.
+        partitioner: rule for rows without a partition in a column.
         codec: of the batches.
         batch_bytes, segment_bytes: sizes of a batch before compression, and of a file.
-        timestamp_column: where the time stands, None for the time of writing.
+        timestamp_column: column of the time, None for the time of writing.
     """
 
     topic: str | None
@@ -98,7 +98,9 @@ FIRST_ATTEMPT: Final = TaskAttempt()
 
 
 def topics_in(filesystem: FileSystem, directory: Path) -> dict[str, list[int]]:
-    """Return the topics in a data directory, each with its partitions; none where it is missing."""
+    """
+    Return the topics of a data directory, each with its partitions; empty if it does not exist.
+    """
     found: dict[str, list[int]] = {}
     try:
         with storage_errors(directory, doing="listing"):
@@ -152,7 +154,7 @@ class _Target:
         return handle
 
     def count_batch(self, size: int) -> None:
-        """Take note of a batch that was written; it is in the builder yet."""
+        """Count a written batch, which is still in the builder."""
         builder = self.builder
         self.record_count += builder.count
         self.batch_count += 1
@@ -166,7 +168,7 @@ class _Target:
             self.min_timestamp = earliest if known == NO_TIMESTAMP else min(known, earliest)
 
     def staged(self, task: int) -> StagedFile:
-        """Return what is told of the file."""
+        """Return the description of the file."""
         return StagedFile(
             str(self.path),
             self.topic,
@@ -186,15 +188,15 @@ class _Target:
 
 class TaskWriter:
     """
-    Writes the rows of one task attempt.
+    Writer of the rows of one task attempt.
 
     Args:
         directory: the data directory, of which only the topics are read.
         staging: where to write.
-        transaction: whose files they are.
-        rules: how rows become batches.
+        transaction: the transaction of the files.
+        rules: of the encoding.
         filesystem, clock: the machine's.
-        attempt: the task attempt; the number of the task orders what the partitions get.
+        attempt: the task attempt; the number of the task orders the files of a partition.
     """
 
     def __init__(
@@ -222,7 +224,7 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """
-        Take the rows of a batch.
+        Encode the rows of a batch.
 
         Raises:
             KafkaLogSparkError: a row cannot be written.
@@ -235,7 +237,7 @@ class TaskWriter:
         self._bound_memory()
 
     def finish(self) -> list[StagedFile]:
-        """Close and sync everything; return the files. Nothing is written afterwards."""
+        """Close and sync everything; return the files. The writer is then finished."""
         for target in self._targets.values():
             self._close_batch(target)
             self._close_file(target)
@@ -245,7 +247,7 @@ class TaskWriter:
         return self._finished
 
     def abandon(self) -> None:
-        """Remove what was written: the attempt has failed."""
+        """Remove the written files after a failure of the attempt."""
         paths = [file.path for file in self._finished]
         for target in self._targets.values():
             self._release(target)
@@ -254,7 +256,7 @@ class TaskWriter:
         with contextlib.suppress(KafkaLogError):
             self._staging.discard_files(paths)
 
-    # --------------------------------------------------------------------------- the way of rows
+    # --------------------------------------------------------------------------- encoding rows
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._rules.topic is not None:
@@ -294,7 +296,9 @@ class TaskWriter:
             return found
         if not is_topic_name(topic):
             raise KafkaLogSparkError(
-                ErrorCode.OPTION_INVALID, f"{topic!r} is no name of a topic", topic=topic
+                ErrorCode.OPTION_INVALID,
+                f"topic must be a valid topic name, got {topic!r}",
+                topic=topic,
             )
         known = self._known.get(topic)
         count = self._rules.new_partitions if known is None else partition_count(topic, known)
@@ -314,7 +318,7 @@ class TaskWriter:
         return target
 
     def _spread(self, topic: str, partitions: npt.NDArray[np.int32], rows: pa.RecordBatch) -> None:
-        """Encode rows of several partitions in one pass, without moving them together first."""
+        """Encode rows of several partitions in one pass, without bringing them together first."""
         targets = [
             self._target(topic, number)
             for number in range(self._partitioner(topic).partition_count)
@@ -368,7 +372,7 @@ class TaskWriter:
     # ------------------------------------------------------------------------------------ files
 
     def _close_batch(self, target: _Target) -> None:
-        """Write what is in the builder as a batch, in another file where this one is full."""
+        """Write the batch of the builder, into a new file if this one is full."""
         builder = target.builder
         if not builder.count:
             return
@@ -381,7 +385,7 @@ class TaskWriter:
         if target.size_bytes + size > self._rules.segment_bytes:
             self._close_file(target)
         handle = self._open(target)
-        # A view that is alive when the builder goes on would have it take other memory each time.
+        # With a view alive at the next batch, the builder would allocate other memory each time.
         with (
             storage_errors(target.path, doing="writing"),
             builder.finish(
@@ -410,7 +414,7 @@ class TaskWriter:
         return handle
 
     def _close_file(self, target: _Target) -> None:
-        """Sync a file, and take it among those that are finished."""
+        """Sync a file, and add it to the finished ones."""
         if not target.record_count:
             return
         handle = self._open(target)
@@ -427,7 +431,7 @@ class TaskWriter:
             self._open_count -= 1
 
     def _bound_memory(self) -> None:
-        """Close the largest batches early where all of them together take too much."""
+        """Close the largest batches early if all of them together exceed the limit."""
         pending = sum(target.builder.size_bytes for target in self._targets.values())
         if pending <= _PENDING_BYTES:
             return
@@ -455,7 +459,7 @@ def _split(
     if not (codes != first).any():
         yield first, rows
         return
-    # Of 16 bits NumPy sorts by counting, in a third of the time.
+    # NumPy sorts 16 bits by counting, in a third of the time.
     narrow = codes.astype(np.int16) if int(codes.max()) <= _INT16_MAX else codes
     order = np.argsort(narrow, kind="stable")
     ordered = codes[order]

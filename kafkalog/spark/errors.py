@@ -1,7 +1,7 @@
-"""The errors that Spark shows: a stable code and JSON detail within the message.
+"""Errors for Spark: a stable code and JSON detail within the message.
 
-Of an error in a Python worker only the text reaches whoever asked: its class, its message. So the
-text has to say everything, to people and to programs:
+Only the text of an error in a Python worker reaches the caller: its class and message. So the text
+has to contain everything, for people and for programs:
 
     [KAFKALOG.TOPIC_NOT_FOUND] no topic 'ordres'; did you mean 'orders'? {"topic": "ordres"}
 
@@ -30,7 +30,7 @@ __all__ = ["ErrorCode", "KafkaLogSparkError", "coded_errors", "of_engine"]
 
 
 class ErrorCode(StrEnum):
-    """What is wrong; never renamed, as programs look for it."""
+    """Code of an error; never renamed, as programs compare it."""
 
     OPTION_MISSING = "OPTION_MISSING"
     OPTION_INVALID = "OPTION_INVALID"
@@ -60,13 +60,13 @@ class ErrorCode(StrEnum):
 
 class KafkaLogSparkError(KafkaLogError):
     """
-    What the Spark room raises.
+    Base class of the errors of `kafkalog.spark`.
 
     Args:
-        code: what is wrong, for programs.
+        code: the kind of error, for programs.
         message: the same for people.
         detail: facts of the case, for programs; `path`, `position` and `base_offset` are the
-            attributes of every error of this package too.
+            attributes of every error of kafkalog too.
 
     Attributes:
         code, message, detail: as given.
@@ -105,12 +105,12 @@ def of_engine(
     error: KafkaLogError, code: ErrorCode | None = None, **detail: object
 ) -> KafkaLogSparkError:
     """
-    Return what Spark is to show of an error of the engine; raise it `from error`.
+    Return the error that Spark shows for an error of the engine; raise it `from error`.
 
     Args:
-        error: what the engine raised; one that has a code already is returned as it is.
-        code: the code; that of the error's class if None, STORAGE where it has none.
-        detail: what is known beside what the error knows itself.
+        error: raised by the engine; an error with a code is returned unchanged.
+        code: the code; that of the error's class if None, STORAGE if it has none.
+        detail: facts in addition to the error's own.
     """
     if isinstance(error, KafkaLogSparkError):
         return error
@@ -126,13 +126,13 @@ def of_engine(
 @contextmanager
 def coded_errors(**detail: object) -> Iterator[None]:
     """
-    Let every error of the engine or the disk be one with a code.
+    Translate every error of the engine or the disk to an error with a code.
 
     Args:
-        detail: what is known beside what the error knows itself.
+        detail: facts in addition to the error's own.
 
     Raises:
-        KafkaLogSparkError: as `of_engine` has it; STORAGE where the disk refused.
+        KafkaLogSparkError: as returned by `of_engine`; STORAGE if the disk refused.
     """
     try:
         yield

@@ -1,11 +1,11 @@
 """A stream's progress as the positions of a consumer group, for tools that show lag.
 
-The positions go where Kafka's group coordinator and the engine's consumers keep theirs, the topic
-`__consumer_offsets` of the first data directory. They are news and nothing else: a stream goes on
-by its checkpoint, and does not fail because a position could not be told.
+The positions are stored where Kafka's group coordinator and the engine's consumers store theirs, in
+the topic `__consumer_offsets` of the first data directory. They are informational: a stream resumes
+from its checkpoint, and does not fail if a position could not be stored.
 
-To tell them, the topic's log is opened for writing, for the moment; while a program has the
-directory open for writing, that cannot be.
+To store them, the topic's log is opened for writing for a moment. That fails while another program
+has the directory open for writing.
 
 Thread-safety: none; one stream's.
 """
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 class GroupProgress:
     """
-    Tells a group's positions.
+    Publisher of a group's positions.
 
     Args:
         paths: the data directories of the stream.
@@ -61,7 +61,7 @@ class GroupProgress:
         self._problem = ""
 
     def publish(self, offsets: OffsetJson) -> bool:
-        """Put the positions that are new; return whether that could be done."""
+        """Store the new positions; return True if that succeeded."""
         fresh = {
             TopicPartition(topic, int(number)): offset
             for topic, of_topic in offsets.items()
@@ -87,13 +87,13 @@ class GroupProgress:
 
 
 def _data_directory(path: Path) -> Path:
-    """Return the data directory that a path of a query lies in, or is: a log holds no other log."""
+    """Return the data directory of a query's path: the path itself or its parent."""
     disk = PosixFileSystem()
     if not any(try_parse_segment_file(name) is not None for name in disk.list(path)):
         return path
     found = find_partition_paths(disk, path).state_directory
     if found == path:
-        raise NotALogError(f"{path} stands alone, in no data directory", path=path)
+        raise NotALogError(f"{path} must be in a data directory", path=path)
     return found
 
 
@@ -107,16 +107,16 @@ def _open_logs(root: Path) -> Iterator[_LogsOfDirectory]:
 
 
 class _LogsOfDirectory:
-    """Logs of one data directory, opened for writing when they are asked for."""
+    """Logs of one data directory, opened for writing on first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # The directory may be on storage that others see, where nothing is to be mapped.
+        # The directory may be on shared storage, where nothing may be mapped.
         self._disk = without_mappings(PosixFileSystem())
         self._open: dict[tuple[str, int], Log] = {}
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return the log of a partition that is there."""
+        """Return the log of an existing partition."""
         log = self._open.get((topic, partition))
         if log is None:
             directory = self._root / partition_directory_name(TopicPartition(topic, partition))
@@ -126,7 +126,7 @@ class _LogsOfDirectory:
         return log
 
     def topics(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the topic of positions, where there is one."""
+        """Return the topic of positions, if it exists."""
         parsed = map(try_parse_partition_directory, PosixFileSystem().list(self._root))
         numbers = sorted(
             each.topic_partition.partition
@@ -138,14 +138,14 @@ class _LogsOfDirectory:
     def create_topic(
         self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
     ) -> object:
-        """Make a topic, with its settings where a manager looks for them."""
+        """Make a topic, with its settings in the place where a manager reads them."""
         settings = dict(config or {})
         for number in range(partition_count):
             directory = self._root / partition_directory_name(TopicPartition(topic, number))
             self._open[topic, number] = open_log(
                 directory, config=LogConfig.from_properties(settings), filesystem=self._disk
             )
-        # The lock of the first log is that of the data directory: no manager is about.
+        # The lock of the first log is that of the data directory: no manager is open.
         disk, now_ms = PosixFileSystem(), SystemClock().now_ms()
         before = read_overrides(disk, self._root) or SavedOverrides()
         content = SavedOverrides(
@@ -159,7 +159,7 @@ class _LogsOfDirectory:
         return None
 
     def create_partition(self, topic: str, partition: int) -> object:
-        """Refuse: what an older version made with one partition a manager moves."""
+        """Refuse: a manager moves the topic of an older version, which has one partition."""
         raise NotImplementedError(f"no partition {topic}-{partition} is made here")
 
     def has_files(self, topic: str, partition: int) -> bool:

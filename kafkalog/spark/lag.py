@@ -1,4 +1,4 @@
-"""How far a stream is behind its logs, by the offsets in its progress.
+"""Lag of a stream: the distance to the ends of its logs, by the offsets in its progress.
 
 Thread-safety: immutable plain data, and pure functions. Nothing here imports pyspark.
 """
@@ -17,19 +17,19 @@ from kafkalog.spark.plan.size_estimator import SizeEstimator
 from kafkalog.spark.plan.snapshot import QuerySnapshot
 from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, PartitionOffsets
 
-__all__ = ["StreamLag", "bytes_behind", "lag_between"]
+__all__ = ["StreamLag", "lag_between", "unread_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
     """
-    How many offsets the partitions of a stream are behind.
+    Lag of the partitions of a stream, in offsets.
 
     Attributes:
-        partition_count: how many partitions.
-        min_offsets, max_offsets, avg_offsets: what one of them is behind.
+        partition_count: number of partitions.
+        min_offsets, max_offsets, avg_offsets: lag of one of them.
         total_offsets: all of them together.
-        estimated_bytes: about how many bytes that is; None where nobody looked.
+        estimated_bytes: estimate of the lag in bytes; None if it was not measured.
     """
 
     partition_count: int
@@ -42,14 +42,14 @@ class StreamLag:
 
 def lag_between(read: OffsetJson | str, newest: OffsetJson | str) -> StreamLag:
     """
-    Return how far a stream is behind.
+    Return the lag of a stream.
 
     Args:
         read: `endOffset` of a source in the progress, parsed or not.
         newest: its `latestOffset`.
     """
     done, ends = _offsets(read), _offsets(newest)
-    # Of a partition that was not read yet all there is, as far as anybody can tell from numbers.
+    # A partition that was not read yet counts whole: the offsets alone do not show its start.
     behind = [max(end - done.get(name, 0), 0) for name, end in ends.items()]
     if not behind:
         return StreamLag(0, 0, 0, 0.0, 0)
@@ -57,13 +57,13 @@ def lag_between(read: OffsetJson | str, newest: OffsetJson | str) -> StreamLag:
     return StreamLag(len(behind), min(behind), max(behind), total / len(behind), total)
 
 
-def bytes_behind(options: ReadOptions, read: OffsetJson | str) -> int:
+def unread_bytes(options: ReadOptions, read: OffsetJson | str) -> int:
     """
-    Return about how many bytes of the logs a stream has not read, by the sizes of segments.
+    Return an estimate of the unread bytes of a stream, by the sizes of segments.
 
     Args:
         options: of the stream.
-        read: where it is.
+        read: offsets read so far.
     """
     snapshot = QuerySnapshot.take(options)
     starts, _foreign = PartitionOffsets(snapshot.names()).from_json(_parsed(read))

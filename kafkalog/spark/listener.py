@@ -1,12 +1,12 @@
-"""The lag of running streams, as Spark tells their progress.
+"""Listener for the lag of running streams, by the progress that Spark reports.
 
     listener = LagListener(lambda lag: gauge.set(lag.lag.max_offsets))
     spark.streams.addListener(listener)
 
 Spark's own Kafka source puts minOffsetsBehindLatest and its like into the progress; a source in
-Python has no place there but offsets, and this computes the rest from them.
+Python can report only offsets there, and this module computes the rest from them.
 
-Thread-safety: Spark calls from a thread of its own; `latest` may be read from any.
+Thread-safety: Spark calls from its own thread; `latest` may be read from any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafkalog.errors import KafkaLogError
-from kafkalog.spark.lag import StreamLag, bytes_behind, lag_between
+from kafkalog.spark.lag import StreamLag, lag_between, unread_bytes
 from kafkalog.spark.options import TOPIC_IDS, ReadOptions
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class QueryLag:
     The lag of one source of a query, after one of its micro-batches.
 
     Attributes:
-        query_id, query_name: the query; the name is None where it has none.
+        query_id, query_name: the query; the name is None without one.
         batch_id: number of the micro-batch.
-        source: what Spark calls the source.
-        lag: how far it is behind.
+        source: Spark's name of the source.
+        lag: its lag.
     """
 
     query_id: str
@@ -57,11 +57,11 @@ class QueryLag:
 
 class LagListener(StreamingQueryListener):
     """
-    Computes the lag of every source with offsets like ours, and tells it.
+    Computes and reports the lag of every source whose offsets have our form.
 
     Args:
-        on_lag: called with each, in Spark's thread; what it raises is logged.
-        options: those of the stream, to estimate bytes too; that looks at the logs each time.
+        on_lag: called with each, in Spark's thread; its exceptions are logged.
+        options: those of the stream, to estimate bytes too; that reads the logs each time.
 
     Attributes:
         latest: the last lag of each query and source.
@@ -78,10 +78,10 @@ class LagListener(StreamingQueryListener):
         self.latest: dict[tuple[str, str], QueryLag] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is known of a query that begins."""
+        """Do nothing: a new query has no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Compute and tell."""
+        """Compute and report the lag."""
         progress = event.progress
         for source in progress.sources:
             newest = source.latestOffset
@@ -90,7 +90,7 @@ class LagListener(StreamingQueryListener):
             try:
                 lag = lag_between(source.endOffset or "{}", newest)
                 if self._options is not None:
-                    size = bytes_behind(self._options, source.endOffset or "{}")
+                    size = unread_bytes(self._options, source.endOffset or "{}")
                     lag = replace(lag, estimated_bytes=size)
             except (ValueError, AttributeError, TypeError, KafkaLogError) as error:
                 logger.warning("%s: its lag is not known: %s", source.description, error)
@@ -102,10 +102,10 @@ class LagListener(StreamingQueryListener):
             self._report(query_lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """What was told last still holds."""
+        """Do nothing: the last reported lag still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Forget a query that has ended."""
+        """Remove a query that has ended."""
         gone = [key for key in self.latest if key[0] == str(event.id)]
         for key in gone:
             del self.latest[key]
@@ -116,11 +116,11 @@ class LagListener(StreamingQueryListener):
         try:
             self._on_lag(query_lag)
         except Exception:
-            logger.exception("%s: whoever listens to its lag has failed", query_lag.source)
+            logger.exception("%s: a lag callback failed", query_lag.source)
 
 
 def _is_ours(offsets: str) -> bool:
-    """Say whether offsets are of topics and partitions: Spark names no source's format."""
+    """Return True for offsets of topics and partitions: Spark names no source's format."""
     try:
         parsed = json.loads(offsets)
     except ValueError:

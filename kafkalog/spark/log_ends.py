@@ -1,17 +1,17 @@
-"""Where the logs of a stream end, looked at several times a second.
+"""Ends of a stream's logs, read several times a second.
 
-A look at a partition is two questions to the file system: whether files came or went in its
-directory, and whether its last segment grew. Only where one of the answers is new is anything
-opened, and then what follows the last known end is read. An answer so young that another change
-could hide behind the same time stamp is not believed, and asked again.
+A check of a partition is two questions to the file system: did files come or go in its directory,
+and did its last segment grow. Only if one of the answers is new is anything opened, and then the
+bytes after the known end are read. A time stamp so recent that another change could have the same
+one is not trusted; the check is repeated.
 
-Of very many partitions, those that grew since the last time are looked at each time, the others in
-turn, and directories more seldom than segments: a system call is what a look costs.
+Of very many partitions, those that grew since the last time are checked each time, the others in
+turn, and directories less often than segments: a check costs a system call.
 
 The questions go to the system directly, not through the disk seam: there may be two hundred
-thousand of them. What is read goes through it.
+thousand of them. Reads go through it.
 
-Thread-safety: none; a stream asks from one thread. Never does: keeping files open, or mapping them.
+Thread-safety: none; a stream calls from one thread. Never keeps files open, and never maps them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from kafkalog.spark.plan.log_files import follow_log_end
 from kafkalog.spark.plan.snapshot import (
     PartitionFacts,
     QuerySnapshot,
-    look_at_partition,
-    patiently,
+    read_partition_facts,
+    retry_transient,
 )
 from kafkalog.spark.stream_offsets import PartitionOffsets
 from kafkalog.state.kafka_uuid import format_id
@@ -54,8 +54,8 @@ Int64Array = npt.NDArray[np.int64]
 _NOTHING: Final = PartitionFacts(0, 0, 0, (), ())
 # Two changes within one tick of a file system's clock have the same time stamp.
 _TICK_NS: Final = 50_000_000
-# Looks at partitions that did not grow since the last time, and at directories among them: so many,
-# or what brings every directory's turn within so many looks.
+# Limits of a refresh: partitions that did not grow since the last time, and directories among them;
+# or more, so that every directory is checked within _TURNS_MAX refreshes.
 CHECKS_MAX: Final = 15_000
 DIRECTORY_CHECKS_MAX: Final = 250
 _TURNS_MAX: Final = 25
@@ -65,16 +65,16 @@ _NEVER: Final = -1
 @dataclass(slots=True)
 class _Watched:
     """
-    A partition, and what the last looks saw.
+    A partition, with the results of the last checks.
 
     Attributes:
         name: topic and number.
-        directory, state_directory: where it is, and whose checkpoints speak of it.
-        facts: what it has.
-        checkpointed_start: its log start as it was taken into the facts.
+        directory, state_directory: its directory, and the directory of its checkpoints.
+        facts: its facts.
+        checkpointed_start: the checkpointed log start offset of the facts.
         log_path: its last segment.
-        directory_ns: time stamp of the directory; _NEVER where it is not to be believed.
-        log_size, log_ns: size and time stamp of the last segment, in the same way.
+        directory_ns: time stamp of the directory; _NEVER if it is not trusted.
+        log_size, log_ns: size and time stamp of the last segment; _NEVER if they are not trusted.
     """
 
     name: tuple[str, int]
@@ -88,7 +88,7 @@ class _Watched:
     log_ns: int = _NEVER
 
     def on_start_changed(self, start: int) -> None:
-        """Take a checkpointed log start; the directory is to be read again."""
+        """Set the checkpointed log start offset, and have the directory checked again."""
         self.checkpointed_start = start
         self.directory_ns = _NEVER
 
@@ -100,14 +100,14 @@ class _Watched:
             self.facts = PartitionFacts(facts.log_start_offset, end, end, facts.base_offsets, sizes)
 
     def on_log_checked(self, size: int, time_ns: int) -> None:
-        """Set size and time stamp of the last segment; _NEVER has it compared next time."""
+        """Set size and time stamp of the last segment; _NEVER forces a check next time."""
         self.log_size, self.log_ns = size, time_ns
 
     def on_refreshed(self, facts: PartitionFacts, directory_ns: int) -> None:
-        """Set what a look at the whole partition has found."""
+        """Set the result of a read of the whole partition."""
         self.facts = facts
         self.directory_ns = directory_ns
-        # Without a segment there is no such file, and so another look each time.
+        # Without a segment this file does not exist, which causes a read at each check.
         base_offset = facts.base_offsets[-1] if facts.base_offsets else 0
         self.log_path = f"{self.directory}/{segment_file_name(base_offset, FileKind.LOG)}"
 
@@ -118,12 +118,12 @@ class LogEnds:
 
     Args:
         options: of the stream.
-        clock: says how old an answer is; the machine's if None.
+        clock: gives the age of time stamps; the machine's if None.
 
     Attributes:
         rows: the partitions in the order of the columns.
-        log_starts, log_ends, visible_ends: int64 of shape (p,), as of the last refresh; others
-            after one that saw something new.
+        log_starts, log_ends, visible_ends: int64 of shape (p,), as of the last refresh; new arrays
+            after each refresh with a change.
         topic_ids: of the topics that have one.
     """
 
@@ -148,13 +148,14 @@ class LogEnds:
     @coded_errors()
     def refresh(self, *, fully: bool = False) -> None:
         """
-        Look again.
+        Check for changes.
 
         Args:
-            fully: at every partition, however many there are.
+            fully: True to check every partition, however many there are.
 
         Raises:
-            KafkaLogSparkError: STORAGE, PATH_NOT_FOUND, and what the engine's errors come to.
+            KafkaLogSparkError: STORAGE, PATH_NOT_FOUND, and the translations of the engine's
+                errors.
         """
         self._now_ns = self._clock.now_ms() * 1_000_000
         is_new = self._refresh_listing()
@@ -164,7 +165,7 @@ class LogEnds:
         changed = self._changed_rows(rows, directory_rows)
         for row in changed:
             if not self._refresh_if_changed(self._watched[row]):
-                # Gone, or about to be something else: the listing will say.
+                # Gone, or replaced by something else: the listing shows which.
                 self._root_stamps.clear()
         self._active = set(changed)
         self._was_refreshed = True
@@ -174,12 +175,12 @@ class LogEnds:
             self._update_columns(changed)
 
     def ensure_refreshed(self) -> None:
-        """Look, if nobody has yet."""
+        """Refresh, if that was never done."""
         if not self._was_refreshed:
             self.refresh(fully=True)
 
     def snapshot(self, chosen: Int64Array | None = None) -> QuerySnapshot:
-        """Return the partitions, or those of some rows, as a plan takes them."""
+        """Return the partitions, or those of some rows, as a query's snapshot."""
         rows = range(len(self._watched)) if chosen is None else chosen.tolist()
         watched = [self._watched[row] for row in rows]
         found = [
@@ -188,7 +189,7 @@ class LogEnds:
         return QuerySnapshot.of(found, [each.facts for each in watched], filesystem=self._disk)
 
     def _chosen(self, *, fully: bool) -> tuple[Iterable[int], range]:
-        """Return the rows that are looked at this time, and those of which the directory is."""
+        """Return the rows to check this time, and those whose directory is checked."""
         count = len(self._watched)
         in_turn = directories = range(count)
         at_once = max(DIRECTORY_CHECKS_MAX, -(-count // _TURNS_MAX))
@@ -204,7 +205,7 @@ class LogEnds:
         return [*in_turn, *sorted(rest)] if rest else in_turn, directories
 
     def _changed_rows(self, rows: Iterable[int], directory_rows: range) -> list[int]:
-        """Return of some rows those whose files have changed, or may have."""
+        """Return the rows whose files have changed, or may have."""
         stat, watched, active, changed = os.stat, self._watched, self._active, []
         first, stop = directory_rows.start, directory_rows.stop
         for row in rows:
@@ -223,7 +224,7 @@ class LogEnds:
         return changed
 
     def _believed(self, time_ns: int) -> int:
-        """Return a time stamp, _NEVER while another change could hide behind it."""
+        """Return a time stamp, or _NEVER if another change could have the same one."""
         return _NEVER if self._now_ns - time_ns < _TICK_NS else time_ns
 
     def _stamp_of(self, path: str) -> int:
@@ -233,7 +234,7 @@ class LogEnds:
             return 0
 
     def _refresh_listing(self) -> bool:
-        """List the partitions again where a data directory has changed; say whether others came."""
+        """List the partitions again if a data directory has changed; return True for a new list."""
         stamps = {path: self._stamp_of(path) for path in self._options.paths}
         if stamps == self._root_stamps and _NEVER not in stamps.values():
             return False
@@ -256,7 +257,7 @@ class LogEnds:
         return True
 
     def _refresh_starts(self) -> None:
-        """Read the checkpoints of log starts again where one was written."""
+        """Read the checkpoints of log starts again if one was written."""
         stamps = {
             directory: self._stamp_of(f"{directory}/{LOG_START_OFFSET_CHECKPOINT}")
             for directory in self._state_directories
@@ -271,7 +272,7 @@ class LogEnds:
                 each.on_start_changed(start)
 
     def _refresh_if_changed(self, watched: _Watched) -> bool:
-        """Look at a partition that has changed; return whether it is still there."""
+        """Read a changed partition; return False if it is gone."""
         try:
             directory = os.stat(watched.directory)  # noqa: PTH116 - as above
             if directory.st_mtime_ns == watched.directory_ns:
@@ -287,7 +288,9 @@ class LogEnds:
         return True
 
     def _follow(self, watched: _Watched) -> bool:
-        """Take in what the last segment got; return False where it has to be looked at anew."""
+        """
+        Read the new bytes of the last segment; return False if the whole partition must be read.
+        """
         facts, directory = watched.facts, Path(watched.directory)
         if self._options.isolation == "read_committed":
             return False
@@ -310,12 +313,12 @@ class LogEnds:
         directory, options = watched.directory, self._options
         start = watched.checkpointed_start
         watched.on_log_checked(_NEVER, _NEVER)
-        look = partial(look_at_partition, self._disk, directory, start, options.isolation)
-        watched.on_refreshed(patiently(look, options.retries, directory), directory_ns)
+        look = partial(read_partition_facts, self._disk, directory, start, options.isolation)
+        watched.on_refreshed(retry_transient(look, options.retries, directory), directory_ns)
         self._read_topic_id(watched)
 
     def _read_topic_id(self, watched: _Watched) -> None:
-        """Read the id of a topic where its first partition was looked at anew."""
+        """Read the id of a topic after a read of its first partition."""
         (topic, number), directory = watched.name, watched.directory
         if number and self.rows.has(topic, number - 1):
             return
@@ -336,7 +339,7 @@ class LogEnds:
         self.visible_ends = np.array([each.visible_end for each in facts], np.int64)
 
     def _update_columns(self, rows: list[int]) -> None:
-        """Take what some rows have; who holds the columns of before keeps them as they were."""
+        """Set the facts of some rows, in copies: the former columns may be in use."""
         facts = [self._watched[row].facts for row in rows]
         starts, ends, visible = (
             column.copy() for column in (self.log_starts, self.log_ends, self.visible_ends)

@@ -1,9 +1,9 @@
-"""Which partition a row goes to: what its column says, else what its key, or its turn, does.
+"""Partitioner of rows: by the partition column, else by the key, else in turns.
 
 The key decides as in Kafka's producers: murmur2 of its bytes, so that a log that Spark writes has
 its keys where a broker's producers would have put them. Rows without a key stick to a partition for
-a batch's worth of bytes, as there; but they take turns, beginning with the number of the task, and
-not lots: an attempt that is repeated does what the first one did.
+a batch's worth of bytes, as there; but the partitions take turns, from the number of the task on,
+instead of at random: a repeated attempt does the same as the first one.
 
 Thread-safety: a partitioner belongs to one task.
 """
@@ -34,10 +34,10 @@ class Partitioner:
 
     Args:
         topic: for messages.
-        partition_count: how many it has.
-        rule: what decides where no column does.
-        task: number of the task; where turns begin.
-        stick_bytes: so much goes to one partition before it is another's turn.
+        partition_count: number of its partitions.
+        rule: for rows without a partition in a column.
+        task: number of the task, at which turns begin.
+        stick_bytes: bytes for one partition before the next one's turn.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Partitioner:
         self, keys: pa.Array | None, explicit: pa.Array | None, row_count: int, size_bytes: int
     ) -> int | Partitions:
         """
-        Return the partition of each row; one number where all have the same.
+        Return the partition of each row; one number if all have the same.
 
         Args:
-            keys: binary or string, None where there is no such column.
-            explicit: int32, null where the row leaves it open; None where there is no such column.
-            row_count: how many rows.
-            size_bytes: about how much they take.
+            keys: binary or string, None without such a column.
+            explicit: int32, null if the row leaves it open; None without such a column.
+            row_count: number of rows.
+            size_bytes: about their size.
 
         Raises:
             KafkaLogSparkError: PARTITION_OUT_OF_RANGE, COLUMN_MISSING.
@@ -101,7 +101,7 @@ class Partitioner:
         return partitions
 
     def _stuck(self, size_bytes: int) -> int:
-        """Return the partition of rows without a key for now."""
+        """Return the present partition of rows without a key."""
         if self._stuck_bytes >= self._stick_bytes:
             self._stuck_bytes = 0
             self._turn = (self._turn + 1) % self.partition_count
@@ -113,7 +113,7 @@ class Partitioner:
         if wrong.size:
             raise KafkaLogSparkError(
                 ErrorCode.PARTITION_OUT_OF_RANGE,
-                f"topic {self._topic} has {self.partition_count} partitions, and a row says"
+                f"topic {self._topic} has {self.partition_count} partitions, and a row has"
                 f" {int(given[wrong[0]])}",
                 topic=self._topic,
                 partition=int(given[wrong[0]]),

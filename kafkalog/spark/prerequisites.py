@@ -1,8 +1,8 @@
-"""What Spark needs to be there before it can start: pyspark with its Arrow, and Java.
+"""Checks for the prerequisites of Spark: pyspark with its Arrow, and Java.
 
-Without them Spark says so in its own words, of which few name the cause.
+Without them Spark reports its own errors, few of which name the cause.
 
-Thread-safety: looks at the machine, and changes nothing. Nothing here imports pyspark.
+Thread-safety: reads from the machine, and changes nothing. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require_java() -> int:
     Return the version of the Java that Spark is going to start.
 
     Raises:
-        KafkaLogSparkError: JAVA_MISSING where there is none, or one before JAVA_MIN.
+        KafkaLogSparkError: JAVA_MISSING if there is none, or one before JAVA_MIN.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")

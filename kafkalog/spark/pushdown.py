@@ -1,9 +1,9 @@
-"""The filters of a query, as far as they can be heeded while reading.
+"""Pushdown of a query's filters into the reading.
 
-A filter that is kept whole is not returned to Spark: those on topic, partition, offset and key. One
-on times is heeded as far as it leaves out segments, batches and records cheaply, and returned: the
-log counts in milliseconds, and a record without a time shows as one before 1970, which no filter of
-the engine's finds. Everything else is returned.
+Filters on topic, partition, offset and key are applied completely, and not returned to Spark. A
+filter on times leaves out segments, batches and records where that is cheap, and is returned: the
+log counts in milliseconds, and a record without a time appears as one before 1970, which no filter
+of the engine finds. Everything else is returned.
 
 Thread-safety: pure functions.
 """
@@ -45,13 +45,13 @@ _COMPARED: Final[dict[type[Filter], str]] = {
 }
 _INT64_MAX: Final = 2**63 - 2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Columns that are never null, in whatever mode; times are where damage becomes a row.
+# Columns that are never null, in any mode; times are null in rows of damage.
 _NEVER_NULL: Final = ("topic", "partition", "offset")
 _NULL_IN_DAMAGE: Final = ("timestamp", "timestampType")
 
 
 def push_filters(filters: Sequence[Filter], options: ReadOptions) -> tuple[FilterSet, list[Filter]]:
-    """Return what is heeded of filters, and those of them that Spark has to see to."""
+    """Return the filters that are applied here, and those that Spark has to apply."""
     terms: list[Term] = []
     times: list[Term] = []
     rest: list[Filter] = []
@@ -88,7 +88,7 @@ def _is_always_true(each: Filter, options: ReadOptions) -> bool:
 
 
 def _term_of(each: Filter, options: ReadOptions) -> Term | None:
-    """Return what a filter is to the engine, None where that cannot say it."""
+    """Return the engine's term for a filter, None if the engine has none."""
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""
     is_fit = _FIT.get(name)
@@ -134,7 +134,7 @@ _FIT: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _matches_every_time(term: Term) -> bool:
-    """Say whether a filter of times leaves out records that have none."""
+    """Return True if a filter of times matches records without a time."""
     _, operator, value = term
     if operator == "in":
         return all(each >= _EPOCH for each in value)

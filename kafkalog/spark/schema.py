@@ -1,11 +1,11 @@
-"""The columns of the data source: their names, their types in Spark and Arrow, which are read.
+"""Columns of the data source: names, types in Spark and Arrow, and selection.
 
-Those of records are the seven of Spark's own Kafka source, and its headers where they are asked
-for; others are read only where a schema of the caller's names them. Spark does not say which
-columns a query uses, so a schema or the option `columns` is how a reader is told to decode less.
+The columns of records are the seven of Spark's own Kafka source, and its headers on request; others
+are read only if a schema of the caller names them. Spark does not report which columns a query
+uses, so a schema or the option `columns` makes a reader decode less.
 
-Spark takes batches of exactly the Arrow types that its schema comes to, so arrays are made to fit
-the schema of the reader, and the schema is checked before anything is read.
+Spark accepts only batches of exactly the Arrow types of its schema, so arrays are made to fit the
+schema of the reader, and the schema is checked before anything is read.
 
 Thread-safety: pure functions over tables. Nothing here imports pyspark; pyarrow is imported when a
 schema is made.
@@ -55,8 +55,8 @@ class Column:
 
     Attributes:
         name: as in a schema.
-        kind: its type, in Spark's words.
-        engine: the column of `Log.scan` that it is made of; empty where it is of none.
+        kind: its type, in Spark's notation.
+        engine: its source, a column of `Log.scan`; empty without one.
     """
 
     name: str
@@ -78,7 +78,7 @@ RECORD_COLUMNS: Final = _columns(
     ("timestampType", "int", "timestamp_type"),
 )
 
-# Read where a schema names them.
+# Read if a schema names them.
 RECORD_EXTRAS: Final = _columns(
     (HEADERS, _HEADERS_TYPE, "headers"),
     ("producerId", "long", "producer_id"),
@@ -159,12 +159,12 @@ _VIEWS: Final[dict[str, Mapping[str, Column]]] = {
 
 
 def ddl_of(columns: Iterable[Column]) -> str:
-    """Return a schema in the words that Spark parses."""
+    """Return a schema in Spark's notation."""
     return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type that Spark makes of a type of its own."""
+    """Return the Arrow type that Spark makes of one of its types."""
     import pyarrow as pa
 
     simple = {
@@ -187,7 +187,7 @@ def known_columns(options: ReadOptions) -> Mapping[str, Column]:
     Return the columns that a query may name, by their names.
 
     Raises:
-        KafkaLogSparkError: OPTION_CONFLICT where the corrupt column has another one's name.
+        KafkaLogSparkError: OPTION_CONFLICT if the corrupt column has the name of another one.
     """
     if options.view != "records":
         return _VIEWS[options.view]
@@ -207,7 +207,7 @@ def known_columns(options: ReadOptions) -> Mapping[str, Column]:
 
 def columns_of(options: ReadOptions) -> tuple[Column, ...]:
     """
-    Return the columns of a query that brings no schema.
+    Return the columns of a query without a schema.
 
     Raises:
         KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT.
@@ -236,7 +236,7 @@ def choose(
     Return columns by their names.
 
     Raises:
-        KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID for one that is named twice.
+        KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID for a name that occurs twice.
     """
     for name in names:
         if name not in known:
@@ -251,7 +251,7 @@ def choose(
 
 
 def unknown_column(known: Iterable[str], name: str) -> KafkaLogSparkError:
-    """Return the error for a column that there is not."""
+    """Return the error for an unknown column."""
     names = list(known)
     near = get_close_matches(name.lower(), [each.lower() for each in names], 1, 0.5)
     hint = next((f"; did you mean {each!r}?" for each in names if each.lower() in near), "")
@@ -275,8 +275,8 @@ def check_fields(
         never_null: columns that may be declared so.
 
     Raises:
-        KafkaLogSparkError: COLUMN_UNKNOWN; TYPE_INVALID where a type is another one, or a column
-            that may have nulls is declared to have none.
+        KafkaLogSparkError: COLUMN_UNKNOWN; TYPE_INVALID if a type differs, or a column that may
+            have nulls is declared to have none.
     """
     columns = choose(known, fields.names, "the schema")
     for column, field in zip(columns, fields, strict=True):
@@ -292,7 +292,7 @@ def check_fields(
         if not field.nullable and column.name not in never_null:
             raise KafkaLogSparkError(
                 ErrorCode.TYPE_INVALID,
-                f"column {column.name!r} may be null, and the schema says it is not",
+                f"column {column.name!r} may be null, and the schema declares it non-nullable",
                 column=column.name,
             )
     return columns
@@ -300,12 +300,12 @@ def check_fields(
 
 def ensure_type(name: str, kind: str, allowed: Sequence[str]) -> None:
     """
-    Check the type of a column that is to be written.
+    Check the type of a column of rows to write.
 
     Args:
         name: of the column.
         kind: its type, as Spark's `simpleString` has it.
-        allowed: what it may be.
+        allowed: the types it may have.
 
     Raises:
         KafkaLogSparkError: TYPE_INVALID.
@@ -320,7 +320,7 @@ def ensure_type(name: str, kind: str, allowed: Sequence[str]) -> None:
 
 
 def _is_same(wanted: pa.DataType, given: pa.DataType) -> bool:
-    """Compare types by all but the nullability of what is nested in them."""
+    """Compare types except for the nullability of nested types."""
     import pyarrow as pa
 
     if pa.types.is_list(wanted) and pa.types.is_list(given):

@@ -1,6 +1,6 @@
-"""A segment looked through from its first byte to its last: every sum, every offset, its indexes.
+"""Verification of a segment from its first byte to its last: every CRC, every offset, its indexes.
 
-Nothing is decoded and nothing raises: what is wrong is counted.
+No record is decoded and no damage raises: damage is counted.
 
 Thread-safety: pure functions over files. Nothing here imports pyspark.
 """
@@ -36,7 +36,7 @@ _INDEX_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")]
 
 @dataclass(slots=True)
 class _Findings:
-    """What the batches of a segment came to; where those that are whole begin."""
+    """Counts of a segment's batches, and the positions of the whole ones."""
 
     batches: int = 0
     records: int = 0
@@ -120,7 +120,7 @@ def _row(
 
 
 def _tail(disk: FileSystem, files: SegmentFiles, end: int) -> tuple[int, str]:
-    """Return the size of the file, and what lies behind its last batch."""
+    """Return the size of the file, and the kind of the bytes after its last batch."""
     try:
         handle = disk.open(files.log)
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def _tail(disk: FileSystem, files: SegmentFiles, end: int) -> tuple[int, str]:
 def _indexes_hold(
     disk: FileSystem, files: SegmentFiles, size: int, found: _Findings
 ) -> bool | None:
-    """Say whether the indexes lead to batches; None where there are none."""
+    """Return True if the indexes lead to batches; None without indexes."""
     offsets = read_file(disk, files.offset_index, max_bytes=_MAX_INDEX_BYTES)
     times = read_file(disk, files.time_index, max_bytes=_MAX_INDEX_BYTES)
     if offsets is None or times is None:
@@ -148,6 +148,6 @@ def _indexes_hold(
     starts = np.concatenate(found.starts) if found.starts else np.empty(0, np.int64)
     named = np.frombuffer(offsets, _INDEX_ENTRY, count)["position"].astype(np.int64)
     named = named[named < found.end_position]
-    # Both rise: what an entry names is a start if it is where it would be put in among them.
+    # Both rise: an entry names the start of a batch if it equals the start at its place.
     slots = np.searchsorted(starts, named)
     return bool((slots < len(starts)).all() and (starts[slots] == named).all())

@@ -1,16 +1,16 @@
-"""What Spark calls to write: a batch writer and a stream writer, on the sink's transactions.
+"""Writers for Spark: a batch writer and a stream writer, on the sink's transactions.
 
 Both are pickled to the tasks, so they hold plain data, and the engine is opened within `write`. A
-task stages files and tells of them in its message; the driver's commit publishes those of the
-attempts that count. The writer that commits a stream is another object than the one that wrote:
-everything that it has to know is in the messages.
+task stages files and lists them in its message; the driver's commit publishes the files of the
+attempts that count. Spark commits a stream with another object than its writer: everything it needs
+is in the messages.
 
-Which transaction it is:
+The transaction is:
 
-  * a micro-batch: the query's id and the batch's number, which are the same when it is replayed;
-  * a batch write with `txnAppId` and `txnVersion`: these;
-  * another one: a name of its own, so that a commit that Spark repeats is done once. A write that
-    is run again is another write.
+  * for a micro-batch: the query's id and the batch's number, which are the same in a replay;
+  * for a batch write with `txnAppId` and `txnVersion`: these;
+  * for another batch write: a new name, so that a commit that Spark repeats is done once. A write
+    that runs again is another write.
 
 Thread-safety: Spark's; each instance is used by one thread at a time.
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaLogBatchWriter", "KafkaLogStreamWriter", "StagedMessage"]
 
-# What Spark tells a task of its micro-batch.
+# Spark's properties of a task, with its query and micro-batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
@@ -62,7 +62,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 _TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
-# What the source gives beside these; a copy of a log need not drop them first.
+# Further columns of the source; a copy of a log need not drop them first.
 _SKIPPED: Final = frozenset({"offset", "timestamp", "timestampType"})
 
 logger = logging.getLogger(__name__)
@@ -71,11 +71,11 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
     """
-    What a task tells the driver.
+    Message of a task to the driver.
 
     Attributes:
-        transaction: what it wrote for.
-        files: what it has staged.
+        transaction: of the files.
+        files: the staged files.
     """
 
     transaction: TransactionId
@@ -84,7 +84,7 @@ class StagedMessage(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a write is to do; plain data, for every process that has a part in it."""
+    """Plan of a write; plain data, for every process that takes part in it."""
 
     options: WriteOptions
     columns: tuple[str, ...]
@@ -92,7 +92,7 @@ class _Plan:
     overwrite: bool
 
     def rules(self) -> EncodingRules:
-        """Return how rows become batches."""
+        """Return the rules of the encoding."""
         options = self.options
         return EncodingRules(
             options.topic,
@@ -105,7 +105,7 @@ class _Plan:
         )
 
     def transaction(self, transaction: TransactionId) -> SinkTransaction:
-        """Return a transaction as the options say it."""
+        """Return a transaction with these options."""
         options = self.options
         return SinkTransaction(
             Path(options.path),
@@ -118,7 +118,7 @@ class _Plan:
         )
 
     def write(self, transaction: TransactionId, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
-        """Stage the rows of one task attempt; nothing of it stays if that fails."""
+        """Stage the rows of one task attempt; a failure leaves nothing."""
         disable_gc()
         context = TaskContext.get()
         filesystem = PosixFileSystem()
@@ -141,7 +141,7 @@ class _Plan:
             try:
                 for batch in batches:
                     writer.write(batch.select(list(self.columns)))
-                    # Not one of them in memory while the next one comes.
+                    # Only one batch is in memory at a time.
                     del batch
                 return StagedMessage(transaction, tuple(writer.finish()))
             except BaseException:
@@ -149,7 +149,7 @@ class _Plan:
                 raise
 
     def commit(self, transaction: TransactionId, files: Sequence[StagedFile]) -> CommitReport:
-        """Publish what the tasks have staged."""
+        """Publish the staged files of the tasks."""
         disable_gc()
         emptied: set[str] = set()
         if self.overwrite:
@@ -161,7 +161,7 @@ class _Plan:
         return report
 
     def abort(self, transaction: TransactionId, files: Sequence[StagedFile]) -> None:
-        """Remove what the tasks have staged, unless it is committed; never raises."""
+        """Remove the staged files of the tasks, unless they are committed; never raises."""
         try:
             self.transaction(transaction).abort(files)
         except KafkaLogError as error:
@@ -170,12 +170,12 @@ class _Plan:
 
 class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]
     """
-    Writes a DataFrame.
+    Writer of a DataFrame.
 
     Args:
         options: checked.
         schema: of the rows.
-        overwrite: whether older records of the topics go.
+        overwrite: True to delete older records of the topics.
 
     Raises:
         KafkaLogSparkError: COLUMN_MISSING, COLUMN_UNKNOWN, TYPE_INVALID, OPTION_CONFLICT,
@@ -190,27 +190,27 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-i
             self._transaction = TransactionId.unique()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Stage what a task has."""
+        """Stage the rows of a task."""
         return self._plan.write(self._transaction, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks have staged."""
+        """Publish the staged files of all tasks."""
         self._plan.commit(self._transaction, _files_of(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove it, unless it was published."""
+        """Remove the staged files, unless they were published."""
         self._plan.abort(self._transaction, _files_of(messages))
 
 
 class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
     """
-    Writes a streaming query, each micro-batch exactly once.
+    Writer of a streaming query, each micro-batch exactly once.
 
     Args:
         options: checked.
         schema: of the rows.
-        overwrite: of Spark's output mode `complete`, whose batches hold everything: refused, but
-            with `allowTruncate`.
+        overwrite: True for Spark's output mode `complete`, whose batches hold everything: refused
+            without `allowTruncate`.
 
     Raises:
         KafkaLogSparkError: as for a batch.
@@ -226,7 +226,7 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
         self._plan = _plan_of(options, schema, overwrite=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Stage what a task has of a micro-batch."""
+        """Stage the rows of a task of a micro-batch."""
         context = TaskContext.get()
         query = batch = None
         if context is not None:
@@ -234,7 +234,7 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
         if query is None or batch is None:
             raise KafkaLogSparkError(
                 ErrorCode.UNSUPPORTED,
-                "this Spark does not tell a task its query and its batch: nothing could be written"
+                "this Spark does not give a task its query and its batch: nothing could be written"
                 " once",
                 query=query,
                 batch=batch,
@@ -256,7 +256,7 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Remove what was staged of it, unless it was published."""
+        """Remove the staged files of a micro-batch, unless they were published."""
         transaction = _transaction_of(messages, batchId)
         if transaction is not None:
             self._plan.abort(transaction, _files_of(messages))
@@ -272,7 +272,7 @@ def _files_of(messages: Iterable[WriterCommitMessage | None]) -> list[StagedFile
 def _transaction_of(
     messages: Iterable[WriterCommitMessage | None], batch_id: int
 ) -> TransactionId | None:
-    """Return what the tasks wrote for, None where no task says it."""
+    """Return the transaction of the messages, None if there are none."""
     named = {message.transaction for message in messages if isinstance(message, StagedMessage)}
     if not named:
         return None
@@ -286,12 +286,12 @@ def _transaction_of(
 
 
 def _plan_of(options: WriteOptions, schema: StructType, *, overwrite: bool) -> _Plan:
-    """Check what is asked for; return it."""
+    """Check the options and the schema of a write; return its plan."""
     disable_gc()
     if overwrite and not options.allow_truncate:
         raise KafkaLogSparkError(
             ErrorCode.OVERWRITE_UNSUPPORTED,
-            "overwriting deletes all records of a topic: say allowTruncate=true, or"
+            "overwriting deletes all records of a topic: set allowTruncate=true, or"
             ' .mode("append")',
             option="allowTruncate",
         )
@@ -331,7 +331,7 @@ def _ensure_columns(types: dict[str, str], timestamp: str | None, options: Write
         if name not in types:
             hint = ", or the option of that name" if name == "topic" else ""
             raise KafkaLogSparkError(
-                ErrorCode.COLUMN_MISSING, f"there is no column {name!r}{hint}", column=name
+                ErrorCode.COLUMN_MISSING, f"unknown column {name!r}{hint}", column=name
             )
     for name, kind in types.items():
         allowed = _TIMES if name == timestamp else _COLUMNS.get(name, ())

@@ -1,17 +1,18 @@
-"""The data source `kafkalog` of Spark: from options and a schema to what reads or writes.
+"""The data source `kafkalog` of Spark: makes readers and writers from options and a schema.
 
     load(path) -> schema() -> reader(schema) -> [pushFilters] -> partitions() -> read(partition) ...
 
-All but the last runs in planning processes of the driver, the last in the workers of executors, and
-what goes from here to there is plain data. Filters come down only where Spark's switch
-`spark.sql.python.filterPushdown.enabled` is on, and a reader that could take them must not be seen
-where it is off; so there are two readers, and the worker that plans says which one it is for.
+All but the last run in planning processes of the driver, the last in the workers of executors; only
+plain data is passed between them. Spark pushes filters down only if its switch
+`spark.sql.python.filterPushdown.enabled` is on, and a reader with `pushFilters` is an error if it
+is off; so there are two readers, and the module that runs in the planning worker decides which one
+is made.
 
-What Spark has planned with filters it keeps for everything that came of the same `load`: for a
-query without filters afterwards, and for both sides of a union or a join of differently filtered
-ones. So filters are taken only where the options ask for it, and no load takes two different sets.
+A plan with filters is kept by Spark for everything that came of the same `load`: for a query
+without filters afterwards, and for both sides of a union or a join with different filters. So
+filters are accepted only if the options allow it, and no load accepts two different sets.
 
-Thread-safety: none; Spark asks one after the other.
+Thread-safety: none; Spark calls one method after the other.
 """
 
 from __future__ import annotations
@@ -59,20 +60,20 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaLogDataSource", "KafkaLogPushdownReader", "KafkaLogReader", "checked_schema"]
 
-# The process that plans with filters runs this module of Spark's, one that plans without another.
+# A process that plans with filters runs this module of Spark's; without filters it runs another.
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-# The filters that each load has got in this process, those of the last ones.
+# The filters of the latest loads in this process.
 _FILTERS_OF_LOADS: Final[dict[str, FilterSet]] = {}
 _LOADS_MAX: Final = 10_000
 
 
 class KafkaLogDataSource(DataSource):
     """
-    Logs in Kafka's format as a table, a stream, and a place to write to.
+    Logs in Kafka's format as a table, a stream and a target of writes.
 
     Args:
         options: as Spark has them.
-        load_id: of the `load` that it was made for, which all queries of that share.
+        load_id: id of its `load`, which all queries of the load share.
     """
 
     def __init__(self, options: MutableMapping[str, str], load_id: str | None = None) -> None:
@@ -82,19 +83,19 @@ class KafkaLogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.read.format` takes."""
+        """Return the name for `spark.read.format`."""
         return "kafkalog"
 
     def schema(self) -> str:
-        """Return the columns, for a query that brings no schema of its own."""
+        """Return the columns, for a query without a schema."""
         options = _options_of_either(self.options)
         return ddl_of(columns_of(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch."""
+        """Return a reader of a batch."""
         options = ReadOptions.parse(self.options)
         columns, fields = checked_schema(options, schema)
-        # Asked for in so many words, it is Spark that says where its switch is off.
+        # On an explicit request Spark itself reports that its switch is off.
         takes_filters = options.filter_pushdown == "true" or (
             options.filter_pushdown == "auto" and _PUSHDOWN_WORKER in sys.modules
         )
@@ -103,7 +104,7 @@ class KafkaLogDataSource(DataSource):
         return KafkaLogReader(options, columns, fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return what reads a stream."""
+        """Return a reader of a stream."""
         options = ReadOptions.parse(self.options, streaming=True)
         columns, fields = checked_schema(options, schema)
         stream = import_module("kafkalog.spark.stream")
@@ -111,7 +112,7 @@ class KafkaLogDataSource(DataSource):
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a batch."""
+        """Return a writer of a batch."""
         from kafkalog.spark.sink import KafkaLogBatchWriter
 
         return KafkaLogBatchWriter(WriteOptions.parse(self.options), schema, overwrite)
@@ -119,7 +120,7 @@ class KafkaLogDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Return what writes a stream."""
+        """Return a writer of a stream."""
         from kafkalog.spark.sink import KafkaLogStreamWriter
 
         return KafkaLogStreamWriter(WriteOptions.parse(self.options), schema, overwrite)
@@ -129,7 +130,7 @@ def checked_schema(
     options: ReadOptions, schema: StructType
 ) -> tuple[tuple[Column, ...], pa.Schema]:
     """
-    Return the columns of a query, and what each batch that is read for it has to have.
+    Return the columns of a query, and the fields of each of its batches.
 
     Raises:
         KafkaLogSparkError: COLUMN_UNKNOWN, TYPE_INVALID, OPTION_INVALID.
@@ -139,7 +140,7 @@ def checked_schema(
 
 
 def _options_of_either(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a stream, or else of a batch: a schema is the same for both."""
+    """Return the options of a stream, or else of a batch: the schema is the same for both."""
     try:
         return ReadOptions.parse(options, streaming=True)
     except KafkaLogSparkError:
@@ -148,12 +149,12 @@ def _options_of_either(options: Mapping[str, str]) -> ReadOptions:
 
 class KafkaLogReader(DataSourceReader):
     """
-    Reads a batch.
+    Reader of a batch.
 
     Args:
         options: of the query.
-        columns: that are read, in order.
-        fields: what each batch has.
+        columns: to read, in order.
+        fields: of each batch.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class KafkaLogReader(DataSourceReader):
 
     @coded_errors()
     def partitions(self) -> list[InputPartition]:
-        """Return what the tasks read; one that reads nothing where there is nothing."""
+        """Return the splits of the tasks; an empty split if there is nothing to read."""
         disable_gc()
         options = self.options
         snapshot = QuerySnapshot.take(options, filters=self.filters)
@@ -186,7 +187,7 @@ class KafkaLogReader(DataSourceReader):
         return [InputPartition(split) for split in splits or [LogSplit((), 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what one task reads."""
+        """Yield the records of one task."""
         disable_gc()
         split: ViewSplit = partition.value
         if self.options.view != "records" or not isinstance(split, LogSplit):
@@ -196,11 +197,11 @@ class KafkaLogReader(DataSourceReader):
 
 class KafkaLogPushdownReader(KafkaLogReader):
     """
-    Reads a batch, and leaves out early what the query's filters do not want.
+    Reader of a batch that applies filters of the query early.
 
     Args:
         options, columns, fields: as of any reader.
-        load_id: of the `load` whose query it is.
+        load_id: of the `load` of its query.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class KafkaLogPushdownReader(KafkaLogReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
         """
-        Take what can be heeded; return what Spark has to see to.
+        Accept the filters that can be applied here; return those that Spark has to apply.
 
         Raises:
             KafkaLogSparkError: OPTION_CONFLICT for other filters than this load had before.

@@ -1,17 +1,17 @@
-"""What a task does: the ranges of one split, read as batches of exactly the schema of the query.
+"""Reader of a task: the ranges of one split, as batches of exactly the schema of the query.
 
-No log is opened, and no file mapped but a damaged one (`kafkalog.log.ranges`): a task reads beside
-a writer, a cleaner or a broker, on any machine that sees the files. The ranges were settled by the
-driver, so a task that is repeated gives the same rows.
+No log is opened, and no file mapped but a damaged one (`kafkalog.log.ranges`): a task reads at the
+same time as a writer, a cleaner or a broker, on any machine that sees the files. The driver has
+fixed the ranges, so a repeated task returns the same rows.
 
 Damage by mode:
 
     FAILFAST        an error with its code, after the rows before it
-    PERMISSIVE      a row for each damaged range: its first offset, no key and no value, and what is
-                    wrong in the corrupt column where the schema has that
+    PERMISSIVE      a row for each damaged range: its first offset, no key and no value, and the
+                    error in the corrupt column if the schema has that
     DROPMALFORMED   nothing, but a warning
 
-A format or a codec that nobody here knows is an error in each of them: it may be good data.
+An unknown format or codec is an error in each mode: it may be good data.
 
 Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
 """
@@ -40,11 +40,11 @@ from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions, make_options
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.records.batch_view import BatchView
-from kafkalog.spark.arrow_rows import RowConverter
 from kafkalog.spark.damage_errors import error_of_batch, error_of_damage, resume_after
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import EVERYTHING, FilterSet, LogSplit, SplitRange
+from kafkalog.spark.row_converter import RowConverter
 from kafkalog.spark.schema import Column
 
 __all__ = ["SplitReader", "read_split"]
@@ -67,9 +67,9 @@ def read_split(
     Args:
         split: ranges of partitions.
         columns: of the schema, in its order.
-        schema: what each batch has, exactly.
+        schema: of each batch, exactly.
         options: of the query.
-        filters: what has to hold for a record; a filter of times leaves out what it can cheaply.
+        filters: conditions on records; a filter of times leaves out only what is cheap to find.
         filesystem: the disk; the machine's if None.
 
     Raises:
@@ -81,12 +81,12 @@ def read_split(
 
 @dataclass(slots=True)
 class _Segments:
-    """The segments that the rows of a range came from, by the first offsets that they may have."""
+    """The segments of the rows of a range, by the first offsets that they may have."""
 
     bases: list[int] = field(default_factory=list)
 
     def follow(self, batch_slices: Iterator[BatchSlice]) -> Iterator[BatchSlice]:
-        """Hand slices on, and note where they lie."""
+        """Pass slices on, and record their segments."""
         for batch_slice in batch_slices:
             base = int(batch_slice.path.stem)
             if not self.bases or base > self.bases[-1]:
@@ -122,7 +122,7 @@ class SplitReader:
         self._converter = RowConverter(
             columns, schema, lambda offsets: self._segments.names(offsets)
         )
-        # A batch that holds rows of several partitions cannot say which segments they are of.
+        # A batch with rows of several partitions has no single list of segments.
         self._needs_segments = any(column.name == "segment" for column in columns)
         self._scan: ScanOptions = make_options(
             columns=self._converter.engine_columns,
@@ -149,7 +149,7 @@ class SplitReader:
                 if self._needs_segments:
                     yield from map(convert, rows.flush())
         except KafkaLogError as error:
-            # What lies before the damage, before its error.
+            # The rows before the damage come before its error.
             yield from map(convert, rows.flush())
             name = current[-1]
             raise of_engine(error, topic=name.topic, partition=name.partition) from error
@@ -194,7 +194,7 @@ class SplitReader:
     # ------------------------------------------------------------------------------- damage
 
     def _skip_batch(self, split_range: SplitRange, view: BatchView, error: KafkaLogError) -> bool:
-        """Say of a batch that cannot be decoded whether to go on, by the mode."""
+        """Raise, or return to skip a batch that cannot be decoded, by the mode."""
         found = error_of_batch(split_range, view, error)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found from error
@@ -210,7 +210,7 @@ class SplitReader:
     def _record_damage(
         self, split_range: SplitRange, first_offset: int, start: int, found: KafkaLogSparkError
     ) -> None:
-        """Keep what is to become a row, unless a filter leaves that out or another task has it."""
+        """Keep damage that becomes a row, unless a filter leaves it out or another task has it."""
         if split_range.follows and first_offset < split_range.start:
             return
         offset = max(first_offset, start)

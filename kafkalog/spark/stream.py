@@ -6,12 +6,12 @@ The order of calls (first run, with Trigger.AvailableNow, and every micro-batch)
     latestOffset(start, limit) -> reportLatestOffset -> [partitions(start, end) -> read ...]
     -> latestOffset ... -> commit(end of the micro-batch before)
 
-All of them run in one process of the driver, and what they know stays there; tasks get nothing but
-ranges of offsets. After a crash Spark asks for the partitions of the last micro-batch again, by the
-offsets in its checkpoint, and gets the same records.
+All of them run in one process of the driver, and their state stays there; tasks get only ranges of
+offsets. After a crash Spark calls for the partitions of the last micro-batch again, by the offsets
+in its checkpoint, and gets the same records.
 
-A partition that appears while a stream runs, or between two runs, is read from its beginning. What
-is lost is decided by offsets and the ids of topics, never by holes (`plan/loss.py`).
+A partition that appears during a stream, or between two runs, is read from its beginning. Losses
+are decided by offsets and the ids of topics, never by holes (`plan/loss.py`).
 
 Thread-safety: none; Spark calls one method after the other.
 """
@@ -48,13 +48,13 @@ __all__ = ["KafkaLogStreamReader"]
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
-    Reads a stream.
+    Reader of a stream.
 
     Args:
         options: of the query.
-        columns: that are read, in order.
-        fields: what each batch has.
-        clock: for times given as so long ago, and delays; the machine's if None.
+        columns: to read, in order.
+        fields: of each batch.
+        clock: for relative times, and delays; the machine's if None.
     """
 
     def __init__(
@@ -68,22 +68,22 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self.fields = fields
         self._clock = clock
-        # Made by whoever runs the stream; the readers in the workers have none.
+        # Made in the process that runs the stream; the readers in the workers have none.
         self._plan: StreamPlan | None = None
 
     @property
     def plan(self) -> StreamPlan:
-        """What decides, in the process that runs the stream."""
+        """The decisions, in the process that runs the stream."""
         if self._plan is None:
             self._plan = StreamPlan(self.options, self._clock)
         return self._plan
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave behind what the driver knows: a task needs none of it."""
+        """Return the state without the plan: a task needs none of it."""
         return {**self.__dict__, "_plan": None}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that Spark hands back with each micro-batch."""
+        """Return the limit that Spark returns with each micro-batch."""
         limits = self.options.limits
         if limits.max_offsets_per_trigger is not None:
             return ReadMaxRows(limits.max_offsets_per_trigger)
@@ -94,34 +94,34 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Freeze where this run ends."""
+        """Fix the end of this run."""
         self.plan.freeze()
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """Return where a new query begins."""
+        """Return the start of a new query."""
         return self.plan.initial()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Return where the next micro-batch ends; its start where there is nothing to read yet."""
+        """Return the end of the next micro-batch; its start if there is nothing to read yet."""
         return self.plan.latest(start, is_limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> OffsetJson:  # noqa: N802
-        """Return where the logs end: what the progress shows the lag by."""
+        """Return the ends of the logs, from which the progress shows the lag."""
         return self.plan.newest()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        """Return what the tasks of a micro-batch read."""
+        """Return the splits of the tasks of a micro-batch."""
         return [InputPartition(split) for split in self.plan.splits(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what one task reads."""
+        """Yield the records of one task."""
         disable_gc()
         return read_split(partition.value, self.columns, self.fields, self.options)
 
     def commit(self, end: OffsetJson) -> None:
-        """Tell a consumer group how far the stream has come, where the options name one."""
+        """Publish the position of the stream for a consumer group, if the options name one."""
         self.plan.publish(end)
 
     def stop(self) -> None:
-        """Let go of what the run held."""
+        """Release the resources of the run."""
         self._plan = None

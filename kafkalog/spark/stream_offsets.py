@@ -2,14 +2,14 @@
 
     {"orders": {"0": 123, "1": 45}}         the next offset of each partition
 
-What stands in a checkpoint can be pasted into `startingOffsets`. Where the directories tell the ids
-of topics there is one entry more, which no topic can be named like: by it a topic that was deleted
-and made anew is known, though its offsets look alike.
+The JSON of a checkpoint can be pasted into `startingOffsets`. If the directories have the ids of
+topics there is one more entry, whose name no topic can have: it shows a topic that was deleted and
+created again, whose offsets may look alike.
 
     {"orders": {"0": 123}, "#topic_ids": {"orders": "AAECAwQFBgcICQoLDA0ODw"}}
 
-Between JSON and here offsets are columns, since a stream may have a hundred thousand partitions and
-asks for its offsets several times a second.
+In memory offsets are columns, since a stream may have a hundred thousand partitions and needs its
+offsets several times a second.
 
 Thread-safety: immutable.
 """
@@ -53,7 +53,7 @@ class PartitionOffsets:
         return len(self.names)
 
     def has(self, topic: str, partition: int) -> bool:
-        """Return whether a partition is among them."""
+        """Return True if a partition is among them."""
         return (topic, partition) in self._present
 
     def to_json(
@@ -65,7 +65,7 @@ class PartitionOffsets:
         Args:
             offsets: int64 of shape (p,).
             ids: of the topics that have one.
-            chosen: which partitions are in it, bool of shape (p,); None for all.
+            chosen: partitions to include, bool of shape (p,); None for all.
         """
         values, first = offsets.tolist(), 0
         marks = None if chosen is None or chosen.all() else chosen.tolist()
@@ -87,7 +87,9 @@ class PartitionOffsets:
         return found
 
     def from_json(self, offsets: OffsetJson) -> tuple[Int64Array, list[tuple[str, int]]]:
-        """Return the offset of each partition, NO_OFFSET of none, and partitions not known here."""
+        """
+        Return the offset of each partition, NO_OFFSET without one, and partitions not known here.
+        """
         found = np.full(len(self.names), NO_OFFSET, np.int64)
         foreign: list[tuple[str, int]] = []
         first = 0

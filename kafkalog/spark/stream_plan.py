@@ -1,14 +1,14 @@
-"""What a stream decides in the driver: where it begins, how far a micro-batch goes, what is lost.
+"""Decisions of a stream in the driver: its start, the end of a micro-batch, losses.
 
-Offsets come and go as JSON (`stream_offsets.py`). In between they are columns over the partitions
-that there are now: where the checkpoint stands, what the log has, and where the next one ends.
+Offsets come and go as JSON (`stream_offsets.py`). In between they are columns over the present
+partitions: the offset of the checkpoint, the ends of the log, and the end of the next micro-batch.
 
-Three ways lead off the straight one:
+Three special cases:
 
   * a partition that the start does not name is new: it is read from its beginning;
-  * one that it names, and that is gone, or has other offsets, or another topic's id, is a loss,
-    which fails the query or moves its start, as the options say (`plan/loss.py`);
-  * a run that reads what is there now and ends leaves partitions that came later to the next one.
+  * a named partition that is gone, or has other offsets, or another topic's id, is a loss, which
+    fails the query or moves its start, as the options require (`plan/loss.py`);
+  * a run with a fixed end leaves partitions that came later to the next one.
 
 Thread-safety: none; one stream's. Nothing here imports pyspark.
 """
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog.clock import Clock
-from kafkalog.spark.admission import AdmissionControl
+from kafkalog.spark.admission_control import AdmissionControl
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.group_progress import GroupProgress
 from kafkalog.spark.log_ends import LogEnds
@@ -46,7 +46,7 @@ class StreamPlan:
 
     Args:
         options: of the stream.
-        clock: for times given as so long ago, and delays; the machine's if None.
+        clock: for relative times, and delays; the machine's if None.
     """
 
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
@@ -55,24 +55,24 @@ class StreamPlan:
         self._logs = LogEnds(options)
         self._admission = AdmissionControl(options.limits, clock)
         self._initial: OffsetJson | None = None
-        # Where a run ends that reads what was there when it began.
+        # End of a run that reads only the offsets of its beginning.
         self._frozen: dict[tuple[str, int], int] | None = None
         self._reported: set[str] = set()
-        # The ends of the logs, and what they are in JSON.
+        # The ends of the logs, and their JSON.
         self._newest: tuple[Int64Array, OffsetJson] | None = None
         self._group = None
         if options.group_id is not None:
             self._group = GroupProgress(options.paths, options.group_id)
 
     def freeze(self) -> None:
-        """End where the logs end now; what comes later is for another run."""
+        """Fix the end of the run at the present ends; later records are for another run."""
         self._logs.refresh(fully=True)
         ends = self._logs.visible_ends.tolist()
         self._frozen = dict(zip(self._logs.rows.names, ends, strict=True))
 
     def initial(self) -> OffsetJson:
         """
-        Return where a new query begins; the same however often it is asked in a run.
+        Return the start of a new query; the same at every call in a run.
 
         Raises:
             KafkaLogSparkError: OFFSET_INVALID, OFFSET_OUT_OF_RANGE.
@@ -80,12 +80,12 @@ class StreamPlan:
         if self._initial is None:
             self._logs.ensure_refreshed()
             starts = resolve(self._logs.snapshot(), self._options.starting, clock=self._clock)
-            # A number that nobody has got yet, or nobody has any more, is a loss at the first look.
+            # An offset that does not exist yet, or no longer, is a loss at the first look.
             self._initial = self._to_json(starts, None)
         return self._initial
 
     def newest(self) -> OffsetJson:
-        """Return where the logs end, as of the last look."""
+        """Return the ends of the logs, as of the last refresh."""
         self._logs.ensure_refreshed()
         ends = self._logs.visible_ends
         if self._newest is None or self._newest[0] is not ends:
@@ -94,14 +94,14 @@ class StreamPlan:
 
     def latest(self, start: OffsetJson, *, is_limited: bool) -> OffsetJson:
         """
-        Return where the next micro-batch ends, `start` itself where there is none.
+        Return the end of the next micro-batch, `start` itself if there is none.
 
         Args:
-            start: where the last one ended.
-            is_limited: whether the limits in the options count.
+            start: end of the last one.
+            is_limited: True to apply the limits of the options.
 
         Raises:
-            KafkaLogSparkError: DATA_LOSS, and what looking at the logs raises.
+            KafkaLogSparkError: DATA_LOSS, and errors of reading the logs.
         """
         self._logs.refresh()
         starts, given, is_new = self._starts_of(start, None, self._logs.topic_ids)
@@ -120,7 +120,7 @@ class StreamPlan:
             if self._holds_back(starts, ends, backlog):
                 return start
         if np.array_equal(ends[chosen], given[chosen]) and not self._has_new_ids(start):
-            # As it was given, for Spark compares texts; no partition is gone that it names.
+            # Unchanged, for Spark compares texts; every partition that it names exists.
             foreign = self._logs.rows.from_json(start)[1]
             if not foreign:
                 return start
@@ -133,12 +133,12 @@ class StreamPlan:
         Return the tasks of a micro-batch; the same offsets give the same records.
 
         Raises:
-            KafkaLogSparkError: DATA_LOSS, and what looking at the logs raises.
+            KafkaLogSparkError: DATA_LOSS, and errors of reading the logs.
         """
         self._logs.ensure_refreshed()
         ends, foreign = self._logs.rows.from_json(end)
         if foreign or np.any(ends > self._logs.log_ends):
-            # Named by the run before this one, or by a look at what has changed since.
+            # Named by the run before this one, or by a refresh since then.
             self._logs.refresh(fully=True)
             ends, foreign = self._logs.rows.from_json(end)
         for topic, partition in foreign:
@@ -146,7 +146,7 @@ class StreamPlan:
         starts, _given, _is_new = self._starts_of(start, ends, topic_ids_of(end))
         ends = np.minimum(ends, self._logs.log_ends)
         for row in self._renamed_rows(topic_ids_of(end), self._logs.topic_ids):
-            # What was to be read went with the topic, since the end was decided.
+            # The unread records went with the topic, since the end was decided.
             self._resolve_range(row, int(starts[row]), int(ends[row]), same_topic=False)
             starts[row] = ends[row]
         rows = np.flatnonzero(starts < ends)
@@ -162,7 +162,7 @@ class StreamPlan:
         )
 
     def publish(self, end: OffsetJson) -> None:
-        """Tell the consumer group of the options, if they name one, how far the stream has come."""
+        """Publish the position of the stream for the consumer group of the options, if any."""
         if self._group is not None:
             self._group.publish(end)
 
@@ -170,11 +170,11 @@ class StreamPlan:
         return SizeEstimator(self._logs.snapshot())
 
     def _holds_back(self, starts: Int64Array, ends: Int64Array, backlog: Int64Array) -> bool:
-        """Say whether there is something to read, and the limits want to wait for more."""
+        """Return True if there is something to read, and the limits delay it."""
         return bool(np.array_equal(starts, ends) and not np.array_equal(starts, backlog))
 
     def _has_new_ids(self, start: OffsetJson) -> bool:
-        """Say whether a topic got another id than the start has of it."""
+        """Return True if a topic has another id than in the start."""
         ids = topic_ids_of(start)
         return any(ids[topic] != self._logs.topic_ids.get(topic) for topic in ids)
 
@@ -185,11 +185,11 @@ class StreamPlan:
         self, start: OffsetJson, ends: Int64Array | None, ids: Mapping[str, str]
     ) -> tuple[Int64Array, Int64Array, BoolArray]:
         """
-        Return where each partition goes on, what the start says of it, and which ones are new.
+        Return the start offset of each partition, its offset in `start`, and the new partitions.
 
         Args:
-            start: where the last micro-batch ended.
-            ends: where this one ends; None where that is to be decided.
+            start: end of the last micro-batch.
+            ends: end of this one; None if that is to be decided.
             ids: the ids of topics when that is decided.
         """
         logs = self._logs
@@ -211,7 +211,7 @@ class StreamPlan:
         return starts, given, is_new
 
     def _renamed_rows(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[int]:
-        """Return the partitions whose topic was deleted and made anew, by its ids."""
+        """Return the partitions whose topic was deleted and created again, by its ids."""
         renamed = {topic for topic in before if after.get(topic, before[topic]) != before[topic]}
         if not renamed:
             return []
@@ -233,16 +233,16 @@ class StreamPlan:
         self._report(
             f"{topic}-{partition}: {loss.cause}: offsets {loss.first} to {loss.end} are lost"
         )
-        # Offsets that are there are read, whatever is missing behind them.
+        # Present offsets are read, whatever is missing after them.
         return start if loss.cause == "truncated" and start < loss.first else settled
 
     def _lose_partition(self, topic: str, partition: int) -> None:
-        """Do what the options say about a partition that is gone."""
+        """Handle a partition that is gone, as the options require."""
         if self._options.on_data_loss == "fail":
             raise KafkaLogSparkError(
                 ErrorCode.DATA_LOSS,
                 f"{topic}-{partition} is gone: the stream has read of it before;"
-                " failOnDataLoss=false goes on without it",
+                " failOnDataLoss=false continues without it",
                 topic=topic,
                 partition=partition,
                 cause="deleted",

@@ -2,12 +2,12 @@
 
     view=partitions   a row for each partition: its range, its segments, its bytes
     view=segments     a row for each segment: batches and records, counted by their headers
-    view=batches      a row for each batch: what its header says
-    view=verify       a row for each segment: what a check of every sum found
+    view=batches      a row for each batch: the fields of its header
+    view=verify       a row for each segment: the result of a check of every CRC
 
-`segments` and `batches` heed what a query of records does: its range, its isolation, its modes of
-bad input; the records of all segments are as many as such a query gives. `verify` looks at whole
-files, raises at nothing, and tells what there is.
+`segments` and `batches` apply the options of a query of records: its range, its isolation, its
+modes of bad input; the records of all segments are as many as such a query returns. `verify` reads
+whole files, raises for no damage, and reports what it finds.
 
 Thread-safety: pure functions over files. Nothing here imports pyspark.
 """
@@ -41,11 +41,11 @@ from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
 from kafkalog.records.codecs import Codec
-from kafkalog.spark.arrow_rows import times_of
 from kafkalog.spark.damage_errors import error_of_damage, resume_after
 from kafkalog.spark.errors import of_engine
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import Bounds, LogSplit, QuerySnapshot, SplitRange
+from kafkalog.spark.row_converter import times_of
 from kafkalog.spark.segment_verification import verify_segment
 
 __all__ = ["PartitionRows", "ViewSplit", "plan_view", "read_view"]
@@ -59,7 +59,7 @@ _PARTITIONS_A_TASK: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Rows of the view of partitions, which planning knows already."""
+    """Rows of the view of partitions, which planning has already."""
 
     rows: tuple[dict[str, Any], ...]
 
@@ -93,7 +93,9 @@ def _partition_row(snapshot: QuerySnapshot, row: int) -> dict[str, Any]:
 def _segment_ranges(
     snapshot: QuerySnapshot, bounds: Bounds, options: ReadOptions
 ) -> Iterator[tuple[SplitRange, int]]:
-    """Yield each segment as a range with its size; all of it to verify, else what is wanted."""
+    """
+    Yield each segment as a range with its size; whole for `verify`, else the part in the bounds.
+    """
     is_whole = options.view == "verify"
     for row, directory in enumerate(snapshot.directories):
         bases, sizes = snapshot.segments_of(row)
@@ -108,7 +110,7 @@ def _segment_ranges(
 
 
 def _packed(ranges: Iterable[tuple[SplitRange, int]], split_bytes: int) -> Iterator[LogSplit]:
-    """Put neighbours together until a task is large enough."""
+    """Combine neighbours until a task is large enough."""
     held: list[SplitRange] = []
     held_bytes = 0
     for each, size in ranges:
@@ -199,7 +201,7 @@ def _batch_rows(
         check_crcs(batch_slice)
         stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row
         rows = np.arange(batch_slice.first, stop)
-        # Of a batch on the border of two tasks the one has it that has its last offset.
+        # A batch on the border of two tasks belongs to the task of its last offset.
         last = batch_slice.batches.last_offset[rows]
         rows = rows[(last >= split_range.start) & (last < split_range.end)]
         if len(rows):
@@ -250,7 +252,7 @@ def _batch_cells(
 
 @dataclass(slots=True)
 class _Counts:
-    """What the headers of a range come to."""
+    """Counts from the headers of a range."""
 
     batches: int = 0
     records: int = 0
@@ -259,7 +261,7 @@ class _Counts:
     max_timestamp: int = -1
 
     def add(self, batch_slice: BatchSlice, split_range: SplitRange) -> None:
-        """Take in a slice; where it reaches over the border of the range, what lies inside."""
+        """Count a slice; of a batch across the border of the range, the part inside."""
         batches = batch_slice.batches
         rows = np.arange(batch_slice.first, batch_slice.stop)
         rows = rows[batches.last_offset[rows] >= split_range.start]
@@ -273,7 +275,7 @@ class _Counts:
         if not batch_slice.is_wanted:
             return
         counts = batches.record_count[rows]
-        # A wrapper of an old format does not say how many it has: -1.
+        # A wrapper of an old format does not have the number of its records: -1.
         is_open = (batches.base_offset[rows] < split_range.start) | (counts < 0)
         is_open |= batches.last_offset[rows] >= split_range.end
         self.records += int(counts[~is_open].sum())

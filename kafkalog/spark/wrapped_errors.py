@@ -1,4 +1,4 @@
-"""Errors that come through Spark as text, with all of its tracebacks, made single lines again.
+"""Errors that come through Spark as text with tracebacks, reduced to single lines.
 
 Thread-safety: a pure function.
 """
@@ -24,11 +24,11 @@ _CALLING: Final = "An error occurred while calling"
 @contextmanager
 def wrapped_errors() -> Iterator[None]:
     """
-    Let an error that comes through Spark be one of ours.
+    Translate errors that come through Spark.
 
     Raises:
-        KafkaLogError: of an error of ours the one line that it is: code, sentence and JSON detail;
-            of one of Spark's own the first line that tells anything.
+        KafkaLogError: for an error of kafkalog its one line: code, sentence and JSON detail; for an
+            error of Spark its first informative line.
     """
     try:
         yield
@@ -42,5 +42,5 @@ def _line_of(error: Exception) -> str:
     if found is not None:
         return found[0]
     lines = (each.removeprefix(": ") for each in text.splitlines())
-    telling = (each for each in lines if each and not each.startswith(_CALLING))
-    return f"Spark: {next(telling, type(error).__name__)}"
+    informative = (each for each in lines if each and not each.startswith(_CALLING))
+    return f"Spark: {next(informative, type(error).__name__)}"

@@ -1,14 +1,14 @@
-"""A large staged file goes to the disk while its task writes it, and out of memory behind that.
+"""Early write-back of a large staged file: to the disk during its task, then out of memory.
 
-The system begins with each stretch of some megabytes as soon as it is full; where the one before it
-has been written, its pages are let go, and serve for what comes next. So a task has a few stretches
-of a file in memory however large it becomes, displaces nothing that others read, and waits little
+The system begins to write each range of some megabytes as soon as it is full; when the range before
+it has been written, its pages are dropped, and serve for the next one. So a task has a few ranges
+of a file in memory however large it becomes, displaces no pages that others read, and waits little
 at its last sync.
 
-What is kept: files up to a size, which a commit may have to copy; the page in which a batch begins,
-which a commit has to stamp; batches that are little more than that page.
+Kept in memory are: files up to a size, which a commit may have to copy; the page in which a batch
+begins, to which a commit writes offsets; batches that are little more than that page.
 
-Thread-safety: none; a file has one writer. Nothing here is a promise: `sync` is.
+Thread-safety: none; a file has one writer. Nothing here is a guarantee: `sync` is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH_BYTES_MIN: Final = 64 * 1024
 
 class WriteBehind:
     """
-    How far one file has gone to the disk.
+    Write-back of one file.
 
     Args:
         keep_bytes: files that are not larger stay in memory.
@@ -40,7 +40,7 @@ class WriteBehind:
 
     def wrote(self, handle: FileHandle, position: int, size: int) -> None:
         """
-        Take note of a batch that was written behind the others.
+        Record a batch that was written at the end.
 
         Raises:
             OSError: the disk has refused what was written before.

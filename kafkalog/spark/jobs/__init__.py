@@ -1,6 +1,6 @@
 """Jobs over log directories that outgrow one machine, on any Spark.
 
-Importing this imports neither pyspark nor pyarrow; a job does when it is begun.
+Importing this package imports neither pyspark nor pyarrow; a job does when it begins.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a job when it is asked for."""
+    """Load a job on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,21 +2,21 @@
 
     plan        partitions, how far each may be cleaned, and the files of its segments
     keys        tasks read keys; a shuffle of hashes and offsets leaves the latest
-    clean       tasks write what stays into the job's directory: small partitions together, of a
-                large one runs of its segments side by side
-    adopt       the driver exchanges the segments, under the log's own lock, partition by partition
+    clean       tasks write the kept records into the job's directory: small partitions together,
+                runs of segments of a large one in parallel
+    adopt       the driver replaces the segments, under the log's own lock, partition by partition
 
 Rules and bytes are those of the engine's cleaner (`kafkalog.cleaner.staged`): transactions,
-tombstones, markers, last batches of producers, the active segment and `min.compaction.lag.ms`.
-Logs may be written while the first three stages run. The last one needs a log to itself, for a few
-syncs; where somebody has it open, or its segments changed meanwhile (retention, truncation, another
-cleaning), that partition is left as it is and reported.
+tombstones, markers, last batches of producers, the active segment and `min.compaction.lag.ms`. Logs
+may be written while the first three stages run. The last one needs a log to itself, for a few
+syncs; if another process has it open, or its segments have changed (retention, truncation, another
+cleaning), that partition is left unchanged and reported.
 
-Crash points: the job goes on with what is not done when it is run again under its id; an adoption
-that was cut short is finished, or, where the start of a writer has removed files that meant nothing
-yet, its partition is reported as changed, and the next job cleans it.
+Crash points: a run under the same id does what is not done. A replacement that was interrupted is
+finished; or, if the start of a writer has removed files that were not in use yet, its partition is
+reported as changed, and the next job cleans it.
 
-Thread-safety: none; two jobs over one log do the work twice, and the second one adopts nothing.
+Thread-safety: none; two jobs over one log do the work twice, and the second one replaces nothing.
 """
 
 from __future__ import annotations
@@ -86,28 +86,28 @@ def compact(
     clock: Clock | None = None,
 ) -> JobReport:
     """
-    Compact logs: leave of each key the latest record.
+    Compact logs: keep the latest record of each key.
 
     Args:
         spark: the session.
         path: a data directory, or several.
-        policy: settings of topics, over those that a manager has written down: with
-            `{"cleanup.policy": "compact"}` logs are compacted that have no settings at all.
-        options: which topics: `subscribe`, `subscribePattern` or `assign` of the data source.
-        include_active: whether to begin new segments first, so that all is cleaned that may be.
-        dry_run: find out what would go, and change nothing: no new segments are begun either.
-        work_dir: for the job's files, on the logs' file system; beside the first path if None.
+        policy: settings of topics, over those that a manager has stored;
+            `{"cleanup.policy": "compact"}` compacts logs without any settings.
+        options: selection of topics: `subscribe`, `subscribePattern`, `assign` of the data source.
+        include_active: True to begin new segments first, so that everything allowed is cleaned.
+        dry_run: compute what would be removed, and change nothing; no segments are begun either.
+        work_dir: for the job's files, on the logs' file system; next to the first path if None.
         job_id: of an earlier run that is to be finished; a new one if None.
         task_bytes: about how much of a log one task reads.
-        on_progress: called now and then, by a thread of its own.
+        on_progress: called now and then, from a separate thread.
         clock: source of time; the machine's if None.
 
     Returns:
-        What was done. Partitions that could not be compacted are in it, with the reason.
+        The result. Partitions that could not be compacted are in it, with the reason.
 
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND, TOPIC_NOT_FOUND, OPTION_CONFLICT, STORAGE;
-            OPTION_INVALID where a setting is wrong.
+            OPTION_INVALID if a setting is wrong.
     """
     begun = time.monotonic()
     job_id = new_job_id("compact") if job_id is None else job_id
@@ -142,7 +142,7 @@ def _cleaned(
     *,
     dry_run: bool,
 ) -> dict[int, dict[str, Any]]:
-    """Do what is planned; return what became of each partition."""
+    """Execute the plan; return the result of each partition."""
     slices, errors = find_latest(spark, ledger, on_progress)
     good = [each for each in planned if each["number"] not in errors]
     runs = [run for each in good for run in _runs_of(each, slices.get(each["number"], []))]
@@ -163,7 +163,9 @@ def _cleaned(
 
 
 def _runs_of(planned: dict[str, Any], slices: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what tasks are told of a partition: of each run, and where its latest offsets are."""
+    """
+    Yield the input of tasks for a partition: of each run, and the files of its latest offsets.
+    """
     runs = planned["runs"]
     ends = [*(run["start_offset"] for run in runs[1:]), planned["end"]]
     rest = {name: value for name, value in planned.items() if name != "runs"}
@@ -172,7 +174,7 @@ def _runs_of(planned: dict[str, Any], slices: Sequence[Sequence[Any]]) -> Iterat
 
 
 def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]:
-    """Return tasks of about so many bytes, the largest first."""
+    """Return tasks of about `task_bytes`, the largest first."""
     tasks: list[dict[str, Any]] = []
     for run in sorted(runs, key=lambda run: -int(run["run"]["size_bytes"])):
         size = run["run"]["size_bytes"]
@@ -185,7 +187,7 @@ def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]
 
 
 def _with_secret(arguments: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
-    """Return what is asked, with the secret and the time of an earlier run or with new ones."""
+    """Return the arguments, with the secret and the time of an earlier run or with new ones."""
     try:
         earlier = known.arguments
     except KafkaLogError:
@@ -194,7 +196,7 @@ def _with_secret(arguments: dict[str, Any], known: JobLedger, clock: Clock) -> d
 
 
 def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
-    """Return what is to be done for each partition; planned now, or by an earlier run."""
+    """Return the plan of each partition; made now, or by an earlier run."""
     if not ledger.is_planned("partitions"):
         filesystem = PosixFileSystem()
         options, settings = ReadOptions.parse(ledger.arguments["read"]), ledger.arguments["policy"]
@@ -204,7 +206,7 @@ def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[di
             for directory, config in zip(snapshot.directories, configs, strict=True):
                 if config.is_compacted:
                     _roll(directory, config)
-            # Anew: there may be other partitions by now.
+            # Planned again: the partitions may have changed.
             snapshot = QuerySnapshot.take(options, filesystem=filesystem)
             configs = configs_of(filesystem, snapshot, settings)
         rows = [row for row, config in enumerate(configs) if config.is_compacted]
@@ -255,7 +257,7 @@ def _plan_of(
 def _adopted(
     task: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Exchange the segments of a partition; return what became of it."""
+    """Replace the segments of a partition; return the result."""
     outcome: dict[str, Any] = {"directory": task["directory"]}
     for report in reports:
         if report["status"] != "staged":

@@ -1,17 +1,18 @@
-"""`copy`: logs byte for byte into another data directory, by the workers; offsets and all stay.
+"""`copy`: logs byte for byte into another data directory, by the workers, with the same offsets.
 
-What a backup, a test bed or a move to other disks is made of. A task copies segments; of the last
-one of a log, which may be growing, as far as the log went when the job was planned, and no indexes,
-which its first opening makes anew. Nothing is decoded and no sum is checked: damage is copied as it
-is, and `verify` tells of it.
+For a backup, a test environment or a move to other disks. A task copies segments; of the last
+segment of a log, which may be growing, the bytes at the time of the plan; and no indexes, which the
+first opening of the copy rebuilds. Nothing is decoded and no CRC is checked: damage is copied
+unchanged, and `verify` reports it.
 
-Logs may be written and cleaned meanwhile. A segment that went away, or became shorter, before it
-was copied makes its partition `changed`: what was copied of it is removed at the end, and a new job
-copies it. Partitions are copied where they are not there yet; nothing is overwritten.
+Logs may be written and cleaned during the job. A segment that disappeared, or became shorter,
+before it was copied makes its partition `changed`: its copied files are removed at the end, and a
+new job copies it. Only partitions that are missing in the target are copied; nothing is
+overwritten.
 
 Crash points: each file is written under a `.tmp` name, synced and renamed, the `.log` of a segment
-last. A job that was killed copies what is missing when it is run again under its id; until it has
-ended, what lies in the target is not to be opened.
+last. A run of a killed job under the same id copies what is missing; until it has ended, the target
+must not be opened.
 
 Thread-safety: none.
 """
@@ -83,16 +84,17 @@ def copy(
     Args:
         spark: the session.
         path: a data directory, or several.
-        out: the directory; made if it is not there.
-        options: which topics: `subscribe`, `subscribePattern` or `assign` of the data source.
-        work_dir: for the job's files; beside `out` if None.
+        out: the directory; made if it does not exist.
+        options: selection of topics: `subscribe`, `subscribePattern` or `assign` of the data
+            source.
+        work_dir: for the job's files; next to `out` if None.
         job_id: of an earlier run that is to be finished; a new one if None.
-        task_bytes: about how much one task copies; a segment is never parted.
-        on_progress: called now and then, by a thread of its own.
+        task_bytes: about how much one task copies; a segment is never split.
+        on_progress: called now and then, from a separate thread.
 
     Raises:
-        KafkaLogSparkError: OPTION_CONFLICT where a partition is there already; PATH_NOT_FOUND and
-            others of the options.
+        KafkaLogSparkError: OPTION_CONFLICT if a partition exists already; PATH_NOT_FOUND and others
+            of the options.
     """
     from kafkalog.spark.jobs.job_source import run_stage
 
@@ -158,7 +160,7 @@ def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
 def _finished(
     ledger: JobLedger, target: Path, reports: Mapping[int, Mapping[str, Any]], begun: float
 ) -> JobReport:
-    """Finish the partitions of which all is there, and remove what there is of others."""
+    """Finish the partitions that are complete, and remove the files of the others."""
     filesystem = PosixFileSystem()
     changed = {number: told for each in reports.values() for number, told in each["changed"]}
     starts: dict[TopicPartition, int] = {}
@@ -186,7 +188,7 @@ def _finished(
 
 
 def _finish_partition(filesystem: FileSystem, source: Path, directory: Path) -> None:
-    """Copy what a partition has beside its segments."""
+    """Copy the files of a partition other than its segments."""
     _make(filesystem, directory)
     for name in _OF_PARTITION:
         _copy_file(filesystem, source / name, directory / name, None)
@@ -226,12 +228,12 @@ def copy_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
 
 
 def _copy_segment(filesystem: FileSystem, each: Mapping[str, Any]) -> str | None:
-    """Copy the files of a segment, its log last; return what was not as it was planned."""
+    """Copy the files of a segment, its log last; return the differences from the plan."""
     source = SegmentFiles(Path(each["from"]), each["base"])
     target = SegmentFiles(Path(each["to"]), each["base"])
     _make(filesystem, target.directory)
     if filesystem.stat(target.log) is not None:
-        # An earlier run has done it.
+        # An earlier run has copied it.
         return None
     others = [(source.snapshot, target.snapshot)]
     if not each["is_last"]:
@@ -239,14 +241,14 @@ def _copy_segment(filesystem: FileSystem, each: Mapping[str, Any]) -> str | None
     for old, new in others:
         _copy_file(filesystem, old, new, None)
     if not _copy_file(filesystem, source.log, target.log, each["bytes"]):
-        return f"{source.log} has gone, or is shorter than it was"
+        return f"{source.log} is gone, or is shorter than it was"
     filesystem.sync_directory(target.directory)
     return None
 
 
 def _copy_file(filesystem: FileSystem, old: Path, new: Path, size: int | None) -> bool:
     """
-    Copy a file, or so many bytes of it; say whether it was there, and as long.
+    Copy a file, or its first bytes; return True if it existed, and was as long.
 
     It keeps the time of its last change, by which cleaners judge a segment.
     """

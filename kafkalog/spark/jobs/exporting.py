@@ -1,13 +1,13 @@
 """`export`: logs as Parquet, written by the workers; no record goes through the JVM.
 
-A task is a range of offsets, and writes one file for each partition, and for each day where files
-are parted by date. Names come of topic, partition, first and last offset of the range, so a task
-that is repeated writes the same files, and a job that goes on writes only what is missing. Each
-file is put on the disk under another name first. When all is done, `manifest.json` says which files
-there are, with their rows and offsets.
+A task is a range of offsets, and writes one file for each partition, or for each day if files are
+partitioned by date. File names consist of topic, partition, first and last offset of the range, so
+a repeated task writes the same files, and a resumed job writes only what is missing. Each file is
+synced under another name first. At the end, `manifest.json` lists the files, with their rows and
+offsets.
 
-Crash points: before a rename, a file of another name is left, which nobody reads and the end of the
-job removes; before the report of a task, its files are written once more, the same.
+Crash points: before a rename, a file of another name is left, which no reader uses and the end of
+the job removes; before the report of a task, its files are written once more, the same.
 
 Thread-safety: none.
 """
@@ -59,7 +59,7 @@ _TASK_BYTES: Final = 256 << 20
 _PARTED_BY: Final = ("topic", "date")
 _CODECS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _DAY_MS: Final = 86_400_000
-# A row group: large enough to compress well; a worker needs some four times as much to encode it.
+# A row group: large enough to compress well; a worker needs about four times as much to encode it.
 _GROUP_BYTES: Final = 8 << 20
 _NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
@@ -85,14 +85,14 @@ def export(
     Args:
         spark: the session.
         path: a data directory, or several.
-        out: a directory that all workers see; made if it is not there.
+        out: a directory that all workers see; made if it does not exist.
         format: "parquet".
         codec: of the columns: none, snappy, gzip, lz4 or zstd.
         partition_by: directories: `topic`, `date` (UTC; `none` without a timestamp), or neither.
-        options: of the data source: which topics, from where to where, what to do with damage.
-        include_headers: whether there is a column of headers.
+        options: of the data source: topics, start and end, handling of damage.
+        include_headers: True for a column of headers.
         job_id: of an earlier run that is to be finished; a new one if None.
-        task_bytes: about how much of a log comes to one file.
+        task_bytes: about how much of a log goes into one file.
         on_progress: called now and then, by another thread.
 
     Raises:
@@ -113,7 +113,7 @@ def export(
         "partition_by": list(partition_by),
         "headers": include_headers,
     }
-    # A name that readers of Parquet pass over.
+    # A name that readers of Parquet ignore.
     ledger = JobLedger.begin(directory / "_kafkalog_jobs", job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
@@ -131,8 +131,8 @@ def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
     found = QuerySnapshot.take(read)
     numbers = {name: number for number, name in enumerate(found.names())}
     splits = split_and_pack(found, resolve_bounds(found, read), split_bytes=task_bytes)
-    # Names of files come of the ranges, which may not depend on who exports: where there are fewer
-    # tasks than cores, the ranges of each are dealt out.
+    # Names of files contain the ranges, which must not depend on the cluster: with fewer tasks than
+    # cores, the ranges of each task are distributed.
     hands = -(-cores // max(len(splits), 1))
     tasks = [
         {"ranges": ranges[first::hands]}
@@ -143,14 +143,14 @@ def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
 
 
 def _finish_files(directory: Path, job_id: str, files: list[list[dict[str, Any]]]) -> None:
-    """Say which files the tasks have written, when nothing else of the job's lies beside them."""
+    """List the written files, after all other files of the job are removed."""
     listed = [each for of_task in files for each in of_task]
     _clear_away(listed)
     _write_manifest(directory, job_id, listed)
 
 
 def _clear_away(files: Sequence[Mapping[str, Any]]) -> None:
-    """Remove what attempts that were killed have left beside the files of a job."""
+    """Remove the files of killed attempts from the directories of a job."""
     by_folder: dict[Path, set[str]] = {}
     for each in files:
         path = Path(each["path"])
@@ -234,7 +234,9 @@ def export_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterato
 
 
 class _RangeWriter:
-    """Writes the records of one range, to a file for each day where that is asked."""
+    """
+    Writer of the records of one range, to a file for each day if files are partitioned by date.
+    """
 
     def __init__(self, arguments: Mapping[str, Any], each: SplitRange) -> None:
         self._arguments = arguments
@@ -242,7 +244,7 @@ class _RangeWriter:
         self._files: dict[str, _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records."""
+        """Add records."""
         if "date" not in self._arguments["partition_by"]:
             self._file("").add(batch)
             return
@@ -254,11 +256,11 @@ class _RangeWriter:
                 self._file(_date_of(int(days[start]))).add(batch.slice(start, end - start))
 
     def finish(self) -> list[dict[str, Any]]:
-        """Give the files their names; return what they are."""
+        """Give the files their names; return their descriptions."""
         return [each.finish() for each in self._files.values()]
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the written files."""
         for each in self._files.values():
             each.abandon()
 
@@ -274,7 +276,7 @@ class _RangeWriter:
 
 
 def _with_topic_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of one topic with that as a dictionary: its name is looked up once."""
+    """Return a batch of one topic with the topic as a dictionary: its name is looked up once."""
     place = batch.schema.get_field_index("topic")
     zeros = array_of(pa.int32(), np.zeros(len(batch), np.int32))
     named = pa.DictionaryArray.from_arrays(zeros, batch.column(place).slice(0, 1))
@@ -286,7 +288,7 @@ def _date_of(day: int) -> str:
 
 
 class _File:
-    """One file on its way."""
+    """One file under construction."""
 
     def __init__(self, folder: Path, each: SplitRange, codec: str) -> None:
         self._range = each
@@ -294,7 +296,7 @@ class _File:
         self._path = folder / name
         with storage_errors(folder, doing="making"):
             folder.mkdir(parents=True, exist_ok=True)
-        # Of this attempt alone, on whatever machine it runs.
+        # Of this attempt alone, on any machine.
         self._temporary = folder / f".{name}.{uuid.uuid4().hex}"
         self._codec = codec
         self._writer: pq.ParquetWriter | None = None
@@ -304,7 +306,7 @@ class _File:
         self._first = self._last = -1
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records; a row group is written when there are enough."""
+        """Add records; a full row group is written."""
         offsets = batch.column("offset")
         if self._first < 0:
             self._first = offsets[0].as_py()
@@ -316,7 +318,7 @@ class _File:
             self._flush()
 
     def finish(self) -> dict[str, Any]:
-        """Put it on the disk and give it its name."""
+        """Sync the file and give it its name."""
         self._flush()
         assert self._writer is not None
         self._writer.close()
@@ -341,7 +343,7 @@ class _File:
         }
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the written file."""
         if self._writer is not None:
             self._writer.close()
         self._temporary.unlink(missing_ok=True)
@@ -352,9 +354,9 @@ class _File:
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         if self._writer is None:
-            # Dictionaries pay for names, and cost memory and time for keys and values. What
-            # rises step by step is written as steps, which the codec finds nothing in. That the
-            # topic came as a dictionary is no matter of who reads the file.
+            # Dictionaries pay for names, and cost memory and time for keys and values. Numbers that
+            # rise in steps are written as deltas, in which the codec finds nothing. Readers of the
+            # file do not see that the topic came as a dictionary.
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 table.schema,

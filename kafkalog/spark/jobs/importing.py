@@ -1,14 +1,14 @@
-"""`import_`: rows become logs whose records keep the offsets that they had.
+"""`import_`: rows become logs whose records keep their offsets.
 
     write       tasks, each with whole partitions sorted by offset, encode batches into files; gaps
                 between offsets stay gaps
     append      the driver appends the files to the logs, through the engine, under their lock
 
-A partition takes rows only behind its end: nothing is overwritten, and nothing is put between.
-Where one overlaps, none is touched.
+A partition accepts only rows above its end: nothing is overwritten, and nothing is inserted. If one
+partition overlaps, none is changed.
 
-Crash points: a partition's end before the import is written down before its first append; a run
-under the same id goes on behind what the log has by then.
+Crash points: the end of a partition before the import is recorded before its first append; a run
+under the same id resumes after the records that the log has by then.
 
 Thread-safety: none; a job is one thread's.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["import_"]
 
 _NEEDED: Final = ("topic", "partition", "offset", "value")
-# The columns that are taken, and the types that each may have.
+# The columns to write, with the types that each may have.
 _TAKEN: Final[dict[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "partition": ("int",),
@@ -76,20 +76,21 @@ def import_(
     Args:
         spark: the session.
         source: a frame, or a directory of Parquet files as `export` writes them. Columns: topic,
-            partition, offset, value; and key, timestamp, headers where there are any.
-        path: the data directory; topics that are missing are made.
+            partition, offset, value; optionally key, timestamp, headers.
+        path: the data directory; missing topics are made.
         preserve_offsets: False appends the rows as any write does, with new offsets.
         codec: of the batches: none, gzip, snappy, lz4 or zstd.
-        options: of the data source's writing, where offsets are not kept.
-        work_dir: for the job's files; beside the data directory if None.
+        options: of the data source's writing, if offsets are not kept.
+        work_dir: for the job's files; next to the data directory if None.
         job_id: of an earlier run that is to be finished; a new one if None.
-        on_progress: called when a partition was appended; what Spark does before, it shows itself.
+        on_progress: called after a partition was appended; the work before is Spark's, which
+            reports it.
 
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND, OPTION_INVALID, COLUMN_MISSING, TYPE_INVALID;
-            RECORD_INVALID for two rows of one offset; OFFSET_OUT_OF_RANGE where a partition has
-            records at or behind the first row's offset; TXN_CONFLICT where somebody else has
-            appended since an earlier run; LOCKED where somebody has the data directory open.
+            RECORD_INVALID for two rows of one offset; OFFSET_OUT_OF_RANGE if a partition ends above
+            the first row's offset; TXN_CONFLICT if another writer has appended since an earlier
+            run; LOCKED if another process has the data directory open.
     """
     begun = time.monotonic()
     if codec not in _CODECS:
@@ -98,7 +99,7 @@ def import_(
     directory = Path(fspath(path)).absolute()
     job_id = new_job_id("import") if job_id is None else job_id
     if not preserve_offsets:
-        # By its name the same job is not written a second time.
+        # The name prevents that the same job is written a second time.
         named = {"txnAppId": job_id, "txnVersion": "0"}
         given = {**named, **(options or {}), "path": str(directory), "compression": codec}
         frame.write.format("kafkalog").options(**given).mode("append").save()
@@ -120,7 +121,7 @@ def import_(
 
 
 def _rows_of(spark: SparkSession, source: DataFrame | str | PathLike[str]) -> tuple[str, DataFrame]:
-    """Return what a source is called in the ledger, and its rows."""
+    """Return the name of a source for the ledger, and its rows."""
     if not isinstance(source, (str, PathLike)):
         return "a frame", source
     path = Path(fspath(source)).absolute()
@@ -149,7 +150,7 @@ def _since(begun: float) -> int:
 
 
 def _write(spark: SparkSession, ledger: JobLedger, frame: DataFrame) -> None:
-    """Sort the rows into partitions and let tasks encode them."""
+    """Sort the rows into partitions, which tasks encode."""
     register_stages(spark)
     rows = frame.select(*(name for name in _TAKEN if name in frame.columns))
     rows = rows.repartition("topic", "partition")
@@ -192,7 +193,7 @@ def _append(
 
 
 def _make_topics(manager: LogManager, files: list[dict[str, Any]]) -> None:
-    """Make topics that are missing, with as many partitions as rows name."""
+    """Make the missing topics, with as many partitions as the rows have."""
     counts: dict[str, int] = {}
     for each in files:
         counts[each["topic"]] = max(counts.get(each["topic"], 0), each["partition"] + 1)
@@ -206,7 +207,7 @@ def _make_topics(manager: LogManager, files: list[dict[str, Any]]) -> None:
 
 
 def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -> Mapping[str, int]:
-    """Return where each log ended before the import; refuse it where rows lie below that."""
+    """Return the end of each log before the import; raise if rows are below it."""
     known = ledger.facts("ends")
     if known is None:
         known = {
@@ -232,30 +233,30 @@ def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -
 
 
 def _append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:
-    """Append the batches of a file that the log does not have yet."""
+    """Append the batches of a file that are missing in the log."""
     if log.log_end_offset == end_before == log.log_start_offset and end_before == 0:
-        # Or retention would find a log that begins far below its first record.
+        # Else retention would find a log that begins far below its first record.
         log.truncate_fully_and_start_at(file["first_offset"])
     _ensure_own(log, file, end_before)
     for data in _pieces(Path(file["path"]), file["size_bytes"]):
-        rest = _behind(data, log.log_end_offset)
+        rest = _batches_from(data, log.log_end_offset)
         if len(rest):
             log.append_batches(rest, assign_offsets=False)
 
 
 def _ensure_own(log: Log, file: Mapping[str, Any], end_before: int) -> None:
     """
-    Check that what a log got since the job was begun is what an earlier run of the job appended.
+    Check that an earlier run of the job appended all records that a log got since the job began.
 
     Raises:
-        KafkaLogSparkError: TXN_CONFLICT where somebody else has appended, whose records would be
-            taken for rows.
+        KafkaLogSparkError: TXN_CONFLICT if another writer has appended, whose records would pass
+            for rows.
     """
     start, end = max(end_before, log.log_start_offset), log.log_end_offset
     if start >= end:
         return
     config = log.config
-    # Where the log makes batches anew, their sums are its own.
+    # If the log rewrites batches, their CRCs differ from those of the file.
     is_kept = config.compression_type == "producer" and not config.is_log_append_time
     own: set[tuple[int, int, int]] = set()
     for data in _pieces(Path(file["path"]), file["size_bytes"]):
@@ -275,7 +276,7 @@ def _ensure_own(log: Log, file: Mapping[str, Any], end_before: int) -> None:
         if (header.base_offset, header.last_offset, header.crc if is_kept else 0) not in own:
             raise KafkaLogSparkError(
                 ErrorCode.TXN_CONFLICT,
-                f"{log.directory.name} has got records of somebody else since the job was begun, at"
+                f"{log.directory.name} has got records of another writer since the job began, at"
                 f" {header.base_offset}: rows would be passed over; run another job for the rest",
                 topic=file["topic"],
                 partition=file["partition"],
@@ -284,7 +285,7 @@ def _ensure_own(log: Log, file: Mapping[str, Any], end_before: int) -> None:
 
 
 def _pieces(path: Path, size_bytes: int) -> Iterator[memoryview]:
-    """Yield whole batches of a file, about so many bytes at a time."""
+    """Yield whole batches of a file, about _APPEND_BYTES at a time."""
     filesystem = PosixFileSystem()
     with storage_errors(path, doing="reading"):
         handle = filesystem.open(path)
@@ -306,8 +307,8 @@ def _scan(data: memoryview) -> tuple[BatchColumns, int]:
     return columns, scan_batches(data, columns=columns, check_crc=False).position
 
 
-def _behind(data: memoryview, end_offset: int) -> memoryview:
-    """Return the batches that begin at an offset or behind it."""
+def _batches_from(data: memoryview, end_offset: int) -> memoryview:
+    """Return the batches that begin at an offset or above it."""
     columns, end = _scan(data)
     bases = columns.base_offset[: len(columns)]
     first = int(np.searchsorted(bases, end_offset))

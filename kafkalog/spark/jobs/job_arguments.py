@@ -1,4 +1,4 @@
-"""What a job is asked for, and what it gives: partitions and their settings, ids, reports.
+"""Arguments and results of jobs: partitions and their settings, ids, reports.
 
 Thread-safety: functions over the disk, and immutable plain data. Nothing here imports pyspark.
 """
@@ -41,21 +41,21 @@ __all__ = [
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-# A task costs some hundredths of a second, in which so much of a log would be read.
+# A task costs some hundredths of a second, the time to read this much of a log.
 _TASK_BYTES_MIN: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
     """
-    What a job came to.
+    Result of a job.
 
     Attributes:
         job: its kind.
         job_id: its name, with which it is run again.
-        status: `done`, or `incomplete` where partitions failed.
+        status: `done`, or `incomplete` if partitions failed.
         totals: sums over the partitions.
-        partitions: of each, its directory, what became of it, and what was wrong with it.
+        partitions: of each, its directory, its result, and its error.
         duration_ms: of this run.
     """
 
@@ -75,23 +75,23 @@ class JobReport:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what `to_json` has made."""
+        """Return the report that `to_json` has written."""
         return cls(**{**value, "partitions": tuple(value["partitions"])})
 
 
 def read_options(path: Paths, options: Mapping[str, str] | None, **fixed: str) -> dict[str, str]:
     """
-    Return the options of the reading that a job does.
+    Return the read options of a job.
 
     Args:
         path: one directory or several.
         options: those of the data source, as a user gives them.
-        fixed: what the job needs, whatever they say.
+        fixed: options of the job, which override them.
     """
     import json
 
@@ -104,20 +104,21 @@ def read_options(path: Paths, options: Mapping[str, str] | None, **fixed: str) -
 
 
 def with_internal_topics(read: ReadOptions) -> ReadOptions:
-    """Return options by which Kafka's internal topics belong to all that there are."""
+    """Return options by which Kafka's internal topics belong to all topics."""
     return replace(read, topics=replace(read.topics, has_internal=True))
 
 
 def new_job_id(job: str) -> str:
-    """Return a name that no other job has."""
+    """Return a unique name of a job."""
     return f"{job}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 
 def work_directory(path: Paths, work_dir: str | PathLike[str] | None) -> Path:
     """
-    Return where the ledgers of jobs over a directory are.
+    Return the directory of the ledgers of jobs over a directory.
 
-    Beside it, since a broker refuses to start on a directory in it that is no partition.
+    It is next to the directory, since a broker refuses to start if a data directory contains a
+    directory that is no partition.
     """
     if work_dir is not None:
         return Path(fspath(work_dir)).absolute()
@@ -132,8 +133,8 @@ def configs_of(
     """
     Return the settings of each partition of a snapshot.
 
-    Kafka's defaults, over them what a manager has written down in the data directory, over that the
-    caller's.
+    Kafka's defaults, over them the settings that a manager has stored in the data directory, over
+    them the caller's.
 
     Args:
         filesystem: the disk.
@@ -156,14 +157,14 @@ def configs_of(
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks may run side by side; 1 in a session of Connect, which hides it."""
+    """Return how many tasks may run in parallel; 1 in a session of Connect, which hides it."""
     context = getattr(spark, "sparkContext", None)
     return 1 if context is None else int(context.defaultParallelism)
 
 
 def ensure_task_bytes(task_bytes: int) -> None:
     """
-    Check how much a task is to take.
+    Check the size of a task.
 
     Raises:
         KafkaLogSparkError: OPTION_INVALID.
@@ -174,12 +175,12 @@ def ensure_task_bytes(task_bytes: int) -> None:
 
 def shared_out(spark: SparkSession, task_bytes: int, total_bytes: int) -> int:
     """
-    Return how much of logs a task takes, so that all cores of a cluster have work.
+    Return how much of logs a task reads, so that all cores of a cluster have work.
 
     Args:
         spark: the session.
-        task_bytes: at most.
-        total_bytes: what there is to share out.
+        task_bytes: largest size of a task.
+        total_bytes: size of all tasks together.
 
     Raises:
         KafkaLogSparkError: OPTION_INVALID.

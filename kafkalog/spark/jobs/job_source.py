@@ -1,12 +1,11 @@
-"""The stages of a job as Spark runs them: tasks that read, that report, and that take rows.
+"""The stages of a job as a data source of Spark: tasks that read, report, or write rows.
 
-Spark has no way to run a Python function over a list without carrying what it returns through the
-JVM row by row, or needing pandas; a data source has. Its partitions are the tasks of a stage, as
-the job's ledger has them, without those that are done; what a task is given, and what it does, is
-told by the name of its stage in a table here. So a stage runs on any master, and goes on where it
-was killed.
+Spark can run a Python function over a list only by carrying its results through the JVM row by row,
+or with pandas; a data source avoids both. Its partitions are the tasks of a stage in the job's
+ledger that are not done; a table here gives the function and the columns of each stage by its name.
+So a stage runs on any master, and resumes after it was killed.
 
-Thread-safety: none; Spark asks one after the other.
+Thread-safety: none; Spark calls one method after the other.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _RECORDS: Final = (
     " timestampType int"
 )
 _VERIFIED: Final = f"{ddl_of(VERIFY_COLUMNS.values())}, error string"
-# What a stage's tasks do, as module and function, and the columns of what they give.
+# Function of a stage's tasks, as module and name, and the columns of their results.
 _STAGES: Final = {
     "keys": ("kafkalog.spark.jobs.job_tasks:read_keys", _PACKED),
     "copy": ("kafkalog.spark.jobs.copying:copy_task", _REPORT),
@@ -75,7 +74,7 @@ _STAGES: Final = {
     "verify": ("kafkalog.spark.jobs.maintenance:verify_task", _VERIFIED),
     "reindex": ("kafkalog.spark.jobs.maintenance:reindex_task", _REPORT),
 }
-# Of these what the tasks give is what counts, so all of them run each time somebody asks for it.
+# The results of these stages are rows, so all of their tasks run each time.
 _GIVING: Final = ("keys", "latest", "verify")
 _POLL_SECONDS: Final = 0.5
 
@@ -87,11 +86,11 @@ Work = Callable[[JobLedger, int, dict[str, Any]], Iterator[pa.RecordBatch]]
 @dataclass(frozen=True, slots=True)
 class JobProgress:
     """
-    How far a job is.
+    Progress of a job.
 
     Attributes:
         job_id: the job.
-        stage: what it does now.
+        stage: its present stage.
         done, total: tasks.
     """
 
@@ -106,19 +105,19 @@ class KafkaLogJobSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name under which it is registered."""
+        """Return the name for `register`."""
         return _NAME
 
     def schema(self) -> str:
-        """Return the columns of what the stage gives."""
+        """Return the columns of the stage's results."""
         return _STAGES[self.options["stage"]][1]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """Return what runs the tasks."""
+        """Return a reader that runs the tasks."""
         return _StageReader(self.options["ledger"], self.options["stage"])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002
-        """Return what makes files of batches of rows."""
+        """Return a writer that makes files of batches of rows."""
         return _ImportWriter(self.options["ledger"])
 
 
@@ -128,7 +127,7 @@ class _StageReader(DataSourceReader):
         self._stage = stage
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks that are not done; one that does nothing where all are."""
+        """Return the tasks that are not done; an empty task if all are done."""
         ledger = JobLedger(Path(self._directory))
         done = set() if self._stage in _GIVING else set(ledger.numbers_done(self._stage))
         tasks = enumerate(ledger.tasks(self._stage))
@@ -136,7 +135,7 @@ class _StageReader(DataSourceReader):
         return waiting or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Do one task."""
+        """Run one task."""
         if partition.value is None:
             return iter(())
         number, task = partition.value
@@ -152,13 +151,13 @@ def _coded(batches: Iterator[_Given]) -> Iterator[_Given]:
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What one task has written: files of batches."""
+    """Files of batches that one task has written."""
 
     files: list[Any]
 
 
 class _ImportWriter(DataSourceArrowWriter):
-    """Makes files of batches of rows that come sorted by partition and offset."""
+    """Writer of files of batches, from rows sorted by partition and offset."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -179,21 +178,21 @@ class _ImportWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write down which files count."""
+        """Record the files of the successful attempts."""
         files = [file for each in messages if isinstance(each, _Written) for file in each.files]
         JobLedger(Path(self._directory)).finish(IMPORT_STAGE, {"files": files})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files: they count for nobody, and go with the job."""
+        """Leave the files: they are not in use, and are removed with the job."""
 
 
 def register_stages(spark: SparkSession) -> None:
-    """Let a session know how jobs run."""
+    """Register the source of jobs in a session."""
     spark.dataSource.register(KafkaLogJobSource)
 
 
 def stage_frame(spark: SparkSession, ledger: JobLedger, stage: str) -> DataFrame:
-    """Return what a stage's tasks give; they run when somebody asks for it."""
+    """Return the results of a stage's tasks; the tasks run when the frame is read."""
     register_stages(spark)
     reader = spark.read.format(_NAME).option("ledger", str(ledger.directory))
     return reader.option("stage", stage).load()
@@ -201,17 +200,17 @@ def stage_frame(spark: SparkSession, ledger: JobLedger, stage: str) -> DataFrame
 
 class _LatestOfTask:
     """
-    Writes what is latest of rows of packed entries, and says in the last of them where that is.
+    Writer of the latest rows of packed entries, which returns in its last row where they are.
 
-    It is given to Spark as a function of columns and not as a writer, for what a writer returns
-    goes back by a call that loads pandas where that is installed.
+    Spark gets it as a function of columns and not as a writer, because a writer's result is
+    returned by a call that loads pandas if that is installed.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def write(self, rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Yield a cell for each row of a task: null, but in the last one what was written."""
+        """Yield a cell for each row of a task: null, except for the report in the last one."""
         return _coded(self._cells(rows))
 
     def _cells(self, rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
@@ -233,7 +232,9 @@ class _LatestOfTask:
 
 
 def latest_slices(spark: SparkSession, ledger: JobLedger) -> list[list[Any]]:
-    """Bring together what tasks of "keys" give, and return where the latest offsets are."""
+    """
+    Bring together the results of the stage "keys", and return the slices of the latest offsets.
+    """
     from pyspark.sql.pandas import functions
 
     writer = _LatestOfTask(str(ledger.directory))
@@ -241,9 +242,9 @@ def latest_slices(spark: SparkSession, ledger: JobLedger) -> list[list[Any]]:
     def write(rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         return writer.write(rows)
 
-    # Its types know none that is told by hints alone.
+    # Its types do not cover a function described by hints alone.
     arrow_udf: Any = functions.arrow_udf
-    # Not to be asked twice, once for the cells that are null and once for the others.
+    # Evaluated once, instead of once for the null cells and once for the others.
     report = arrow_udf(write, "string").asNondeterministic()
     slices = stage_frame(spark, ledger, "keys").repartition("number", "slice")
     rows = slices.sortWithinPartitions("number", "slice")
@@ -264,11 +265,11 @@ def run_stage(
     Args:
         spark: the session.
         ledger: of the job; the stage is planned.
-        stage: one whose tasks report.
-        on_progress: called now and then, by a thread of its own.
+        stage: a stage whose tasks report.
+        on_progress: called now and then, from a separate thread.
 
     Raises:
-        KafkaLogSparkError: JOB_FAILED where a task has left no report.
+        KafkaLogSparkError: JOB_FAILED if a task has left no report.
     """
     if ledger.facts(stage) is None:
         with watched(ledger, stage, on_progress):
@@ -287,7 +288,7 @@ def run_stage(
 
 
 def report_batch(number: int, report: dict[str, Any]) -> pa.RecordBatch:
-    """Return the report of a task as Spark takes it."""
+    """Return the report of a task as a row for Spark."""
     return pa.RecordBatch.from_arrays(
         [array_of(pa.int32(), np.array([number], np.int32)), texts_of([json.dumps(report)])],
         names=["task", "report"],
@@ -298,7 +299,7 @@ def report_batch(number: int, report: dict[str, Any]) -> pa.RecordBatch:
 def watched(
     ledger: JobLedger, stage: str, on_progress: Callable[[JobProgress], object] | None
 ) -> Iterator[None]:
-    """Tell somebody how many tasks of a stage are done, as long as it runs, and at its end."""
+    """Report the number of finished tasks of a stage, during its run and at its end."""
     if on_progress is None:
         yield
         return

@@ -1,11 +1,11 @@
-"""What the tasks of jobs do, in the workers: read keys, stage a cleaning, read what is latest.
+"""Tasks of jobs, run in the workers: read keys, stage a cleaning, read the latest records.
 
-A partition whose task fails for what is in it, a damaged batch or a segment that changed, is
-reported so, and leaves the others alone. What is wrong with the worker or its disk fails the task,
-and Spark tries it again.
+A partition whose task fails because of its content, such as a damaged batch or a changed segment,
+is reported as failed, and does not affect the others. A failure of the worker or its disk fails the
+task, and Spark tries it again.
 
-A log is opened on a disk without mappings: the files are those of a writer, a cleaner or a broker,
-on storage that others see, and one that is mapped and then cut would kill the worker.
+A log is opened on a disk without mappings: the files are in use by a writer, a cleaner or a broker,
+on shared storage, and a file that is mapped and then cut would kill the worker.
 
 Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
 """
@@ -55,7 +55,7 @@ __all__ = [
 _COLUMNS: Final = {**RECORD_COLUMNS, **RECORD_EXTRAS}
 _KEYS: Final = ("offset", "key")
 _BATCH_BYTES: Final = 1 << 20
-# What is wrong with a partition, whoever reads it.
+# Errors of a partition, which any reader of it gets.
 _OF_PARTITION: Final = (
     CorruptRecordError,
     InvalidRecordError,
@@ -73,7 +73,7 @@ _OF_DATA: Final = (
 
 
 def partition_error(error: KafkaLogError) -> str | None:
-    """Return what is wrong with a partition; None for an error that is not the partition's."""
+    """Return the error of a partition; None for an error that is not the partition's."""
     if isinstance(error, KafkaLogSparkError):
         return str(error) if error.code in _OF_DATA else None
     return f"{type(error).__name__}: {error}" if isinstance(error, _OF_PARTITION) else None
@@ -81,10 +81,10 @@ def partition_error(error: KafkaLogError) -> str | None:
 
 def outcome_of(error: KafkaLogError, status: str) -> dict[str, str]:
     """
-    Return what a report says of a partition that could not be done.
+    Return the report of a partition that failed.
 
     Raises:
-        KafkaLogError: the error, where it is not the partition's.
+        KafkaLogError: the error, if it is not the partition's.
     """
     if isinstance(error, LogLockedError):
         return {"status": "locked", "error": str(error)}
@@ -100,7 +100,8 @@ def records_of(
     """Yield the records of a range, with some of the columns of the source."""
     columns = tuple(_COLUMNS[name] for name in names)
     schema = pa.schema([(column.name, arrow_type(column.kind)) for column in columns])
-    # What goes to Spark is large, since each batch costs the JVM something; what stays here is not.
+    # Batches for Spark are large, since each one costs the JVM time; batches for this process are
+    # not.
     size = min(options.arrow_batch_bytes, _BATCH_BYTES)
     options = replace(options, arrow_batch_bytes=size)
     return read_split(LogSplit((each,), 0), columns, schema, options)
@@ -131,7 +132,7 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
 
 
 def stage_runs(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Write what stays of runs of segments into the job's directory, and report it."""
+    """Write the kept records of runs of segments into the job's directory, and report them."""
     from kafkalog.spark.jobs.job_source import report_batch
 
     reports = [_staged(ledger, each) for each in task["runs"]]

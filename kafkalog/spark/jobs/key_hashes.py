@@ -1,13 +1,13 @@
 """The keys of ranges of logs, as hashes and offsets of records that may be their keys' latest.
 
-A task reads ranges of the log and gives, for each key that it met, its hash and the last offset:
-what a map of a million keys held when it was full, or when the range ended. They are dealt out by
-the hash into slices of the partition, and packed, some dozens to a row: so Spark, which brings the
-rows of a slice together (`latest_offsets` says what then), carries few large cells. No value and no
-key is shuffled, and nothing of what is shuffled is a Python object.
+A task reads ranges of the log and emits, for each key, its hash and the last offset: the content of
+a map of a million keys when it was full, or when the range ended. The hash distributes the entries
+to slices of the partition; they are packed, some dozens to a row. So Spark, which brings the rows
+of a slice together (continued in `latest_offsets`), carries few large cells. No value and no key is
+shuffled, and no Python object.
 
-The hash is SipHash-2-4 of 128 bits under a secret of the job: nobody can make two keys of one hash,
-and a thousand million keys of a partition have two of one by a chance of 10^-21.
+The hash is SipHash-2-4 of 128 bits under a secret of the job: no writer can make two keys of one
+hash, and a thousand million keys of a partition have two of one by a chance of 10^-21.
 
 Thread-safety: none; an object is one task's. Nothing here imports pyspark.
 """
@@ -27,7 +27,7 @@ from kafkalog.spark.arrow_cells import array_of, numbers_of, validity_of
 
 __all__ = ["ENTRY", "PACKED_SCHEMA", "RangeKeyHashes", "cells_of", "slice_count"]
 
-# What is shuffled of a key: its hash, and the lower half of the offset.
+# The shuffled part of a key: its hash, and the lower half of the offset.
 ENTRY: Final = np.dtype([("high", "<i8"), ("low", "<i8"), ("offset", "<u4")])
 PACKED_SCHEMA: Final = pa.schema(
     [
@@ -38,23 +38,23 @@ PACKED_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Entries of a row. Spark brings rows back ten thousand at a time: 13 MB of these.
+# Entries of a row. Spark returns rows ten thousand at a time: 13 MB of these.
 _ROW_ENTRIES: Final = 64
-# Room for a million keys: a worker has to stay small.
+# Capacity for a million keys: a worker has to stay small.
 _MAP_BYTES: Final = 28 << 20
 _BLOCK_ENTRIES: Final = 1 << 16
-# Of a slice: so many at most come to one task at a time, in five arrays of eight bytes each.
+# Largest number of entries of a slice in one task at a time, in five arrays of eight bytes each.
 _SLICE_ENTRIES_MAX: Final = 1 << 20
-# Fewer in a slice are not worth another file's share; so many slices let all cores have work.
+# A smaller slice is not worth another file's share; this many slices occupy all cores.
 _SLICE_ENTRIES_MIN: Final = 1 << 16
 _SLICES_WANTED: Final = 8
-# Of a log with holes offsets say little of how many records there are; few are smaller than this.
+# In a log with holes, offsets give no count of records; few records are smaller than this.
 _RECORD_BYTES: Final = 32
 _HALF: Final = 32
 
 
 def slice_count(offsets: int, size_bytes: int) -> int:
-    """Return into how many slices the keys of a partition are dealt out."""
+    """Return the number of slices for the keys of a partition."""
     records = min(offsets, size_bytes // _RECORD_BYTES)
     wanted = min(_SLICES_WANTED, records // _SLICE_ENTRIES_MIN)
     return max(wanted, -(-records // _SLICE_ENTRIES_MAX), 1)
@@ -70,7 +70,7 @@ class RangeKeyHashes:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        # Of the system, which gives no page before it is used.
+        # Allocated by the system, which provides a page on first use.
         self._map = OffsetMap(mmap.mmap(-1, _MAP_BYTES), identity="siphash", secret=secret)
 
     def latest(
@@ -81,8 +81,8 @@ class RangeKeyHashes:
 
         Args:
             number: of the partition.
-            slices: how many it has, in every task.
-            batches: with `offset` and `key`, of records one behind the other.
+            slices: number of its slices, the same in every task.
+            batches: with `offset` and `key`, of consecutive records.
         """
         self._map.clear(secret=self._secret)
         for batch in batches:
@@ -93,7 +93,7 @@ class RangeKeyHashes:
         yield from self._entries(number, slices)
 
     def _put(self, offsets: NDArray[np.int64], keys: pa.Array) -> Iterator[None]:
-        """Put keys, and yield whenever the map is full: what it holds goes then."""
+        """Add keys; when the map is full, yield its content and clear it."""
         ends, data = cells_of(keys)
         sizes = np.diff(ends)
         if keys.null_count:
@@ -120,7 +120,7 @@ def _packed(
     low: NDArray[np.int64],
     offsets: NDArray[np.int64],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield entries by slices; those whose offsets have other upper halves by themselves."""
+    """Yield entries by slices; entries whose offsets have other upper halves separately."""
     upper = offsets >> _HALF
     is_first = upper == upper[0]
     if not is_first.all():
@@ -155,7 +155,7 @@ def _slices_of(high: NDArray[np.int64], slices: int) -> NDArray[np.unsignedinteg
 
 
 def _row_starts(of_each: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-    """Return where rows begin: at each new slice, and behind so many entries of one."""
+    """Return the starts of rows: at each new slice, and after _ROW_ENTRIES entries of one."""
     firsts = np.append(0, np.flatnonzero(np.diff(of_each)) + 1)
     sizes = np.diff(np.append(firsts, len(of_each)))
     rows = -(-sizes // _ROW_ENTRIES)
@@ -166,8 +166,8 @@ def _row_starts(of_each: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
 
 
 def cells_of(column: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
-    """Return where the cells of a binary array end, and what they lie in."""
+    """Return the ends of the cells of a binary array, and its data."""
     _validity, ends, data = column.buffers()
     found = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
-    # As bytes: Arrow says that its buffers hold signed ones.
+    # As bytes: Arrow declares its buffers as signed ones.
     return found, memoryview(data).cast("B") if data is not None else memoryview(b"")

@@ -1,12 +1,12 @@
 """The latest records of partitions by key: slice after slice, in files, and read back as bits.
 
 Rows of packed entries (`key_hashes`) come sorted by partition and slice, from all tasks that read
-keys. Of each hash the greatest offset stays. What stays of a slice is written as the lower 16 bits
-of the offsets, ascending, behind a directory of the chunks of 2^16 offsets that have any:
+keys. Of each hash the greatest offset is kept. The offsets of a slice are written as their lower 16
+bits, ascending, after a directory of the chunks of 2^16 offsets that have any:
 
     int64 numbers of the chunks, ascending | int64 ends in what follows | uint16 lower halves
 
-So of a slice that part can be read that a range of offsets needs, and it takes two bytes a record.
+So the part of a slice for a range of offsets can be read alone, and it takes two bytes a record.
 
 Thread-safety: none; an object is one task's. Nothing here imports pyspark.
 """
@@ -41,10 +41,10 @@ Slice = Sequence[Any]
 
 class LatestOffsets:
     """
-    Takes rows of packed entries, and writes what is latest to one file.
+    Writer of the latest offsets of rows of packed entries, to one file.
 
     Args:
-        folder: where that file is made, at the first slice.
+        folder: directory of the file, which is made at the first slice.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class LatestOffsets:
         self._written: list[tuple[int, str, int, int]] = []
 
     def add(self, numbers: pa.Array, slices: pa.Array, bases: pa.Array, entries: pa.Array) -> None:
-        """Take rows; all of a slice come one behind the other, in this call and the next."""
+        """Add rows; all rows of a slice are consecutive, in this call and the next."""
         of_number, of_slice = numbers_of(numbers, np.int32), numbers_of(slices, np.int32)
         ends, data = cells_of(entries)
         has_changed = (np.diff(of_number) != 0) | (np.diff(of_slice) != 0)
@@ -71,7 +71,7 @@ class LatestOffsets:
             if name != self._slice:
                 self._write_slice()
                 self._slice = name
-            # The buffer of the rows is the next ones' as well.
+            # The buffer of the rows is reused for the next ones.
             met = np.frombuffer(data[ends[start] : ends[stop]], ENTRY).copy()
             self._seen_numbers.append(met)
             base = np.repeat(of_base[start:stop], counts[start:stop])
@@ -79,10 +79,10 @@ class LatestOffsets:
 
     def finish(self) -> list[tuple[int, str, int, int]]:
         """
-        Put the file on the disk.
+        Sync the file.
 
         Returns:
-            Of each slice: number of the partition, file, position, how many chunks it has.
+            Of each slice: number of the partition, file, position, number of chunks.
 
         Raises:
             LogStorageError: the disk refused.
@@ -99,7 +99,7 @@ class LatestOffsets:
         return self._written
 
     def abandon(self) -> None:
-        """Let the file go; it counts for nobody."""
+        """Close the file of a failed attempt; it is not in use."""
         if self._handle is not None:
             self._handle.close()
 
@@ -128,7 +128,7 @@ def _greatest(entries: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.i
     high, low, offsets = entries["high"][order], entries["low"][order], offsets[order]
     is_same = high[1:] == high[:-1]
     if np.any(is_same & (low[1:] != low[:-1])):
-        # Two keys have one half in common, by chance.
+        # Two keys may have one half in common, by chance.
         order = np.lexsort((low, high))
         high, low, offsets = high[order], low[order], offsets[order]
         is_same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
@@ -145,11 +145,11 @@ def load_live_records(
     Return bits for a range of one partition.
 
     Args:
-        folder: where the files are.
+        folder: directory of the files.
         slices: (file, position, chunks) of the partition.
-        start, end: the offsets that the bits speak of.
-        stop: where what is asked ends: what is latest at or behind it may not be in them; `end` if
-            None.
+        start, end: the offsets of the bits.
+        stop: end of the needed offsets: latest offsets at or above it may be missing in the bits;
+            `end` if None.
 
     Raises:
         LogStorageError: the disk refused, or a file is shorter than it was.
@@ -197,7 +197,7 @@ def _read(handle: FileHandle, position: int, size: int) -> bytes:
 
 
 def slices_by_partition(slices: Iterable[Slice]) -> Mapping[int, list[tuple[str, int, int]]]:
-    """Return what `LatestOffsets.finish` said, by the numbers of the partitions."""
+    """Return the result of `LatestOffsets.finish`, by the numbers of the partitions."""
     found: dict[int, list[tuple[str, int, int]]] = {}
     for number, name, position, count in slices:
         found.setdefault(number, []).append((name, position, count))

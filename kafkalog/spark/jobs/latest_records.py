@@ -1,4 +1,4 @@
-"""The first half of `compact` and `snapshot`: which records are the latest of their keys.
+"""The first half of `compact` and `snapshot`: the search for the latest records of keys.
 
 Thread-safety: none; a job is one thread's.
 """
@@ -47,7 +47,7 @@ def plan_keys(
 
 
 def _slice_counts(snapshot: QuerySnapshot, bounds: Bounds) -> list[int]:
-    """Return into how many slices the keys of each partition are dealt out."""
+    """Return the number of slices for the keys of each partition."""
     offsets = (bounds.ends - bounds.starts).tolist()
     before = np.append(0, np.cumsum(snapshot.sizes))[snapshot.first_rows]
     sizes = np.diff(before).tolist()
@@ -58,11 +58,11 @@ def find_latest(
     spark: SparkSession, ledger: JobLedger, on_progress: OnProgress | None
 ) -> tuple[Mapping[int, list[tuple[str, int, int]]], dict[int, str]]:
     """
-    Run the reading of keys, and write what is latest; what an earlier run found is taken.
+    Run the reading of keys, and write the latest offsets; the result of an earlier run is reused.
 
     Returns:
-        Where the latest offsets of each partition are (see `latest_offsets`), and what is wrong
-        with those that could not be read.
+        The slices of the latest offsets of each partition (see `latest_offsets`), and the errors of
+        the partitions that could not be read.
     """
     facts = ledger.facts(KEY_HASHES_STAGE)
     if facts is None:

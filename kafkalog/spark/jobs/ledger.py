@@ -1,25 +1,25 @@
-"""What a job has planned and done, in files that its tasks and its next run see.
+"""The ledger of a job: its plan and its progress, in files that its tasks and its next run see.
 
     <work>/<job id>/
-        job.json                what was asked for
-        <stage>/tasks.json      what the stage consists of
+        job.json                the arguments
+        <stage>/tasks.json      the tasks of the stage
         <stage>/<n>.json        the report of a task that is done
-        <stage>/facts.json      the stage is done, with what it came to
+        <stage>/facts.json      the stage is done, with its result
         report.json             the job is done
 
-Every file is written whole, under a name of its own, put on the disk, and renamed: a job that was
-killed at any moment finds of each either all or nothing, and goes on with what is not done. Two
-attempts at one task write the same.
+Every file is written whole, under a unique name, synced, and renamed: a job that was killed at any
+moment finds of each file either all or nothing, and does what is not done. Two attempts at one task
+write the same.
 
-Who begins a job clears away after others: those that have ended a week ago, and those that nobody
-has touched for a month, be it that they were given up, or that what they give is a frame, of which
-nobody knows whether it will be read again.
+The start of a job removes the files of others: of jobs that ended a week ago, and of jobs without a
+write for a month, because they were given up, or because their result is a frame, which may or may
+not be read again.
 
-Crash points of that: a job's `job.json` goes last but for its directory, so what is left of a job
-is found, and cleared away, by a later one.
+Crash points of that: a job's `job.json` is removed last but for its directory, so the rest of a job
+is found, and removed, by a later one.
 
-Thread-safety: as far as the file system's renames go; a ledger object has no state but its path.
-Nothing here imports pyspark.
+Thread-safety: that of the file system's renames; a ledger object has no state but its path. Nothing
+here imports pyspark.
 """
 
 from __future__ import annotations
@@ -78,18 +78,18 @@ class JobLedger:
         clock: Clock | None = None,
     ) -> JobLedger:
         """
-        Return the ledger of a job: a new one, or that of an earlier run; clear away after old ones.
+        Return the ledger of a job: a new one, or that of an earlier run; remove old ones.
 
         Args:
-            work: where ledgers are.
-            job_id: names it.
-            arguments: what the job is; an earlier run has to have been asked for the same.
+            work: directory of the ledgers.
+            job_id: name of the job.
+            arguments: of the job; an earlier run must have had the same.
             filesystem: the disk; the machine's if None.
             clock: source of time; the machine's if None.
 
         Raises:
-            KafkaLogSparkError: OPTION_INVALID where the id is no name for a directory;
-                OPTION_CONFLICT where it was asked for something else.
+            KafkaLogSparkError: OPTION_INVALID if the id cannot name a directory; OPTION_CONFLICT if
+                the earlier run had other arguments.
             LogStorageError: the disk refused.
         """
         if _NAME.fullmatch(job_id) is None:
@@ -111,7 +111,7 @@ class JobLedger:
                 job_id=job_id,
                 arguments=differing,
             )
-        # Somebody is at it again.
+        # Another run is at work.
         with storage_errors(ledger.directory, doing="touching"):
             ledger._filesystem.set_modified_ms(ledger.directory / _JOB, now_ms)
         return ledger
@@ -123,19 +123,19 @@ class JobLedger:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the job is."""
+        """The arguments of the job."""
         found: dict[str, Any] = self._needed(_JOB)
         return found
 
     # ---- stages ----
 
     def plan(self, stage: str, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Write down what a stage consists of; what an earlier run has planned stays."""
+        """Record the tasks of a stage; the plan of an earlier run is kept."""
         if self._read(f"{stage}/{_TASKS}") is None:
             self._write(f"{stage}/{_TASKS}", list(tasks))
 
     def is_planned(self, stage: str) -> bool:
-        """Whether an earlier run has planned a stage."""
+        """Return True if an earlier run has planned a stage."""
         return self._read(f"{stage}/{_TASKS}") is not None
 
     def tasks(self, stage: str) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ class JobLedger:
         return found
 
     def numbers_done(self, stage: str) -> list[int]:
-        """Return which tasks are done."""
+        """Return the numbers of the tasks that are done."""
         path = self.directory / stage
         with storage_errors(path, doing="listing"):
             names = self._filesystem.list(path) if self._filesystem.stat(path) else []
@@ -162,31 +162,31 @@ class JobLedger:
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
     def record_done(self, stage: str, number: int, report: Mapping[str, Any]) -> None:
-        """Write down that a task is done, with what there is to say of it."""
+        """Record that a task is done, with its report."""
         self._write(f"{stage}/{number}.json", report)
 
     def finish(self, stage: str, facts: Mapping[str, Any]) -> None:
-        """Write down that a stage is done, with what it came to."""
+        """Record that a stage is done, with its result."""
         self._write(f"{stage}/{_FACTS}", facts)
 
     def facts(self, stage: str) -> dict[str, Any] | None:
-        """Return what a stage came to; None while it is not done."""
+        """Return the result of a stage; None while it is not done."""
         found: dict[str, Any] | None = self._read(f"{stage}/{_FACTS}")
         return found
 
     # ---- the job ----
 
     def end(self, report: Mapping[str, Any]) -> None:
-        """Write down that the job is done."""
+        """Record that the job is done."""
         self._write(_REPORT, report)
 
     def report(self) -> dict[str, Any] | None:
-        """Return what the job came to; None while it is not done."""
+        """Return the report of the job; None while it is not done."""
         found: dict[str, Any] | None = self._read(_REPORT)
         return found
 
     def folder(self, name: str) -> Path:
-        """Return a directory of the job's, made if it is not there."""
+        """Return a directory of the job's, made if it does not exist."""
         path = self.directory / name
         with storage_errors(path, doing="making"):
             self._make(path)
@@ -205,7 +205,7 @@ class JobLedger:
         with storage_errors(work, doing="clearing up"):
             names = self._filesystem.list(work)
             for other in (work / name for name in names if name != self.job_id):
-                # Another driver may be clearing up, too; and not all that is here is a job.
+                # Another driver may be removing ledgers, too; and not everything here is a job.
                 with suppress(FileNotFoundError, NotADirectoryError):
                     if self._is_over(other, now_ms):
                         logger.info("the files of the job %s are removed", other)
@@ -219,7 +219,7 @@ class JobLedger:
         return age_ms > (_KEPT_ENDED_MS if has_ended else _KEPT_MS)
 
     def _touched_ms(self, directory: Path) -> int:
-        """Return when a job wrote last; a directory tells of the files that came into it."""
+        """Return the time of a job's last write; that of a directory shows new files in it."""
         paths = [directory / name for name in self._filesystem.list(directory)]
         found = [self._filesystem.stat(path) for path in (directory, *paths)]
         return max((facts.modified_ms for facts in found if facts is not None), default=0)

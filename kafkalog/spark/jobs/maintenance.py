@@ -1,4 +1,4 @@
-"""`verify`, `stats`, `reindex`: looking through directories, and making their indexes anew.
+"""`verify`, `stats`, `reindex`: verification of directories, and rebuilding of their indexes.
 
 Thread-safety: none.
 """
@@ -69,32 +69,32 @@ def verify(
     on_progress: Callable[[JobProgress], object] | None = None,
 ) -> DataFrame:
     """
-    Look through every byte of logs.
+    Verify every byte of logs.
 
-    It is done when the frame is first read, in tasks of about a gibibyte; what is damaged is a row
-    like any other, and fails nothing. What a task has found is kept in the job's files, and said
-    again whenever the frame, or that of another run with the same `job_id`, is read.
+    The work is done when the frame is first read, in tasks of about a gibibyte; damage is a row
+    like any other, and fails nothing. The results of a task are kept in the job's files, and
+    returned again whenever the frame, or that of another run with the same `job_id`, is read.
 
     Args:
         spark: the session.
         path: a data directory, or several.
-        deep: whether batches are opened as well, and every record in them looked at.
-        sample: the share of the segments that are looked through, above 0 and up to 1, the same
-            ones in every run; all if None.
-        options: of the data source: which topics.
-        work_dir: for the job's files; beside the first path if None.
-        job_id: of an earlier run that is to be finished; a new one, which looks anew, if None.
-        on_progress: called now and then, by a thread of its own; it is all done at once then, and
-            the frame tells what was found.
+        deep: True to decode batches as well, and check every record in them.
+        sample: the share of the segments to verify, above 0 and up to 1, the same ones in every
+            run; all if None.
+        options: of the data source: selection of topics.
+        work_dir: for the job's files; next to the first path if None.
+        job_id: of an earlier run that is to be finished; a new one, which verifies again, if None.
+        on_progress: called now and then, from a separate thread; all work is then done at once, and
+            the frame has the results.
 
     Returns:
-        The columns of `view=verify`, a row for each segment: what it holds, how much of it is bad
-        and where that begins, what its tail is, whether its indexes are right. And `error`: what is
-        wrong with the records, where `deep` has found that.
+        The columns of `view=verify`, a row for each segment: its content, how much of it is bad and
+        where that begins, the kind of its tail, the state of its indexes. And `error`: the error of
+        the records that `deep` has found.
 
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND and others of the options; OPTION_INVALID for a share
-            that is none.
+            outside its range.
     """
     from kafkalog.spark.jobs.job_source import stage_frame, watched
 
@@ -132,7 +132,7 @@ def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -
 def _is_sampled(
     split_range: tuple[int, str, str, int, int, int, bool], sample: float | None
 ) -> bool:
-    """Choose segments by a hash of their names, so that a larger share has all of a smaller."""
+    """Choose segments by a hash of their names, so that a larger share includes a smaller one."""
     if sample is None:
         return True
     _number, _directory, topic, partition, start, *_end = split_range
@@ -141,7 +141,7 @@ def _is_sampled(
 
 
 def verify_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each segment of a task; what is known already is not looked for again."""
+    """Yield a row for each segment of a task; known results are not computed again."""
     import pyarrow as pa
 
     fields = [(column.name, arrow_type(column.kind)) for column in VERIFY_COLUMNS.values()]
@@ -184,14 +184,14 @@ def stats(
     spark: SparkSession, path: Paths, *, options: Mapping[str, str] | None = None
 ) -> DataFrame:
     """
-    Return what there is in each partition: segments, bytes, batches, records, times.
+    Return the content of each partition: segments, bytes, batches, records, times.
 
-    No record is decoded: headers of batches tell.
+    No record is decoded: headers of batches suffice.
 
     Args:
         spark: the session.
         path: a data directory, or several.
-        options: of the data source: which topics.
+        options: of the data source: selection of topics.
     """
     from pyspark.sql import functions as sql
 
@@ -233,19 +233,19 @@ def reindex(
     on_progress: Callable[[JobProgress], object] | None = None,
 ) -> JobReport:
     """
-    Make the offset and time indexes of logs anew, from their batches.
+    Rebuild the offset and time indexes of logs, from their batches.
 
-    A task takes a data directory, whose logs it has to itself one by one. A log with a damaged
-    batch is left alone. Transaction indexes are left too: they are held against the log when used.
+    A task handles a data directory, and locks its logs one by one. A log with a damaged batch is
+    left unchanged. Transaction indexes are left too: they are compared with the log on use.
 
     Args:
         spark: the session.
         path: a data directory, or several.
-        options: of the data source: which topics.
-        settings: of topics, over those that a manager has written down: how far entries lie apart.
-        work_dir: for the job's files; beside the first path if None.
+        options: of the data source: selection of topics.
+        settings: of topics, over those that a manager has stored: the distance of entries.
+        work_dir: for the job's files; next to the first path if None.
         job_id: of an earlier run that is to be finished; a new one if None.
-        on_progress: called now and then, by a thread of its own.
+        on_progress: called now and then, from a separate thread.
 
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND and others of the options.
@@ -284,7 +284,7 @@ def reindex(
 
 
 def reindex_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Make the indexes of the logs of one data directory anew, one after the other."""
+    """Rebuild the indexes of the logs of one data directory, one after the other."""
     from kafkalog.spark.jobs.job_source import report_batch
 
     report = {"logs": [_reindexed(each) for each in task["logs"]]}
@@ -313,7 +313,7 @@ def _reindexed(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reindex_segment(context: SegmentContext, segment: LogSegment) -> None:
     """
-    Put indexes made of a segment's batches in the place of those that it has.
+    Replace the indexes of a segment by indexes of its batches.
 
     Crash points: of each file, those of replacing it; an index is the old one or the new one.
     """

@@ -1,4 +1,4 @@
-"""Files of batches whose records keep the offsets that they had: the work of an import's task.
+"""Writer of files of batches whose records keep their offsets: the task of an import.
 
 Rows come sorted by topic, partition and offset. Gaps between offsets stay gaps. A task has whole
 partitions, so that a partition's rows are in one file.
@@ -37,7 +37,7 @@ _BATCH_OFFSETS_MAX: Final = 2**31 - 1
 
 @dataclass
 class _PartitionFile:
-    """The file of one partition: its batch under construction, and what was written."""
+    """The file of one partition, with its batch under construction and its counts."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class _PartitionFile:
         self.size_bytes += size
 
     def description(self) -> dict[str, Any]:
-        """Return the facts that the job's ledger has of the file."""
+        """Return the description of the file for the job's ledger."""
         return {
             "path": str(self.path),
             "topic": self.topic,
@@ -80,10 +80,10 @@ class _PartitionFile:
 
 class OffsetKeepingWriter:
     """
-    Encodes rows that come sorted by topic, partition and offset.
+    Encoder of rows that come sorted by topic, partition and offset.
 
     Args:
-        folder: where the files are to be.
+        folder: directory of the files.
         codec: of the batches.
         batch_bytes: of a batch, before compression.
     """
@@ -98,7 +98,7 @@ class OffsetKeepingWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """
-        Take rows.
+        Add rows.
 
         Raises:
             KafkaLogSparkError: COLUMN_MISSING for a null in topic, partition or offset,
@@ -120,7 +120,7 @@ class OffsetKeepingWriter:
                 self._add(topic, int(partitions[start]), batch.slice(start, end - start))
 
     def finish(self) -> list[dict[str, Any]]:
-        """Put everything on the disk; return the files."""
+        """Sync everything; return the descriptions of the files."""
         self._close()
         if self._written:
             with storage_errors(self._folder, doing="syncing"):
@@ -128,7 +128,7 @@ class OffsetKeepingWriter:
         return self._written
 
     def abandon(self) -> None:
-        """Remove what was written: the attempt has failed."""
+        """Remove the written files after a failure of the attempt."""
         if self._target is not None:
             self._target.handle.close()
         paths = [each["path"] for each in self._written]
@@ -165,7 +165,7 @@ class OffsetKeepingWriter:
         start: int,
         end: int,
     ) -> None:
-        """Encode rows whose offsets are one behind the other."""
+        """Encode rows with consecutive offsets."""
         builder = target.builder
         while start < end:
             offset = int(offsets[start])
@@ -177,7 +177,7 @@ class OffsetKeepingWriter:
                 self._flush(target)
                 continue
             if offset != target.base_offset + builder.last_offset_delta + 1 or not builder.count:
-                # The first behind a gap says where it is; those behind it follow.
+                # The first row after a gap has its offset given; the rows after it follow.
                 builder.append_at(offset - target.base_offset, *columns.row(start))
                 taken = 1
             else:
@@ -230,7 +230,7 @@ class OffsetKeepingWriter:
 
 
 class _Columns:
-    """The columns of some rows as the builder takes them, and single rows of them."""
+    """The columns of some rows for the builder, and single rows of them."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         names = rows.schema.names

@@ -1,7 +1,7 @@
-"""`snapshot`: of each key the latest record, of logs with more keys than one machine has memory.
+"""`snapshot`: the latest record of each key, of logs with more keys than one machine has memory.
 
-The logs are only read. Keys are shuffled as hashes and offsets (`latest`), values never: tasks read
-the ranges of the log once more and give the records whose bits are set, in parallel.
+The logs are only read. Keys are shuffled as hashes and offsets (`latest_records`), values never:
+tasks read the ranges of the log once more and return the records whose bits are set, in parallel.
 
 Thread-safety: none.
 """
@@ -51,27 +51,28 @@ def snapshot(
     """
     Return the latest record of each key of each partition.
 
-    Which they are is found out before this returns; the records are read when the frame is. It
-    reads the ranges of that moment, whatever is appended meanwhile. Aborted records, and those
-    without a key, are nobody's latest. The job's files are needed for as long as the frame is used,
-    and may be removed then.
+    The search for the latest records is done before this returns; the records are read when the
+    frame is. The frame has the ranges of that moment, whatever is appended later. Aborted records,
+    and records without a key, are not included. The job's files are needed for as long as the frame
+    is used, and may be removed then.
 
     Args:
         spark: the session.
         path: a data directory, or several.
-        as_of: records at or behind the first one of this time, in ms, are left out; None for all.
-        drop_tombstones: whether keys whose latest value is null are left out.
-        options: of the data source: which topics, from where to where.
-        work_dir: for the job's files; beside the first path if None.
+        as_of: time in ms; the first record at or after it and all later ones are left out. None for
+            all.
+        drop_tombstones: True to leave out keys whose latest value is null.
+        options: of the data source: topics, start and end, handling of damage.
+        work_dir: for the job's files; next to the first path if None.
         job_id: of an earlier run that is to be finished; a new one if None.
         task_bytes: about how much of a log one task reads for its keys.
-        on_progress: called now and then, by a thread of its own.
+        on_progress: called now and then, from a separate thread.
 
     Returns:
         The seven columns of the data source.
 
     Raises:
-        KafkaLogSparkError: PATH_NOT_FOUND and others of the options; JOB_FAILED where a partition
+        KafkaLogSparkError: PATH_NOT_FOUND and others of the options; JOB_FAILED if a partition
             cannot be read.
     """
     fixed = {"isolationLevel": "read_committed"}
@@ -98,7 +99,7 @@ def _find(
     ledger: JobLedger,
     on_progress: Callable[[JobProgress], object] | None,
 ) -> None:
-    """Find out which records are latest, and plan the reading of them."""
+    """Find the latest records, and plan the reading of them."""
     slices, errors = find_latest(spark, ledger, on_progress)
     if errors:
         raise KafkaLogSparkError(

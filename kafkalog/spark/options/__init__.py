@@ -1,4 +1,4 @@
-"""The options of the data source, the stream and the sink: read, checked, and one table of them.
+"""Options of the data source, the stream and the sink: read, checked, and one table of them.
 
 Nothing here imports pyspark.
 """

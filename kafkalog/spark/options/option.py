@@ -1,7 +1,7 @@
-"""What one option is: its name, the kind of its value, and where it applies.
+"""Description of one option: its name, the kind of its value, and the queries that have it.
 
-Values are read as Spark reads its own: `256m` is bytes, `15m` a time, `true` a boolean, whatever
-the case and the blanks around.
+Values are parsed like Spark's own: `256m` is bytes, `15m` a time, `true` a boolean, in any case and
+with blanks around.
 
 Thread-safety: everything here is immutable.
 """
@@ -52,17 +52,17 @@ class Option:
 
     Attributes:
         name: as users write it, in any case.
-        kind: what its value is.
-        default: the text that counts where none is given; None for nothing.
-        otherwise: the same in words, where that depends.
+        kind: kind of its value.
+        default: the text of the default; None for no default.
+        otherwise: the default in words, if it depends on something.
         where: the kinds of queries that have it.
         group: heading in the documentation.
-        kafka: how it stands to Spark's Kafka source; "" where that has none.
-        ignored_in: where it is passed over with a warning, as Spark's Kafka source does.
+        kafka: relation to Spark's Kafka source; "" if that does not have the option.
+        ignored_in: kinds of queries that ignore it with a warning, as Spark's Kafka source does.
         aliases: other names.
         lower, upper: inclusive bounds of a number.
-        choices: the words one of which it is, in any case.
-        doc: what it does.
+        choices: the allowed words, in any case.
+        doc: description.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Option:
 
     @property
     def rule(self) -> str:
-        """What a value must be, as the end of the sentence "must be ..."."""
+        """The requirement on a value, as the end of the sentence "must be ..."."""
         upper = _LONG_MAX if self.upper is None else self.upper
         match self.kind:
             case "boolean":
@@ -103,10 +103,10 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """
-        Return the value that a text stands for.
+        Return the value of a text.
 
         Raises:
-            KafkaLogSparkError: OPTION_INVALID, with what it must be.
+            KafkaLogSparkError: OPTION_INVALID, with the requirement.
         """
         stripped = text.strip()
         value: Any = None
@@ -143,14 +143,14 @@ class Option:
 @dataclass(frozen=True, slots=True)
 class IgnoredOption:
     """
-    An option that means nothing here, but is no mistake either.
+    An option without effect here that is accepted.
 
     Attributes:
-        name: as users write it; ends in `*` where all that begin so are meant.
+        name: as users write it; ends in `*` for a prefix.
         where: the kinds of queries.
-        reason: why it means nothing.
-        is_prefix: whether all that begin so are meant.
-        is_reported: whether there is a warning.
+        reason: why it has no effect.
+        is_prefix: True for all options that begin with the name.
+        is_reported: True to warn of it.
     """
 
     name: str
@@ -160,7 +160,7 @@ class IgnoredOption:
     is_reported: bool = True
 
     def covers(self, key: str) -> bool:
-        """Return whether this is said of an option, in lower case."""
+        """Return True if it covers an option, given in lower case."""
         name = self.name.lower()
         return key.startswith(name[:-1]) if self.is_prefix else key == name
 
@@ -168,7 +168,7 @@ class IgnoredOption:
 def invalid(
     name: str, text: object, rule: str, code: ErrorCode = ErrorCode.OPTION_INVALID
 ) -> KafkaLogSparkError:
-    """Return the error of an option whose value is not what it must be."""
+    """Return the error for an invalid value of an option."""
     shown = str(text)
     if len(shown) > _SHOWN_MAX:
         shown = shown[: _SHOWN_MAX - 3] + "..."
@@ -176,7 +176,7 @@ def invalid(
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the milliseconds of a time as Spark writes it, None where it is none."""
+    """Return the milliseconds of a duration in Spark's notation, None if invalid."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
@@ -190,7 +190,7 @@ def _parse_bytes(text: str) -> int | None:
 
 
 def _parse_names(text: str) -> tuple[str, ...] | None:
-    """Return the names of a list without repetitions, None where there is none."""
+    """Return the names of a list without repetitions, None if invalid."""
     if text.startswith("["):
         try:
             listed = json.loads(text)
@@ -207,7 +207,7 @@ def _parse_names(text: str) -> tuple[str, ...] | None:
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is, None where it is none."""
+    """Return the JSON object of a text, None if invalid."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

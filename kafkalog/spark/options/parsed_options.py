@@ -1,9 +1,9 @@
-"""Options as they were given: matched with the table, whatever their case.
+"""Options as they were given: matched with the table, in any case.
 
-Spark hands them over in lower case. A name that the table does not have is an error that names the
-nearest one it has; a name that means nothing here is warned of, once in a process.
+Spark passes them in lower case. A name that the table does not have is an error with the nearest
+name; a name without effect here causes a warning, once in a process.
 
-Thread-safety: `ParsedOptions` is not changed after it was made.
+Thread-safety: `ParsedOptions` is immutable.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ logger = logging.getLogger(__name__)
 _BY_KEY: Final = {
     key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)
 }
-# What was said already; a query parses its options in several places.
+# Warnings that were logged already; a query parses its options in several places.
 _REPORTED: Final[set[str]] = set()
 
 
 class ParsedOptions:
     """
-    What was given of the options of one kind of query.
+    The options of one query.
 
     Args:
         options: name to text.
         where: the kind of query.
 
     Attributes:
-        ignored: what was passed over, in words.
+        ignored: the ignored options, in words.
 
     Raises:
         KafkaLogSparkError: OPTION_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT.
@@ -62,7 +62,7 @@ class ParsedOptions:
         for key, option in unknown:
             if self.get("strictOptions"):
                 raise self._unknown(key, option)
-            ignored.append(f"{key}: nobody knows it")
+            ignored.append(f"{key}: unknown option")
         self.ignored = tuple(ignored)
         self._warn_ignored()
 
@@ -77,7 +77,7 @@ class ParsedOptions:
         return None if option.default is None else option.parse(option.default)
 
     def one_of(self, *names: str) -> str | None:
-        """Return which of these was given, None where none was; of several, OPTION_CONFLICT."""
+        """Return the given one of some options, None without one; OPTION_CONFLICT for several."""
         given = [name for name in names if name in self]
         if len(given) > 1:
             raise KafkaLogSparkError(
@@ -117,7 +117,9 @@ class ParsedOptions:
         self._texts[option.name] = text
 
     def _reason_to_ignore(self, key: str, option: Option | None) -> str | None:
-        """Return why an option is passed over, "" where that need not be said, None if it isn't."""
+        """
+        Return why an option is ignored, "" if that needs no warning, None if it is not ignored.
+        """
         if option is not None and option.ignored_in == self._where:
             return "only a stream heeds it"
         for each in IGNORED:
@@ -132,7 +134,7 @@ class ParsedOptions:
                 f"{option.name} is for {_kinds(option)}, and this is {_NAMES[self._where]}",
                 option=option.name,
             )
-        # While a schema is asked for nobody can say yet whether a batch or a stream will be read.
+        # The call for a schema does not show yet if a batch or a stream will be read.
         kinds = {"write"} if self._where == "write" else {"batch", "stream"}
         known = {each.name.lower(): each.name for each in OPTIONS if kinds & set(each.where)}
         nearest = difflib.get_close_matches(key.lower(), sorted(known), n=1, cutoff=0.5)

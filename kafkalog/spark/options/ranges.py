@@ -1,10 +1,10 @@
-"""Where to begin and where to end, as users write it.
+"""Start and end of a query, as users write them.
 
     earliest            latest              latest-100
     1700000000000       -10m                (of the options with `Timestamp` in their names)
     {"orders": {"0": 23, "1": -2}}          -2 is the earliest, -1 the latest
 
-Thread-safety: everything here is immutable. What a position comes to in a log is for the plan.
+Thread-safety: everything here is immutable. The plan resolves a position to an offset.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "parse_timestamp",
 ]
 
-# What the offsets of a stream have beside those of topics (`kafkalog.spark.stream_offsets`).
+# A further entry in the offsets of a stream (`kafkalog.spark.stream_offsets`).
 TOPIC_IDS: Final = "#topic_ids"
 
 _INVALID: Final = ErrorCode.OFFSET_INVALID
@@ -49,7 +49,7 @@ Kind = Literal["earliest", "latest", "offset", "timestamp", "ago"]
 @dataclass(frozen=True, slots=True)
 class Position:
     """
-    A place in a partition.
+    A position in a partition.
 
     Attributes:
         kind: `earliest`; `latest`, `value` offsets before it; the `offset` `value`; the first
@@ -68,13 +68,13 @@ LATEST: Final = Position("latest")
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
     """
-    Where all partitions begin, or end.
+    Start, or end, of all partitions.
 
     Attributes:
-        option: the option that said it, for messages.
-        default: for every partition that is not listed; None where all have to be.
+        option: the option that gave it, for messages.
+        default: for every partition that is not listed; None if all have to be.
         partitions: single ones, by topic and number.
-        when_missing: what to do where nothing is as late as a time.
+        when_missing: the handling of a time after the last record.
     """
 
     option: str
@@ -84,7 +84,7 @@ class OffsetSpec:
 
 
 def parse_offset_word(text: str) -> Position | None:
-    """Return what `earliest`, `latest` and `latest-100` stand for, None for anything else."""
+    """Return the position of `earliest`, `latest` or `latest-100`, None for anything else."""
     lowered = text.strip().lower()
     if lowered == "earliest":
         return EARLIEST
@@ -104,8 +104,8 @@ def parse_offsets(
 
     Args:
         option: for messages.
-        value: the object that the JSON is.
-        forbidden: EARLIEST or LATEST where that makes no sense.
+        value: the parsed JSON object.
+        forbidden: EARLIEST or LATEST if it is not allowed here.
 
     Raises:
         KafkaLogSparkError: OFFSET_INVALID.

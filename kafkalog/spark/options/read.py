@@ -36,14 +36,14 @@ Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
     """
-    Which partitions are read.
+    Selection of partitions.
 
     Attributes:
-        kind: all, or how they were chosen.
+        kind: of the selection, `all` if there is none.
         topics: by name.
         pattern: a regular expression for the whole name of a topic.
         partitions: single ones.
-        has_internal: whether Kafka's internal topics are chosen without being named.
+        has_internal: True if Kafka's internal topics are selected without being named.
     """
 
     kind: Literal["all", "subscribe", "pattern", "assign"] = "all"
@@ -53,7 +53,7 @@ class TopicSelection:
     has_internal: bool = False
 
     def matches_topic(self, topic: str) -> bool:
-        """Return whether partitions of a topic may be chosen."""
+        """Return True if partitions of a topic may be selected."""
         match self.kind:
             case "all":
                 return True
@@ -65,7 +65,7 @@ class TopicSelection:
                 return any(topic == each for each, _ in self.partitions)
 
     def takes(self, topic: str, partition: int) -> bool:
-        """Return whether a partition is chosen."""
+        """Return True if a partition is selected."""
         if self.kind == "assign":
             return (topic, partition) in self.partitions
         return self.matches_topic(topic)
@@ -73,7 +73,7 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """How much a micro-batch takes; None where there is no limit."""
+    """Limits of a micro-batch; None for no limit."""
 
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -92,10 +92,10 @@ class ReadOptions:
 
     Attributes:
         paths: data directories, or directories of single partitions.
-        topics: which partitions.
-        starting, ending: from where to where; a stream has no end.
+        topics: selection of partitions.
+        starting, ending: start and end; a stream has no end.
         limits, group_id: of a stream.
-        ignored: what was given and passed over, in words.
+        ignored: the ignored options, in words.
 
     The others are named as the options in docs/spark-options.md; times are in ms, sizes in bytes.
     """
@@ -128,11 +128,11 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
         """
-        Return what options come to.
+        Return the checked options.
 
         Args:
             options: name to text, in any case.
-            streaming: whether a stream has them.
+            streaming: True for a stream.
 
         Raises:
             KafkaLogSparkError: OPTION_MISSING, OPTION_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT,
@@ -199,7 +199,7 @@ def _starting(parsed: ParsedOptions, *, streaming: bool) -> OffsetSpec:
 
 
 def _ending(parsed: ParsedOptions) -> OffsetSpec:
-    # Where nothing is so late, everything is before it.
+    # If no record is as late, all records are before it.
     spec = _bound(parsed, "ending", LATEST, EARLIEST)
     return OffsetSpec(spec.option, spec.default, spec.partitions, "latest")
 
@@ -210,7 +210,7 @@ _OFFSETS: Final = "earliest, latest, latest-100 or a JSON object of offsets"
 def _bound(
     parsed: ParsedOptions, end: str, default: Position, forbidden: Position | None
 ) -> OffsetSpec:
-    """Return one end, by the option that counts most of those parsed."""
+    """Return the start or the end, by the given option of highest precedence."""
     name = f"{end}Timestamp"
     if name in parsed:
         return OffsetSpec(name, parse_timestamp(name, parsed.get(name)))
@@ -225,7 +225,7 @@ def _bound(
     if position is not None:
         if position == forbidden:
             raise invalid(
-                name, text, f"something else in a batch: {text} is no {end} point", _INVALID
+                name, text, f"something else in a batch: {text} cannot be the {end} point", _INVALID
             )
         return OffsetSpec(name, position)
     value: dict[str, Any] | None = parse_object(text)

@@ -1,7 +1,7 @@
-"""Every option of the data source, the stream and the sink: one table.
+"""The table of every option of the data source, the stream and the sink.
 
-What parses options, what documents them and what tests them reads it here, so a new option is a
-new row, and a field of `ReadOptions` or `WriteOptions` with its name in Python case.
+The parser, the documentation and the tests use this table, so a new option is a new row, and a
+field of `ReadOptions` or `WriteOptions` with its name in Python case.
 
 Thread-safety: constants.
 """
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 # Headings of the documentation, in its order.
-SOURCE: Final = "What to read"
-SELECTION: Final = "Which topics and partitions"
-RANGE: Final = "From where to where"
-RESULT: Final = "What the rows are"
+SOURCE: Final = "Source"
+SELECTION: Final = "Selection of topics and partitions"
+RANGE: Final = "Start and end"
+RESULT: Final = "Form of the rows"
 BAD_INPUT: Final = "Losses and bad input"
 PLANNING: Final = "Tasks and batches"
-ADMISSION: Final = "How much at a time (streams)"
-WRITING: Final = "Where and how to write"
-OUTPUT: Final = "What is written"
+ADMISSION: Final = "Limits of a micro-batch (streams)"
+WRITING: Final = "Target"
+OUTPUT: Final = "Batches and commits"
 
 _READ: Final[tuple[Where, ...]] = ("batch", "stream")
 _ALL: Final[tuple[Where, ...]] = ("batch", "stream", "write")
@@ -66,7 +66,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=SOURCE,
         doc=(
-            "Several data directories of one log system, as a JSON list or parted by commas;"
+            "Several data directories of one log system, as a JSON list or separated by commas;"
             " `load([a, b])` gives it."
         ),
     ),
@@ -76,7 +76,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         default="true",
         where=_ALL,
         group=SOURCE,
-        doc="Whether an option that nobody knows is an error. Where not, it is warned of.",
+        doc="Whether an unknown option is an error. If not, it causes a warning.",
     ),
     Option(
         name="subscribe",
@@ -85,9 +85,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=SELECTION,
         kafka="the same",
         doc=(
-            "Topics by name, parted by commas. At most one of these three; without any, all but"
+            "Topics by name, separated by commas. At most one of these three; without any, all but"
             " Kafka's internal ones (`__consumer_offsets`, `__transaction_state`), which a pattern"
-            " does not choose either."
+            " does not select either."
         ),
     ),
     Option(
@@ -114,10 +114,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=RANGE,
         kafka="the same, and `latest-100`",
         doc=(
-            "Where to begin: `earliest`, `latest` (streams only), `latest-100` for the last hundred"
+            "Start: `earliest`, `latest` (streams only), `latest-100` for the last hundred"
             ' offsets of each partition, or `{"orders": {"0": 23, "1": -2}}`, in which -2 is the'
-            " earliest and -1 the latest (streams only), and every partition has to stand. A stream"
-            " heeds it in its first run; then its checkpoint counts."
+            " earliest and -1 the latest (streams only), and every partition must be listed. It"
+            " applies to the first run of a stream; later runs begin at the checkpoint."
         ),
     ),
     Option(
@@ -127,8 +127,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=RANGE,
         kafka="the same",
         doc=(
-            'Begin at times, one for each partition: `{"orders": {"0": 1700000000000}}`. Counts'
-            " more than `startingOffsets`."
+            'Start at times, one for each partition: `{"orders": {"0": 1700000000000}}`. Overrides'
+            " `startingOffsets`."
         ),
     ),
     Option(
@@ -138,8 +138,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=RANGE,
         kafka="the same, and `-10m`",
         doc=(
-            "Begin at a time: ms since 1970, or `-10m` for ten minutes ago. Counts more than the"
-            " two others."
+            "Start at a time: ms since 1970, or `-10m` for ten minutes ago. Overrides the two"
+            " others."
         ),
     ),
     Option(
@@ -150,7 +150,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=RANGE,
         kafka="the same",
-        doc="What to do where no record is as late as a time to begin at.",
+        doc="Behavior if no record is as late as the time of the start.",
     ),
     Option(
         name="endingOffsets",
@@ -160,7 +160,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=RANGE,
         kafka="the same, and `latest-100`",
         doc=(
-            "Where to end, exclusive: `latest`, `latest-100`, or JSON as above, with -1 for the"
+            "End, exclusive: `latest`, `latest-100`, or JSON as above, with -1 for the"
             " latest; never the earliest. The latest is that of the moment of planning, so that all"
             " tasks and their repetitions agree."
         ),
@@ -173,7 +173,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         kafka="the same",
         doc=(
             "End at times, one for each partition: before the first record that is as late, or at"
-            " the latest where none is. Counts more than `endingOffsets`."
+            " the latest if none is. Overrides `endingOffsets`."
         ),
     ),
     Option(
@@ -182,7 +182,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_BATCH,
         group=RANGE,
         kafka="the same, and `-10m`",
-        doc="End at a time, given as for `startingTimestamp`. Counts more than the two others.",
+        doc="End at a time, given as for `startingTimestamp`. Overrides the two others.",
     ),
     Option(
         name="isolationLevel",
@@ -205,7 +205,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         choices=("records", "batches", "segments", "partitions", "verify"),
         where=_READ,
         group=RESULT,
-        doc="What a row is. All but `records` are for batches, and decode no record.",
+        doc="Content of a row. All but `records` are for batches, and decode no record.",
     ),
     Option(
         name="includeHeaders",
@@ -214,7 +214,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_ALL,
         group=RESULT,
         kafka="the same",
-        doc="Whether there is a column `headers`; null for a record that has none.",
+        doc="Whether to add a column `headers`; null for a record without headers.",
     ),
     Option(
         name="columns",
@@ -222,7 +222,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=RESULT,
         doc=(
-            "Which columns, parted by commas. What is not named is not decoded; Spark does not tell"
+            "Columns, separated by commas. Other columns are not decoded; Spark does not report to"
             " a Python source which columns a query uses."
         ),
     ),
@@ -234,7 +234,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_BATCH,
         group=RESULT,
         doc=(
-            "Whether filters are heeded while reading: `auto` where"
+            "Whether filters are applied while reading: `auto` if"
             " `spark.sql.python.filterPushdown.enabled` is on, `true` in any case. Every query of"
             " the DataFrame that `load` gives then needs the same filters, for Spark reads all of"
             " them by one plan."
@@ -248,8 +248,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=BAD_INPUT,
         kafka="the same; a hole is no loss",
         doc=(
-            "Whether a query fails where records that it wanted are gone: deleted by retention, cut"
-            " off, or the topic made anew. What compaction took away is no loss."
+            "Whether a query fails if requested records are gone: deleted by retention,"
+            " truncated, or the topic was recreated. Records that compaction removed are no loss."
         ),
     ),
     Option(
@@ -259,7 +259,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         choices=("fail", "earliest", "latest"),
         where=_READ,
         group=BAD_INPUT,
-        doc="The same with a choice of where to go on.",
+        doc="The same with a choice of the offset to resume at.",
     ),
     Option(
         name="mode",
@@ -268,7 +268,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         choices=("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
         where=_READ,
         group=BAD_INPUT,
-        doc="At damage: fail, give a row that tells of it, or pass over it and log that.",
+        doc="Behavior at damage: fail, return a row that describes it, or skip it with a warning.",
     ),
     Option(
         name="columnNameOfCorruptRecord",
@@ -276,7 +276,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         default="_corrupt_record",
         where=_READ,
         group=BAD_INPUT,
-        doc="The column that tells of damage, where the schema has it.",
+        doc="The column for the description of damage, if the schema has it.",
     ),
     Option(
         name="checkCrcs",
@@ -295,8 +295,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=BAD_INPUT,
         doc=(
-            "A batch whose records come to more when unpacked is damage, and so is one that takes"
-            " more as it is stored, and more than a mebibyte."
+            "A batch whose decompressed records are larger is damage, and so is a batch whose"
+            " stored size is larger, and above a mebibyte."
         ),
     ),
     Option(
@@ -308,7 +308,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=BAD_INPUT,
         kafka="replaces `fetchOffset.numRetries`",
-        doc="How often a file that changed or vanished under a reader is looked for again.",
+        doc="Number of retries if a file changes or disappears during a read.",
     ),
     Option(
         name="splitBytes",
@@ -317,7 +317,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         lower=1,
         where=_READ,
         group=PLANNING,
-        doc="How much one task reads: larger segments are split, smaller ones put together.",
+        doc="Bytes that one task reads: larger segments are split, smaller ones combined.",
     ),
     Option(
         name="minPartitions",
@@ -327,7 +327,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=PLANNING,
         kafka="the same hint",
-        doc="At least as many tasks, where the log can be parted so often.",
+        doc="Lowest number of tasks, if the log can be split that often.",
     ),
     Option(
         name="maxRecordsPerPartition",
@@ -336,7 +336,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=PLANNING,
         kafka="the same hint",
-        doc="At most as many offsets for one task.",
+        doc="Largest number of offsets of one task.",
     ),
     Option(
         name="arrowBatchBytes",
@@ -366,9 +366,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=ADMISSION,
         kafka="the same",
         ignored_in="batch",
-        doc=(
-            "At most as many offsets in a micro-batch, shared out by what each partition is behind."
-        ),
+        doc=("Largest number of offsets in a micro-batch, shared in proportion to backlogs."),
     ),
     Option(
         name="maxBytesPerTrigger",
@@ -378,8 +376,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=ADMISSION,
         ignored_in="batch",
         doc=(
-            "At most about as many bytes of the log in a micro-batch; at least one batch of each"
-            " partition that has any."
+            "About the largest number of bytes of the log in a micro-batch; at least one batch of"
+            " each partition with a backlog."
         ),
     ),
     Option(
@@ -390,7 +388,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=ADMISSION,
         kafka="the same",
         ignored_in="batch",
-        doc="Wait until there are as many, but not longer than `maxTriggerDelay`.",
+        doc="Wait for this number of offsets, but not longer than `maxTriggerDelay`.",
     ),
     Option(
         name="maxTriggerDelay",
@@ -420,7 +418,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_WRITE,
         group=WRITING,
         kafka="the same",
-        doc="The topic of all rows; where it is not given, the column `topic` says it.",
+        doc="The topic of all rows; without it, the column `topic` has the topic of each row.",
     ),
     Option(
         name="partitions",
@@ -430,7 +428,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         upper=100_000,
         where=_WRITE,
         group=WRITING,
-        doc="How many partitions a topic gets that is not there yet.",
+        doc="Number of partitions of a new topic.",
     ),
     Option(
         name="partitioner",
@@ -441,8 +439,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         group=WRITING,
         kafka="replaces `kafka.partitioner.class`",
         doc=(
-            "What decides the partition of a row without one: the key, as Kafka's producers do it;"
-            " nothing but the turn; or `explicit`, for which the column `partition` has to."
+            "Partition of a row without one: by the key, as Kafka's producers do it; in turns; or"
+            " `explicit`, which requires the column `partition`."
         ),
     ),
     Option(
@@ -485,7 +483,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="timestampColumn",
         kind="text",
-        otherwise="`timestamp` where there is one, else the time of writing",
+        otherwise="`timestamp` if it exists, else the time of writing",
         where=_WRITE,
         group=OUTPUT,
         doc="The column with the records' times.",
@@ -495,7 +493,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         kind="text",
         where=_WRITE,
         group=WRITING,
-        doc="Whose batch write this is; with `txnVersion`, it is written once.",
+        doc="Application of a batch write; with `txnVersion`, it is written once.",
     ),
     Option(
         name="txnVersion",
@@ -503,7 +501,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         lower=0,
         where=_WRITE,
         group=WRITING,
-        doc="Which of that application's writes; one that is not above the last is passed over.",
+        doc="Number of the application's write; a number not above the last one is skipped.",
     ),
     Option(
         name="commitStrategy",
@@ -512,7 +510,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         choices=("auto", "rename", "manifest"),
         where=_WRITE,
         group=WRITING,
-        doc="How staged files come into the log.",
+        doc="How staged files get into the log.",
     ),
     Option(
         name="stagingDir",
@@ -520,7 +518,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         otherwise="`.kafkalog-sink-staging` in the data directory",
         where=_WRITE,
         group=WRITING,
-        doc="Where tasks write before a commit; on the same file system.",
+        doc="Directory for the files of tasks before a commit; on the same file system.",
     ),
     Option(
         name="orphanAge",
@@ -529,7 +527,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         lower=0,
         where=_WRITE,
         group=WRITING,
-        doc="When staged files that nobody committed are removed.",
+        doc="Age at which uncommitted staged files are removed.",
     ),
     Option(
         name="allowTruncate",
@@ -547,7 +545,7 @@ IGNORED: Final[tuple[IgnoredOption, ...]] = (
     IgnoredOption("kafkaConsumer.pollTimeoutMs", _READ, "nothing is polled"),
     IgnoredOption("fetchOffset.numRetries", _READ, "see `io.retries`"),
     IgnoredOption("fetchOffset.retryIntervalMs", _READ, "see `io.retries`"),
-    # Spark hands its own options of a streaming query on to the sink.
+    # Spark passes its own options of a streaming query to the sink.
     IgnoredOption("checkpointLocation", _WRITE, "Spark's own", is_reported=False),
     IgnoredOption("queryName", _WRITE, "Spark's own", is_reported=False),
 )

@@ -24,11 +24,11 @@ class WriteOptions:
 
     Attributes:
         path: the data directory.
-        topic: of all rows, None where a column says it.
+        topic: of all rows, None if a column has it.
         app_id, version: make a batch write idempotent, None for none.
-        staging_dir: None for the place in the data directory.
-        timestamp_column: None for `timestamp` where there is one.
-        ignored: what was given and passed over, in words.
+        staging_dir: None for the default in the data directory.
+        timestamp_column: None for `timestamp` if that exists.
+        ignored: the ignored options, in words.
 
     The others are named as the options in docs/spark-options.md; times are in ms, sizes in bytes.
     """
@@ -54,7 +54,7 @@ class WriteOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """
-        Return what options come to.
+        Return the checked options.
 
         Raises:
             KafkaLogSparkError: OPTION_MISSING, OPTION_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT,

@@ -1,4 +1,4 @@
-"""What a query reads: a snapshot of the logs, bounds, filters, and the tasks that come of them.
+"""The plan of a query: a snapshot of the logs, bounds, filters, and tasks.
 
 Nothing here imports pyspark.
 """

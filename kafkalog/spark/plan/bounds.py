@@ -1,6 +1,6 @@
-"""From where to where each partition is read: what users say, as offsets.
+"""Bounds of each partition of a query: the users' start and end, resolved to offsets.
 
-Thread-safety: functions of a snapshot; only times make them look at files.
+Thread-safety: functions of a snapshot; only times make them read files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import OffsetSpec, Position, ReadOptions
 from kafkalog.spark.plan.log_files import offset_for_timestamp
 from kafkalog.spark.plan.loss import LossRule, find_loss, resolve_loss
-from kafkalog.spark.plan.snapshot import QuerySnapshot, patiently
+from kafkalog.spark.plan.snapshot import QuerySnapshot, retry_transient
 
 __all__ = ["Bounds", "resolve", "resolve_bounds"]
 
@@ -25,9 +25,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """
-    Where to begin and end in each partition of a snapshot; int64 of shape (p,), ends exclusive.
-    """
+    """Start and end in each partition of a snapshot; int64 of shape (p,), ends exclusive."""
 
     starts: Int64Array
     ends: Int64Array
@@ -37,12 +35,12 @@ def resolve_bounds(
     snapshot: QuerySnapshot, options: ReadOptions, *, clock: Clock | None = None
 ) -> Bounds:
     """
-    Return what a batch reads.
+    Return the bounds of a batch.
 
     Args:
-        snapshot: what there is.
-        options: where to begin and end, and what to do where records are gone.
-        clock: for times given as so long ago; the machine's if None.
+        snapshot: of the partitions.
+        options: start and end, and the handling of lost records.
+        clock: for relative times; the machine's if None.
 
     Raises:
         KafkaLogSparkError: OFFSET_INVALID, OFFSET_OUT_OF_RANGE, DATA_LOSS.
@@ -65,14 +63,15 @@ def resolve_bounds(
 def _resolve_row(
     snapshot: QuerySnapshot, row: int, starts: Int64Array, ends: Int64Array, rule: LossRule
 ) -> tuple[int, int]:
-    """Return what is left of a range that the log does not have."""
+    """Return the rest of a range that the log does not have completely."""
     start, end = int(starts[row]), int(ends[row])
     log_start, log_end = int(snapshot.log_starts[row]), int(snapshot.log_ends[row])
     topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
     if end > log_end and rule == "fail":
         raise KafkaLogSparkError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{topic}-{partition}: offsets {start} to {end} are wanted; the log ends at {log_end}",
+            f"{topic}-{partition}: offsets {start} to {end} were requested; the log ends"
+            f" at {log_end}",
             topic=topic,
             partition=partition,
             start=start,
@@ -90,13 +89,13 @@ def _resolve_row(
 
 def resolve(snapshot: QuerySnapshot, spec: OffsetSpec, *, clock: Clock | None = None) -> Int64Array:
     """
-    Return the offset that one end comes to in each partition, int64 of shape (p,).
+    Return the offset of a start or an end in each partition, int64 of shape (p,).
 
-    A number stays as it was given, whether the log has it or not.
+    A number is returned unchanged, whether the log has the offset or not.
 
     Raises:
-        KafkaLogSparkError: OFFSET_INVALID where single partitions are listed, and not all of them
-            or others; OFFSET_OUT_OF_RANGE where nothing is as late as a time that must be there.
+        KafkaLogSparkError: OFFSET_INVALID if a list of single partitions is incomplete or has
+            unknown ones; OFFSET_OUT_OF_RANGE if no record is as late as a required time.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()
     if spec.default is not None:
@@ -113,7 +112,7 @@ def resolve(snapshot: QuerySnapshot, spec: OffsetSpec, *, clock: Clock | None = 
 
 
 def _listed(snapshot: QuerySnapshot, spec: OffsetSpec) -> list[Position]:
-    """Return the position of each partition; all of them have to be listed, and no others."""
+    """Return the position of each partition; the list must be complete, and name no others."""
     names = snapshot.names()
     missing = [
         f"{topic}-{number}" for topic, number in names if (topic, number) not in spec.partitions
@@ -155,7 +154,7 @@ def _offset_at(
     disk, directory = snapshot.disk, snapshot.directories[row]
     bases, ends = snapshot.segments_of(row)
     start, end = int(snapshot.log_starts[row]), int(snapshot.visible_ends[row])
-    found = patiently(
+    found = retry_transient(
         lambda: offset_for_timestamp(disk, Path(directory), bases, ends, timestamp_ms, start),
         0,
         directory,
@@ -178,10 +177,10 @@ def _offset_at(
 
 def _is_mistake(snapshot: QuerySnapshot, options: ReadOptions, row: int) -> bool:
     """
-    Say whether a start behind the end is somebody's mistake.
+    Return True if a start above the end is a mistake of the user.
 
-    A number is, and a time behind another one. What depends on the log besides leaves nothing to
-    read, today.
+    A number is a mistake, and so is a time after another one. Anything that depends on the log
+    leaves nothing to read for now.
     """
     start = _position_of(options.starting, snapshot, row)
     end = _position_of(options.ending, snapshot, row)
@@ -202,8 +201,8 @@ def _order_error(
     topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
     return KafkaLogSparkError(
         ErrorCode.OFFSET_INVALID,
-        f"{topic}-{partition}: {options.starting.option} comes to {starts[row]}, which is behind"
-        f" {ends[row]}, what {options.ending.option} comes to",
+        f"{topic}-{partition}: {options.starting.option} comes to {starts[row]}, which is above"
+        f" {ends[row]}, the result of {options.ending.option}",
         topic=topic,
         partition=partition,
         start=int(starts[row]),

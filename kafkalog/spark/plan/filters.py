@@ -1,7 +1,7 @@
-"""Filters that came down from a query, and what they leave of topics, partitions and segments.
+"""Pushed-down filters of a query, and their effect on topics, partitions and segments.
 
-What a filter says of topics, partitions and offsets is heeded while planning, by partitions and
-ranges that are never read; of times, by segments that are not; the rest is for the scan.
+Filters on topics, partitions and offsets are applied while planning, by partitions and ranges that
+are never read; filters on times by segments that are not read; the rest is for the scan.
 
 Thread-safety: immutable plain data; it pickles.
 """
@@ -17,19 +17,19 @@ from kafkalog.log.scan.conditions import ANYTHING, Conditions, Filter, Integers,
 __all__ = ["EVERYTHING", "FilterSet"]
 
 _STARTS_WITH: Final = "startswith"
-# A task reads ranges of single partitions, so these two have been heeded before it starts.
+# A task reads ranges of single partitions, so the plan has applied these two filters.
 _OF_PARTITIONS: Final = ("topic", "partition")
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSet:
     """
-    Filters that all have to hold.
+    Filters, all of which have to hold.
 
     Attributes:
-        terms: (column, operator, value) as `Log.scan` takes them.
+        terms: (column, operator, value) as `Log.scan` accepts them.
         topic_prefixes: each has to begin the name of the topic.
-        conditions: what the terms come to.
+        conditions: the conditions of the terms.
     """
 
     terms: tuple[Filter, ...] = ()
@@ -39,13 +39,13 @@ class FilterSet:
     @classmethod
     def of(cls, terms: Iterable[tuple[str, str, Any]]) -> FilterSet:
         """
-        Return the filters that terms stand for.
+        Return the filters of terms.
 
         Args:
-            terms: as `Log.scan` takes filters, and ("topic", "startswith", text).
+            terms: filters of `Log.scan`, and ("topic", "startswith", text).
 
         Raises:
-            ValueError, TypeError: a term says what there is not.
+            ValueError, TypeError: a term names an unknown column, operator or type.
         """
         listed = list(terms)
         prefixes = [value for column, operator, value in listed if _is_prefix(column, operator)]
@@ -53,28 +53,28 @@ class FilterSet:
         return cls(tuple(rest), tuple(prefixes), conditions_of(rest))
 
     def intersect(self, other: FilterSet) -> FilterSet:
-        """Return what holds where both hold."""
+        """Return the conjunction of both."""
         terms = self.terms + other.terms
         prefixes = self.topic_prefixes + other.topic_prefixes
         return FilterSet(terms, prefixes, conditions_of(terms))
 
     @property
     def offsets(self) -> Integers:
-        """The offsets that are wanted."""
+        """The offsets that match."""
         return self.conditions.offsets
 
     @property
     def timestamps(self) -> Integers:
-        """The times that are wanted, in ms."""
+        """The times that match, in ms."""
         return self.conditions.timestamps
 
     def matches_partition(self, topic: str, partition: int) -> bool:
-        """Return whether any record of a partition may be wanted."""
+        """Return True if a record of a partition may match."""
         begins = all(topic.startswith(prefix) for prefix in self.topic_prefixes)
         return begins and self.conditions.matches_partition(topic, partition)
 
     def scan_filters(self) -> list[Filter]:
-        """Return what `Log.scan` still has to ask of the records of a partition."""
+        """Return the filters that `Log.scan` still has to apply to the records of a partition."""
         return [term for term in self.terms if term[0] not in _OF_PARTITIONS]
 
 

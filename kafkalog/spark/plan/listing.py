@@ -1,10 +1,10 @@
-"""Which partition directories lie in the directories that a query names.
+"""List of the partition directories in the directories of a query.
 
 A directory is a data directory, whose partitions are its subdirectories, or a partition directory.
-Left out are what is doomed (`-delete`), stray or on its way (`-future`), a controller's metadata
-log, and Kafka's internal topics, unless the options or the path name one.
+Left out are deleted (`-delete`), stray and future (`-future`) ones, a controller's metadata log,
+and Kafka's internal topics, unless the options or the path name one.
 
-Thread-safety: functions over the disk; partitions may come and go meanwhile.
+Thread-safety: functions over the disk; partitions may appear and disappear at the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafkalog.state.checkpoints import OffsetCheckpoint
 
 __all__ = ["INTERNAL_TOPICS", "FoundPartition", "list_partitions", "read_log_starts"]
 
-# A consumer that subscribes by a pattern is not given these either.
+# A consumer that subscribes by a pattern does not get these either.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -43,8 +43,8 @@ class FoundPartition:
 
     Attributes:
         topic, partition: its name.
-        directory: where it is.
-        state_directory: whose checkpoints speak of it.
+        directory: its path.
+        state_directory: the directory of its checkpoints.
     """
 
     topic: str
@@ -57,10 +57,10 @@ def list_partitions(
     filesystem: FileSystem, paths: tuple[str, ...], selection: TopicSelection
 ) -> list[FoundPartition]:
     """
-    Return the partitions that are chosen, by topic and number.
+    Return the selected partitions, by topic and number.
 
     Raises:
-        KafkaLogSparkError: PATH_NOT_FOUND; OPTION_CONFLICT where a partition lies in two of them;
+        KafkaLogSparkError: PATH_NOT_FOUND; OPTION_CONFLICT if a partition is in two of them;
             STORAGE.
     """
     found: dict[tuple[str, int], FoundPartition] = {}
@@ -78,7 +78,7 @@ def list_partitions(
             if other is not each and other.directory != each.directory:
                 raise KafkaLogSparkError(
                     ErrorCode.OPTION_CONFLICT,
-                    f"{each.topic}-{each.partition} lies in {other.directory} and in"
+                    f"{each.topic}-{each.partition} is in {other.directory} and in"
                     f" {each.directory}: one of them has to be left out",
                     directories=[other.directory, each.directory],
                 )
@@ -95,7 +95,7 @@ def _partitions_in(filesystem: FileSystem, path: Path) -> Iterator[FoundPartitio
         with storage_errors(path, doing="listing"):
             facts = filesystem.stat(path)
             if facts is None or not facts.is_directory:
-                reason = "is not there" if facts is None else "is no directory"
+                reason = "does not exist" if facts is None else "is not a directory"
                 raise KafkaLogSparkError(
                     ErrorCode.PATH_NOT_FOUND, f"{path} {reason}", path=str(path)
                 )
@@ -118,7 +118,7 @@ def _partitions_in(filesystem: FileSystem, path: Path) -> Iterator[FoundPartitio
 
 
 def _is_partition(path: Path, names: list[str]) -> bool:
-    """Say whether a directory is a partition's (else a data directory); NotALogError if neither."""
+    """Return True for a partition directory, False for a data directory; else NotALogError."""
     if any(try_parse_segment_file(name) is not None for name in names):
         return True
     if any(name in DATA_DIRECTORY_FILES for name in names) or not names:
@@ -140,7 +140,7 @@ def read_log_starts(
     """
     Return the checkpointed log start offsets, by state directory and partition.
 
-    A checkpoint that is damaged says nothing, as for the engine.
+    A damaged checkpoint has no entries, as for the engine.
 
     Raises:
         KafkaLogSparkError: STORAGE.

@@ -1,13 +1,14 @@
-"""What the files of one partition say, read with `pread` and never mapped.
+"""Reads of the files of one partition, with `pread` and without mappings.
 
-The end of a log, the place of an offset in a segment and the first record of a time are found by a
-few small reads each.
+The end of a log, the position of an offset in a segment and the first record of a time are found by
+a few small reads each.
 
-A log that its writer has open ends behind its last whole batch: what follows is on its way. Where
-something else stands there, or the checkpoints contradict the last batch, the engine opens the log,
-with copies for mappings, and says.
+A log that a writer has open ends after its last whole batch: the bytes after it are being written.
+If they can be anything else, or the checkpoints contradict the last batch, the engine opens the
+log, with copies for mappings, and decides.
 
-Thread-safety: functions over the disk; a writer may be at work meanwhile. Errors pass as OSError.
+Thread-safety: functions over the disk; a writer may append at the same time. Errors pass as
+OSError.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ OK: Final = STATUS_CODES["OK"]
 FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
-# Of a segment whose times nobody has looked up: no filter passes over it.
+# For a segment whose times were not looked up: no filter leaves it out.
 UNKNOWN_TIMESTAMP: Final = 2**63 - 1
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-# The distance of two index entries is 4 KiB as a rule, and so is what is read behind the last.
+# The distance of two index entries is 4 KiB as a rule; the rest after the last entry is as long.
 _TAIL_BYTES: Final = 16 * 1024
 _WINDOW_BYTES: Final = 1024 * 1024
 _BATCHES: Final = 4096
@@ -79,7 +80,7 @@ def _last_entry(handle: FileHandle, layout: struct.Struct) -> tuple[int, int] | 
     """
     Return the last entry of an index, None of an empty one.
 
-    An index that is being written is as long as it may become, and zero behind its last entry.
+    An index of a writer has its full size, with zeros after its last entry.
     """
     count = handle.size() // layout.size
     if count == 0:
@@ -98,7 +99,7 @@ def _last_entry(handle: FileHandle, layout: struct.Struct) -> tuple[int, int] | 
 
 
 def _unpacked(layout: struct.Struct, data: bytes) -> tuple[int, int] | None:
-    """Return an entry, None where the file has become shorter meanwhile."""
+    """Return an entry, None if the file has become shorter."""
     if len(data) != layout.size:
         return None
     first, second = layout.unpack(data)
@@ -115,7 +116,7 @@ def find_log_end(filesystem: FileSystem, directory: Path, base_offset: int) -> t
         base_offset: of its last segment.
 
     Raises:
-        FileNotFoundError: the segment has gone.
+        FileNotFoundError: the segment is gone.
         KafkaLogError: the engine cannot open the log.
     """
     log = filesystem.open(directory / segment_file_name(base_offset, FileKind.LOG))
@@ -137,17 +138,17 @@ def follow_log_end(
     filesystem: FileSystem, directory: Path, base_offset: int, end_offset: int, position: int
 ) -> tuple[int, int] | None:
     """
-    Return where a log ends now whose end was found before, in the same segment.
+    Return the new end of a log whose end was found before, in the same segment.
 
     Args:
         filesystem: the disk.
         directory: of the partition.
         base_offset: of its last segment.
-        end_offset, position: what `find_log_end` returned.
+        end_offset, position: the result of `find_log_end`.
 
     Returns:
-        The same as `find_log_end`; None where the segment has become shorter, or what follows
-        fits nothing.
+        The same as `find_log_end`; None if the segment has become shorter, or the new bytes are not
+        batches that follow.
     """
     log = filesystem.open(directory / segment_file_name(base_offset, FileKind.LOG))
     try:
@@ -162,9 +163,9 @@ def _indexed_position(
     filesystem: FileSystem, directory: Path, base_offset: int, log: FileHandle, size: int
 ) -> tuple[int, int]:
     """
-    Return where a batch begins not far from the end, as far as the index can be believed.
+    Return the position of a batch not far from the end, if the index is consistent.
 
-    And the least offset that it may have: its own, where the index names the same last one.
+    And the lowest offset that it may have: its own, if the index names the same last offset.
     """
     start = 0, base_offset
     if size <= _TAIL_BYTES:
@@ -191,7 +192,7 @@ def _indexed_position(
 
 class _LastSegment:
     """
-    The last segment of a log, gone through to its end.
+    The last segment of a log, read to its end.
 
     Args:
         filesystem: the disk.
@@ -207,15 +208,15 @@ class _LastSegment:
 
     def walk(self, position: int, size: int, next_offset: int) -> tuple[int, int] | None:
         """
-        Return the offset behind the last whole batch, and where that ends.
+        Return the offset after the last whole batch, and the end of that batch.
 
-        None where something stands behind it that is neither a batch on its way nor zeros, or where
-        the checkpoints of the log contradict it.
+        None if the bytes after it are neither a partly written batch nor zeros, or if the
+        checkpoints of the log contradict it.
 
         Args:
-            position: where a batch begins.
+            position: start of a batch.
             size: bytes of the file.
-            next_offset: the least offset that the batch may have.
+            next_offset: the lowest offset that the batch may have.
         """
         window_bytes, is_odd = _TAIL_BYTES, False
         while position < size:
@@ -243,7 +244,9 @@ class _LastSegment:
         return None if is_odd else (next_offset, position)
 
     def _is_damage(self, rest: memoryview, next_offset: int) -> bool:
-        """Say whether the rest of a file is more than a batch on its way, or torn by a crash."""
+        """
+        Return True if the rest of a file is more than a partly written batch, or torn by a crash.
+        """
         segment = self._segment
         resume, _ = find_resume(rest, 0, len(rest), segment.base_offset, segment.offset_max)
         if resume < len(rest):
@@ -251,21 +254,21 @@ class _LastSegment:
         return next_offset < known_end_of(self._filesystem, segment).durable_offset
 
     def _ends_oddly(self, position: int, size: int, count: int, next_offset: int) -> bool:
-        """Say so of the last batch that a walk has found."""
+        """Return the same of the last batch that a walk has found."""
         row = count - 1
         before = int(self._batches.last_offset[row - 1]) + 1 if row else next_offset
         if self._batches.record_count[row] < 0:
             checks = wrapper_checks_of(self._filesystem, self._segment, self._log, size)
             last = neighbours_in(self._batches, count, position)[-1]
             if checks.find_misfit([last], 0, last.end) is not None:
-                # No batch behind it contradicts what it names, but the records in it do.
+                # No batch after it contradicts its header, but its records do.
                 return True
         return last_batch_is_odd(self._filesystem, self._segment, self._batches, row, before)
 
 
 def _end_from_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
-    """Return where the engine says that a damaged log ends, for it knows what was durable once."""
-    # Planning seldom comes here, and starts sooner without what opens and writes logs.
+    """Return the end of a damaged log from the engine, which has the recovery point."""
+    # Planning rarely gets here, and starts sooner without the modules that open and write logs.
     from kafkalog.log.log import partition_of
     from kafkalog.log.opening import open_log
 
@@ -290,7 +293,7 @@ def largest_timestamp(filesystem: FileSystem, directory: Path, base_offset: int)
 
 class SegmentCuts:
     """
-    Places where a segment can be parted: between two batches, as the offset index knows them.
+    Places to split a segment: between two batches, by the entries of the offset index.
 
     Args:
         filesystem: the disk.
@@ -308,7 +311,7 @@ class SegmentCuts:
         Args:
             base_offset: of the segment.
             size_bytes: its size.
-            positions: in bytes; where the index knows no place near one, it is left out.
+            positions: in bytes; a position without an entry near it is left out.
         """
         try:
             index = _open(self._filesystem, self._directory, base_offset, FileKind.OFFSET_INDEX)
@@ -322,16 +325,16 @@ class SegmentCuts:
                 return []
             found = self._guess(index, count, size_bytes, positions)
             if found is None:
-                found = self._look_up(index, base_offset, size_bytes, positions)
+                found = self._find_in_index(index, base_offset, size_bytes, positions)
         finally:
             index.close()
-        # An entry names the last offset of its batch: the next begins behind it.
+        # An entry names the last offset of its batch: the next batch begins after it.
         return sorted({base_offset + relative + 1 for relative in found})
 
     def _guess(
         self, index: FileHandle, count: int, size_bytes: int, positions: list[int]
     ) -> list[int] | None:
-        """Return what lies where entries at even distances would have it; None where they don't."""
+        """Return the entries at places expected from even distances; None if they do not match."""
         found = []
         for position in positions:
             slot = min(position * count // max(size_bytes, 1), count - 1)
@@ -342,10 +345,10 @@ class SegmentCuts:
             found.append(entry[0])
         return found
 
-    def _look_up(
+    def _find_in_index(
         self, index: FileHandle, base_offset: int, size_bytes: int, positions: list[int]
     ) -> list[int]:
-        """Return the same from the whole index, where that is sound."""
+        """Return the same from the whole index, if that is consistent."""
         entries = index.pread(min(index.size(), _MAX_INDEX_BYTES), 0)
         entries = entries[: len(entries) // _OFFSET_ENTRY.size * _OFFSET_ENTRY.size]
         count, is_sound = check_offset_index(entries, segment_size=size_bytes)
@@ -365,13 +368,13 @@ def offset_for_timestamp(
     start_offset: int = 0,
 ) -> int | None:
     """
-    Return the first offset whose record is as late as a time, None where there is none.
+    Return the first offset whose record is as late as a time, None without one.
 
     Args:
         filesystem: the disk.
         directory: of the partition.
         base_offsets: of its segments, rising.
-        ends: where each ends in bytes, as far as it is read.
+        ends: end of the part of each to read, in bytes.
         timestamp_ms: the time.
         start_offset: records below it do not count.
 
@@ -387,7 +390,7 @@ def offset_for_timestamp(
 def _find_after_damage(
     filesystem: FileSystem, directory: Path, timestamp_ms: int, start_offset: int
 ) -> int | None:
-    """Return the same from all batches that are whole, as workers will read them."""
+    """Return the same from all whole batches, as workers will read them."""
     wanted = Integers(timestamp_ms)
     for batch_slice in all_batches(
         filesystem, directory, start_offset, timestamps=wanted, check_crcs=True
@@ -464,7 +467,7 @@ def _first_in_segment(
 def _position_before(
     filesystem: FileSystem, directory: Path, base_offset: int, end: int, timestamp_ms: int
 ) -> int:
-    """Return where a batch begins before which all are earlier, as far as indexes tell."""
+    """Return the position of a batch before which all records are earlier, by the indexes."""
     names = (segment_file_name(base_offset, kind) for kind in _INDEXES)
     times, offsets = (
         read_file(filesystem, directory / name, max_bytes=_MAX_INDEX_BYTES) for name in names
@@ -477,7 +480,7 @@ def _position_before(
     offset_count, offsets_sound = check_offset_index(offsets, segment_size=end)
     if not (times_sound and offsets_sound and time_count and offset_count):
         return 0
-    # What the entry before has said: up to its offset nothing is later than its time.
+    # By the entry before: up to its offset nothing is later than its time.
     _time, offset = TimeIndexView(times, base_offset, time_count).lookup(timestamp_ms - 1)
     return OffsetIndexView(offsets, base_offset, offset_count).lookup(offset)[1]
 

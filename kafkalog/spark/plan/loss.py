@@ -1,11 +1,11 @@
-"""Whether records that a reader wanted are gone. A hole is none.
+"""Detection of lost records that a reader needs. A hole is not a loss.
 
-Records are lost where retention, a deletion or a truncation took away offsets that were to be read
-and had not been, or where the topic is another one under the same name. What lies between the log
-start and the log end is never lost: offsets without a record there were compacted away, or are
-those of transaction markers.
+Records are lost if retention, a deletion or a truncation removed offsets that were to be read and
+had not been, or if the topic is another one under the same name. Offsets between the log start and
+the log end are never lost: those without a record were compacted away, or are those of transaction
+markers.
 
-Pure functions.
+Thread-safety: pure functions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Cause = Literal["deleted", "truncated", "another topic"]
 @dataclass(frozen=True, slots=True)
 class DataLoss:
     """
-    Offsets that were wanted and are gone.
+    Requested offsets that are gone.
 
     Attributes:
-        cause: deleted at the start, truncated at the end, or the whole topic made anew.
-        first, end: of what was lost, as far as it was wanted; the end is exclusive.
-        log_start_offset, log_end_offset: what the log has.
+        cause: deleted at the start, truncated at the end, or the whole topic recreated.
+        first, end: the lost part of the requested range; the end is exclusive.
+        log_start_offset, log_end_offset: of the log.
     """
 
     cause: Cause
@@ -48,13 +48,13 @@ def find_loss(
     same_topic: bool = True,
 ) -> DataLoss | None:
     """
-    Return what is lost of a range, None where nothing is.
+    Return the lost part of a range, None if nothing is lost.
 
     Args:
         start: first offset that was not read yet.
-        end: one past the last one wanted, None for whatever there is.
-        log_start_offset, log_end_offset: what the log has now.
-        same_topic: whether it is the topic that it was.
+        end: one past the last requested one, None for no end.
+        log_start_offset, log_end_offset: present ones of the log.
+        same_topic: False if the topic was recreated.
     """
     if not same_topic:
         behind = start if end is None else max(start, end)
@@ -71,13 +71,13 @@ def find_loss(
 
 def resolve_loss(loss: DataLoss, rule: LossRule, topic: str, partition: int) -> int:
     """
-    Return the offset to go on from after a loss.
+    Return the offset to resume at after a loss.
 
-    The earliest is the first one behind the loss. Of a log that was cut off that is its end: what
-    lies below was read already.
+    The earliest is the first one after the loss. For a log that was truncated that is its end:
+    everything below was read already.
 
     Raises:
-        KafkaLogSparkError: DATA_LOSS, where that is the rule.
+        KafkaLogSparkError: DATA_LOSS, if the rule is to fail.
     """
     if rule == "latest" or (rule == "earliest" and loss.cause == "truncated"):
         return loss.log_end_offset
@@ -86,12 +86,12 @@ def resolve_loss(loss: DataLoss, rule: LossRule, topic: str, partition: int) -> 
     reason = {
         "deleted": f"the log begins at {loss.log_start_offset} now",
         "truncated": f"the log ends at {loss.log_end_offset} now",
-        "another topic": "the topic was deleted and made anew",
+        "another topic": "the topic was deleted and created again",
     }[loss.cause]
     raise KafkaLogSparkError(
         ErrorCode.DATA_LOSS,
         f"{topic}-{partition}: offsets from {loss.first} on, up to {loss.end}, are gone: {reason};"
-        " failOnDataLoss=false, or onDataLoss, says where to go on",
+        " set failOnDataLoss=false, or onDataLoss, to resume",
         topic=topic,
         partition=partition,
         cause=loss.cause,

@@ -1,7 +1,8 @@
-"""How many bytes offsets are, by sizes of segments and their offset indexes; nothing is decoded.
+"""Estimate of the bytes of offsets, by sizes of segments and their offset indexes; nothing is
+decoded.
 
-Of many partitions at once, a part of a segment is taken to have its share of the bytes. Of a few,
-the indexes say where so many bytes end.
+For many partitions at once, a part of a segment is taken to have its share of the bytes. For a few,
+the indexes give the offset after a number of bytes.
 
 Thread-safety: functions of a snapshot.
 """
@@ -29,7 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 OK: Final = STATUS_CODES["OK"]
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 _WINDOW_BYTES: Final = 64 * 1024
-# So many indexes are looked into for one micro-batch; that takes some milliseconds.
+# Indexes that are read for one micro-batch; that takes some milliseconds.
 PRECISE_ROWS: Final = 64
 
 
@@ -38,7 +39,7 @@ class SizeEstimator:
     Measures ranges of the partitions of a snapshot.
 
     Args:
-        snapshot: what there is.
+        snapshot: of the partitions.
     """
 
     def __init__(self, snapshot: QuerySnapshot) -> None:
@@ -55,7 +56,10 @@ class SizeEstimator:
         )
 
     def advance(self, starts: Int64Array, ends: Int64Array, sizes: Int64Array) -> Int64Array:
-        """Return for each range where about so many bytes of it end; it is left where it began."""
+        """
+        Return for each range the offset after about `sizes` bytes; the start if that is not
+        possible.
+        """
         found = ends.copy()
         rows = np.flatnonzero((starts < ends) & (self.bytes_between(starts, ends) > sizes))
         for row in rows.tolist():
@@ -79,7 +83,7 @@ class SizeEstimator:
         return max(total, 1)
 
     def _reach(self, row: int, start: int, size: int, *, by_index: bool) -> int:
-        """Return the offset at which so many bytes from `start` on end."""
+        """Return the offset that is `size` bytes after `start`."""
         directory = Path(self._snapshot.directories[row])
         reached, rest = start, size
         for base, behind, segment_size in self._segments(row, start, 2**63 - 1):
@@ -125,7 +129,9 @@ class SizeEstimator:
         return view.entry(low - 1)[0] if low else -1
 
     def _batch_end(self, directory: Path, base: int, position: int, offset: int) -> int:
-        """Return the offset behind the batch that holds an offset; that one where it is unclear."""
+        """
+        Return the offset after the batch that holds an offset; the offset itself if it is unclear.
+        """
         path = directory / segment_file_name(base, FileKind.LOG)
         try:
             handle = self._snapshot.disk.open(path)

@@ -1,10 +1,10 @@
-"""What lies in the directories of a query, at one moment: partitions, segments, ends; in columns.
+"""Snapshot of the directories of a query: partitions, segments, ends; in columns.
 
-The rows of segments lie in NumPy arrays, 24 bytes each, since a driver may have millions of them.
-Nothing is opened but the ends of logs, and the time indexes where a filter asks for times.
+The rows of segments are in NumPy arrays, 24 bytes each, since a driver may have millions of them.
+Only the ends of logs are opened, and the time indexes if a filter needs times.
 
-Thread-safety: a snapshot is not changed after it was taken. It lives in the driver, and is not
-pickled: what goes to the workers is a `LogSplit`.
+Thread-safety: a snapshot is immutable. It stays in the driver, and is not pickled: the workers get
+a `LogSplit`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kafkalog.spark.plan.log_files import (
     largest_timestamp,
 )
 
-__all__ = ["PartitionFacts", "QuerySnapshot", "look_at_partition", "patiently"]
+__all__ = ["PartitionFacts", "QuerySnapshot", "read_partition_facts", "retry_transient"]
 
 Int64Array = npt.NDArray[np.int64]
 _Found = TypeVar("_Found")
@@ -44,11 +44,11 @@ _Found = TypeVar("_Found")
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """
-    What one look at a partition has found.
+    Facts from one read of a partition.
 
     Attributes:
         log_start_offset, log_end_offset: of the log.
-        visible_end: how far this reader may go: the log end, or the last stable offset.
+        visible_end: end for this reader: the log end, or the last stable offset.
         base_offsets: of the segments, rising.
         sizes: of their `.log` files; of the last one up to the log end.
     """
@@ -60,20 +60,20 @@ class PartitionFacts:
     sizes: tuple[int, ...]
 
 
-def look_at_partition(
+def read_partition_facts(
     filesystem: FileSystem, directory: str, checkpointed_start: int, isolation: str
 ) -> PartitionFacts:
     """
-    Return what there is of a partition.
+    Return the facts of a partition.
 
     Args:
         filesystem: the disk.
         directory: of the partition.
-        checkpointed_start: the log start offset that its checkpoint says, 0 without one.
-        isolation: `read_committed` looks for the last stable offset.
+        checkpointed_start: the log start offset of its checkpoint, 0 without one.
+        isolation: `read_committed` finds the last stable offset.
 
     Raises:
-        FileNotFoundError: files went meanwhile; another look will see what came in their place.
+        FileNotFoundError: files disappeared during the read; another read finds their successors.
         KafkaLogError: the engine cannot open the log.
     """
     path, suffix = Path(directory), FileKind.LOG.value
@@ -97,12 +97,12 @@ def look_at_partition(
     return PartitionFacts(start, end, visible, tuple(bases), tuple(by_base[base] for base in bases))
 
 
-def patiently(look: Callable[[], _Found], retries: int, directory: str) -> _Found:
+def retry_transient(look: Callable[[], _Found], retries: int, directory: str) -> _Found:
     """
-    Return what a look at files finds, looking again where they changed meanwhile.
+    Return the result of a read of files, with retries if the files change during it.
 
     Raises:
-        KafkaLogSparkError: STORAGE, or what the engine's error comes to.
+        KafkaLogSparkError: STORAGE, or the translation of the engine's error.
     """
     try:
         with storage_errors(Path(directory), doing="looking at"):
@@ -125,13 +125,13 @@ class QuerySnapshot:
         directories, topics: of each partition, by topic and number.
         partitions: the numbers, int32 of shape (p,).
         log_starts, log_ends: int64 of shape (p,); the ends are those of the logs.
-        visible_ends: how far this reader may go; the ends again, or the last stable offsets.
-        first_rows: int64 of shape (p + 1,): between two of them lie a partition's segments.
+        visible_ends: ends for this reader; the log ends, or the last stable offsets.
+        first_rows: int64 of shape (p + 1,): between two of them are a partition's segments.
         base_offsets, sizes: of the segments, int64 of shape (n,).
-        largest_timestamps: in ms, int64 of shape (n,), UNKNOWN_TIMESTAMP where nobody knows; None
-            where nobody asked.
-        left_out: partitions that are chosen, but not wanted by a filter.
-        filesystem: the disk it is of.
+        largest_timestamps: in ms, int64 of shape (n,), UNKNOWN_TIMESTAMP if unknown; None if they
+            were not read.
+        left_out: partitions that are selected, but excluded by a filter.
+        filesystem: the disk of the partitions.
     """
 
     directories: tuple[str, ...]
@@ -152,7 +152,7 @@ class QuerySnapshot:
 
     @property
     def disk(self) -> FileSystem:
-        """The disk to ask for more."""
+        """The disk for further reads."""
         return PosixFileSystem() if self.filesystem is None else self.filesystem
 
     def names(self) -> list[tuple[str, int]]:
@@ -168,11 +168,11 @@ class QuerySnapshot:
         filesystem: FileSystem | None = None,
     ) -> QuerySnapshot:
         """
-        Look at what the options name.
+        Take a snapshot of the partitions that the options select.
 
         Args:
             options: paths, topics, isolation.
-            filters: what no filter wants is not opened.
+            filters: partitions that they exclude are not opened.
             filesystem: the disk; the machine's if None.
 
         Raises:
@@ -190,12 +190,12 @@ class QuerySnapshot:
         for each in wanted:
             name = TopicPartition(each.topic, each.partition)
             start = starts.get((each.state_directory, name), 0)
-            look = partial(look_at_partition, disk, each.directory, start, options.isolation)
-            looked.append(patiently(look, options.retries, each.directory))
+            look = partial(read_partition_facts, disk, each.directory, start, options.isolation)
+            looked.append(retry_transient(look, options.retries, each.directory))
         snapshot = cls.of(wanted, looked, left_out=frozenset(left_out), filesystem=disk)
         if filters.timestamps.is_all:
             return snapshot
-        return replace(snapshot, largest_timestamps=_look_up_times(snapshot))
+        return replace(snapshot, largest_timestamps=_read_times(snapshot))
 
     @classmethod
     def of(
@@ -206,7 +206,7 @@ class QuerySnapshot:
         left_out: frozenset[tuple[str, int]] = frozenset(),
         filesystem: FileSystem | None = None,
     ) -> QuerySnapshot:
-        """Return the columns of partitions that were looked at."""
+        """Return the snapshot of partitions with known facts."""
         counts = [len(facts.base_offsets) for facts in looked]
         first_rows = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=first_rows[1:])
@@ -233,8 +233,8 @@ class QuerySnapshot:
         return self.base_offsets[rows].tolist(), self.sizes[rows].tolist()
 
 
-def _look_up_times(snapshot: QuerySnapshot) -> Int64Array:
-    """Ask the time index of every segment that is sealed."""
+def _read_times(snapshot: QuerySnapshot) -> Int64Array:
+    """Read the largest time of every sealed segment from its time index."""
     disk, first_rows = snapshot.disk, snapshot.first_rows.tolist()
     times = np.full(len(snapshot.base_offsets), UNKNOWN_TIMESTAMP, np.int64)
     for row, directory in enumerate(snapshot.directories):
@@ -242,12 +242,12 @@ def _look_up_times(snapshot: QuerySnapshot) -> Int64Array:
         for segment in range(first_rows[row], first_rows[row + 1] - 1):
             base = int(snapshot.base_offsets[segment])
             look = partial(largest_timestamp, disk, path, base)
-            times[segment] = patiently(look, 0, directory)
+            times[segment] = retry_transient(look, 0, directory)
     return times
 
 
 def _check_topics(options: ReadOptions, found: Sequence[FoundPartition]) -> None:
-    """Refuse topics and partitions that were named and are not there."""
+    """Raise if named topics or partitions do not exist."""
     topics = {each.topic for each in found}
     selection = options.topics
     missing: list[str] = [topic for topic in selection.topics if topic not in topics]
@@ -261,7 +261,7 @@ def _check_topics(options: ReadOptions, found: Sequence[FoundPartition]) -> None
     if missing:
         raise KafkaLogSparkError(
             ErrorCode.TOPIC_NOT_FOUND,
-            f"there is no {', '.join(missing[:5])} in {', '.join(options.paths)}",
+            f"not found: {', '.join(missing[:5])} in {', '.join(options.paths)}",
             topics=missing[:100],
             paths=list(options.paths),
         )

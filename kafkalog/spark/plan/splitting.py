@@ -1,14 +1,14 @@
-"""The parts of a query: ranges of offsets, about as large as a task is to be.
+"""Division of a query into tasks: ranges of offsets, each about as large as a task is to be.
 
-    segments -> pieces, as far as they are wanted -> cut where larger than a task, between batches
-    that an index knows -> put together, neighbours first -> the largest first
+    segments -> pieces within the bounds -> cut if larger than a task, between batches that an
+    index names -> combined, neighbours first -> the largest first
 
-A piece is a range of offsets in one segment. How many bytes a part of a segment has is taken from
-the share of its offsets; what that gets wrong makes a task larger or smaller, and nothing else.
+A piece is a range of offsets in one segment. The bytes of a part of a segment are taken from the
+share of its offsets; an error of that makes a task larger or smaller, and nothing else.
 
-What a task reads is immutable plain data; it pickles, and goes from the driver to the workers.
+The ranges of a task are immutable plain data; they pickle, and go from the driver to the workers.
 
-Thread-safety: functions of a snapshot; segments that are cut make them look at an index.
+Thread-safety: functions of a snapshot; segments that are cut make them read an index.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 Int64Array = npt.NDArray[np.int64]
 
-# More tasks than these in one query are more than a driver likes.
+# More tasks than these in one query overload a driver.
 TASKS_MAX: Final = 100_000
-# Segments that are looked at together: what is made of them on the way is as long.
+# Segments that are handled together: the temporary arrays are as long.
 CHUNK_ROWS: Final = 32 * 1024
 
 
@@ -48,10 +48,9 @@ class SplitRange:
     Attributes:
         directory: of the partition.
         topic, partition: its name.
-        start, end: offsets; the end is exclusive, and never moves: a task that is repeated reads
-            the same.
-        follows: whether another range of the query ends where this one begins. Damage that begins
-            there is told there.
+        start, end: offsets; the end is exclusive, and never moves: a repeated task reads the same.
+        follows: True if another range of the query ends where this one begins. Damage that begins
+            there is reported there.
     """
 
     directory: str
@@ -65,11 +64,11 @@ class SplitRange:
 @dataclass(frozen=True, slots=True)
 class LogSplit:
     """
-    What one task reads.
+    The ranges of one task.
 
     Attributes:
-        ranges: one after the other.
-        size_bytes: about how many bytes of the log that is.
+        ranges: read one after the other.
+        size_bytes: estimate of their bytes in the log.
     """
 
     ranges: tuple[SplitRange, ...]
@@ -77,12 +76,12 @@ class LogSplit:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets lie in the ranges; of a compacted log not all of them have a record."""
+        """Number of offsets in the ranges; in a compacted log not all of them have a record."""
         return sum(each.end - each.start for each in self.ranges)
 
 
 class CutsSegments(Protocol):
-    """Knows where a segment of a partition can be parted."""
+    """Finder of places at which a segment of a partition can be split."""
 
     def near(self, base_offset: int, size_bytes: int, positions: list[int]) -> list[int]: ...
 
@@ -113,16 +112,16 @@ def split_and_pack(
     Return the tasks of a query, the largest first.
 
     Args:
-        snapshot: what there is.
-        bounds: from where to where.
-        split_bytes: about how large a task is at most.
-        min_partitions: how many there are to be at least, as long as there are offsets.
-        max_records_per_partition: how many offsets one has at most.
-        filters: what they leave out is not read.
+        snapshot: of the partitions.
+        bounds: start and end.
+        split_bytes: about the largest size of a task.
+        min_partitions: lowest number of tasks, as long as there are offsets.
+        max_records_per_partition: largest number of offsets of a task.
+        filters: records that they exclude are not read.
     """
     chosen = list(_chunks(snapshot))
     if min_partitions is not None:
-        # An aim that makes about so many; what is missing then is halved.
+        # A size that gives about as many tasks; if some are missing then, tasks are halved.
         total = sum(int(_pieces(snapshot, bounds, filters, *each).sizes.sum()) for each in chosen)
         split_bytes = max(min(split_bytes, -(-total // min_partitions)), 1)
     limit = 2**63 - 1 if max_records_per_partition is None else max_records_per_partition
@@ -148,7 +147,7 @@ def split_and_pack(
 
 
 def _chunks(snapshot: QuerySnapshot) -> Iterator[tuple[int, int]]:
-    """Yield partitions, from the first to behind the last, that have so many segments together."""
+    """Yield ranges of partitions that together have about CHUNK_ROWS segments."""
     first, count = 0, len(snapshot)
     while first < count:
         limit = snapshot.first_rows[first] + CHUNK_ROWS
@@ -161,7 +160,7 @@ def _chunks(snapshot: QuerySnapshot) -> Iterator[tuple[int, int]]:
 def _pieces(
     snapshot: QuerySnapshot, bounds: Bounds, filters: FilterSet, first: int, stop: int
 ) -> _Pieces:
-    """Return of each segment of some partitions what is wanted of it."""
+    """Return the part of each segment of some partitions within the bounds."""
     wanted = filters.offsets
     edges = snapshot.first_rows[first : stop + 1]
     segments = slice(int(edges[0]), int(edges[-1]))
@@ -195,7 +194,7 @@ def _concatenated(parts: list[_Pieces]) -> _Pieces:
 
 
 def _cut_large(snapshot: QuerySnapshot, pieces: _Pieces, split_bytes: int) -> _Pieces:
-    """Part what is larger than a task, where an index knows places."""
+    """Split pieces larger than a task, at the places of an index."""
     large = np.flatnonzero(pieces.sizes > split_bytes)
     if not len(large):
         return pieces
@@ -213,7 +212,7 @@ def _cut_large(snapshot: QuerySnapshot, pieces: _Pieces, split_bytes: int) -> _P
 def _cuts_of(
     snapshot: QuerySnapshot, cuts: CutsSegments, row: int, start: int, end: int, split_bytes: int
 ) -> list[int]:
-    """Return the offsets at which a range within one segment is parted, evenly by bytes."""
+    """Return the offsets that split a range within one segment, evenly by bytes."""
     first, stop = int(snapshot.first_rows[row]), int(snapshot.first_rows[row + 1])
     segment = first + int(snapshot.base_offsets[first:stop].searchsorted(start, "right")) - 1
     base, size = int(snapshot.base_offsets[segment]), int(snapshot.sizes[segment])
@@ -226,14 +225,15 @@ def _cuts_of(
     found = [offset for offset in cuts.near(base, size, positions) if start < offset < end]
     if found or count < 2:
         return found
-    # No index: a task that begins within a batch decodes it, and leaves out what it does not want.
+    # No index: a task that begins within a batch decodes it, and skips the records before its
+    # start.
     step = (end - start) / count
     guessed = {start + round(step * number) for number in range(1, count)}
     return sorted(offset for offset in guessed if start < offset < end)
 
 
 def _parted(pieces: _Pieces, chosen: Int64Array, cut_at: list[list[int]]) -> _Pieces:
-    """Return the pieces, those chosen parted at offsets."""
+    """Return the pieces, the chosen ones split at offsets."""
     counts = np.ones(len(pieces), np.int64)
     counts[chosen] += [len(cuts) for cuts in cut_at]
     rows, starts, ends, sizes = (
@@ -252,7 +252,7 @@ def _parted(pieces: _Pieces, chosen: Int64Array, cut_at: list[list[int]]) -> _Pi
 
 
 def _cut_by_count(pieces: _Pieces, offsets_max: int) -> _Pieces:
-    """Part what has more offsets than a task may have."""
+    """Split pieces with more offsets than a task may have."""
     spans = pieces.ends - pieces.starts
     counts = -(-spans // offsets_max)
     part = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -266,11 +266,11 @@ def _cut_by_count(pieces: _Pieces, offsets_max: int) -> _Pieces:
 
 
 def _joined(pieces: _Pieces, split_bytes: int, offsets_max: int) -> _Pieces:
-    """Return runs: neighbours that a task takes together as one range of offsets."""
+    """Return runs: neighbours that one task reads as one range of offsets."""
     if not len(pieces):
         return pieces
     sizes, spans = np.cumsum(pieces.sizes), np.cumsum(pieces.ends - pieces.starts)
-    # Where a run cannot go on: another partition begins, or a hole that a filter made.
+    # Ends of runs: another partition begins, or a hole that a filter made.
     is_edge = (pieces.rows[1:] != pieces.rows[:-1]) | (pieces.starts[1:] != pieces.ends[:-1])
     edges = [*(np.flatnonzero(is_edge) + 1).tolist(), len(pieces)]
     total, seen = sizes.tolist(), spans.tolist()
@@ -321,9 +321,9 @@ def _pack(runs: _Pieces, split_bytes: int, offsets_max: int) -> list[list[int]]:
 def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> Iterator[LogSplit]:
     rows, starts, ends = runs.rows.tolist(), runs.starts.tolist(), runs.ends.tolist()
     sizes, numbers = runs.sizes.tolist(), snapshot.partitions.tolist()
-    # Neighbours stand side by side, whatever tasks they have come to.
+    # Neighbours are adjacent here, whatever tasks they belong to.
     follows = (runs.rows[1:] == runs.rows[:-1]) & (runs.starts[1:] == runs.ends[:-1])
-    is_behind = [False, *follows.tolist()]
+    is_successor = [False, *follows.tolist()]
     directories, topics = snapshot.directories, snapshot.topics
     for task in tasks:
         ranges = tuple(
@@ -333,7 +333,7 @@ def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> I
                 numbers[rows[run]],
                 starts[run],
                 ends[run],
-                is_behind[run],
+                is_successor[run],
             )
             for run in sorted(task)
         )
@@ -341,7 +341,7 @@ def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> I
 
 
 def _at_least(splits: list[LogSplit], wanted: int) -> list[LogSplit]:
-    """Halve the tasks with the most bytes until there are so many, as long as that can be done."""
+    """Halve the tasks with the most bytes until there are `wanted`, as long as that is possible."""
     heap = [(-split.size_bytes, number, split) for number, split in enumerate(splits)]
     heapq.heapify(heap)
     done: list[LogSplit] = []

@@ -1,6 +1,6 @@
-"""What a commit refuses, before there is an intent that could not be carried out.
+"""Checks before a commit: nothing is refused once there is an intent.
 
-Thread-safety: pure functions, but for the partitions that are made.
+Thread-safety: pure functions, except that missing partitions are made.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def ensure_staged(
     staging: StagingArea,
 ) -> None:
     """
-    Raise where a file is not as its task left it.
+    Raise if a file is not as its task left it.
 
     Raises:
-        KafkaLogSparkError: TXN_CONFLICT: another run of the transaction is done with it, or it
-            waited for longer than orphans do.
+        KafkaLogSparkError: TXN_CONFLICT: another run of the transaction has removed it, or it was
+            swept as an orphan.
     """
     seen: set[str] = set()
     for file in files:
@@ -43,8 +43,8 @@ def ensure_staged(
         if size != file.size_bytes or file.path in seen or not staging.owns(path):
             raise KafkaLogSparkError(
                 ErrorCode.TXN_CONFLICT,
-                f"transaction {transaction}: staged file {path} should have {file.size_bytes} bytes"
-                f" of its own, and has {'gone' if size is None else size}",
+                f"transaction {transaction}: staged file {path} must belong to it, be listed once"
+                f" and have {file.size_bytes} bytes, got {'no file' if size is None else size}",
                 path=str(path),
                 transaction=str(transaction),
             )
@@ -53,10 +53,10 @@ def ensure_staged(
 
 def partition_count(topic: str, known: Sequence[int]) -> int:
     """
-    Return how many partitions a topic has.
+    Return the number of partitions of a topic.
 
     Raises:
-        KafkaLogSparkError: UNSUPPORTED: some of them lie somewhere else.
+        KafkaLogSparkError: UNSUPPORTED: some of them are in another directory.
     """
     if list(known) != list(range(len(known))):
         raise KafkaLogSparkError(
@@ -73,10 +73,10 @@ def make_partitions(
     manager: LogManager, files: Sequence[StagedFile], segment_bytes: int | None
 ) -> None:
     """
-    Make the topics that are missing.
+    Make the missing topics.
 
     Raises:
-        KafkaLogSparkError: TXN_CONFLICT: tasks saw another number of partitions than there are.
+        KafkaLogSparkError: TXN_CONFLICT: the number of partitions has changed since the tasks ran.
     """
     counts: dict[str, int] = {}
     for file in files:
@@ -99,7 +99,7 @@ def make_partitions(
 
 def ensure_acceptable(manager: LogManager, files: Sequence[StagedFile], now_ms: int) -> None:
     """
-    Raise where the settings of a topic do not allow what is to be published.
+    Raise if the settings of a topic do not allow the files.
 
     Raises:
         KafkaLogSparkError: UNSUPPORTED, BATCH_TOO_LARGE, RECORD_INVALID.
@@ -111,7 +111,7 @@ def ensure_acceptable(manager: LogManager, files: Sequence[StagedFile], now_ms: 
             what = "an old message.format.version" if rules.magic < MAGIC_V2 else "LogAppendTime"
             raise KafkaLogSparkError(
                 ErrorCode.UNSUPPORTED,
-                f"topic {file.topic} has {what}: batches would have to be made anew",
+                f"topic {file.topic} has {what}: batches would have to be rewritten",
                 **facts,
             )
         limit = min(rules.max_message_bytes, rules.segment_bytes)

@@ -1,28 +1,28 @@
-"""An intent is carried out: each staged file goes to its log, whatever was done of that already.
+"""Execution of an intent: the unpublished part of each staged file is published in its log.
 
 A file of a thirty-second of a segment or more becomes a segment (`LogAppender.ingest`: renamed, not
-copied), and so does one of any size where the log's last segment has nothing in it yet: it becomes
-that segment, and there is none more for it. Of another one the batches are appended. Only headers
-are read of a file that is renamed: its task has synced what it had encoded, and a reader checks
-every CRC anyway. What a crash, or an error, left is told from the disk:
+copied), and so does a file of any size if the log's last segment is empty: it becomes that segment.
+The batches of another file are appended. Only headers are read of a file that is renamed: its task
+has synced the batches it had encoded, and a reader checks every CRC anyway. After a crash, or an
+error, the disk shows what is left to do:
 
-  * a staged file that has gone was taken over: nothing is to be done;
-  * one that is there, at a log that ends where its records are to begin, was not begun;
-  * one that is there, at a log that ends further on: the batches of the log, from the base offset
-    on, are held against those of the file by their CRCs, which offsets do not change. As many as
-    are the same were appended. The rest goes to where the log ends now: somebody else may have
-    appended, who knows nothing of intents. Where, the intent says before it is done;
+  * a missing staged file was taken over: nothing is to be done;
+  * a file whose log ends at the base offset of the entry was not begun;
+  * for a file whose log ends above that, the batches of the log, from the base offset on, are
+    compared with those of the file by their CRCs, which offsets do not change. Equal batches were
+    appended. The rest is appended at the present log end: another writer that does not know intents
+    may have appended. The intent is rewritten with the new offset first;
   * a batch that differs may be another writer's, or one of the file that compaction or conversion
-    has rewritten: its records decide, which keep offset, key, value and timestamp. Where so many
-    of them are gone that this is not certain, recovery refuses rather than publish them twice.
+    has rewritten: its records decide, which keep offset, key, value and timestamp. If too many of
+    them are gone to be certain, recovery refuses rather than publish them twice.
 
-The intent notes each partition that has all that it gets. From then on its log is not looked at:
-others may compact, truncate or delete what is in it before the ledger has the transaction.
+The intent counts the partitions that are complete. From then on their logs are not read: another
+process may compact, truncate or delete them before the ledger has the transaction.
 
-Crash points: those of `LogAppender.ingest` and of an append, and around each rewriting of the
-intent, for a move and behind each partition; at all of them the above says what remains.
+Crash points: those of `LogAppender.ingest` and of an append, and before and after each rewriting of
+the intent, for a move and after each partition; at all of them the rules above find the rest.
 
-Thread-safety: none; the sink's lock and the manager's are held.
+Thread-safety: none; the caller holds the sink's lock and the manager's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kafkalog.spark.txn.state import SinkState
 
 __all__ = ["IntentExecutor"]
 
-# A file that becomes no segment is copied in such parts.
+# A file that becomes no segment is copied in parts of this size.
 _COPY_BYTES: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -56,13 +56,13 @@ logger = logging.getLogger(__name__)
 
 class IntentExecutor:
     """
-    Carries an intent out.
+    Executor of an intent.
 
     Args:
         filesystem: the disk.
-        manager: has the data directory.
+        manager: has the data directory open.
         state: the sink's.
-        intent: what is to be done; it is on the disk.
+        intent: the intent, which is on the disk.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class IntentExecutor:
 
     def apply(self) -> None:
         """
-        Publish what is not published yet; everything is on the disk when this returns.
+        Publish the unpublished rest; everything is on the disk when this returns.
 
         Raises:
-            KafkaLogError: the disk refused, or a log has gone; the next recovery tries again.
+            KafkaLogError: the disk refused, or a log is gone; the next recovery tries again.
         """
         known = self._manager.partitions()
         for number, partition in enumerate(self.intent.partitions):
             if number < self.intent.applied:
                 continue
             if partition not in known:
-                # After a crash somebody has deleted the topic, and what was in it.
-                logger.warning("%s has gone, and what %s had for it", partition, self.intent)
+                # After a crash the topic was deleted, with its records.
+                logger.warning("%s is gone, and the records of %s for it", partition, self.intent)
                 continue
             log = self._manager.log(*partition)
             for entry in self.intent.entries_of(partition):
@@ -138,7 +138,7 @@ class IntentExecutor:
             self._append(log, entry, facts.size_bytes)
 
     def _remaining_entry(self, log: Log, entry: IntentEntry, size: int) -> IntentEntry | None:
-        """Return what is yet to be published of a file, and where; None where nothing is."""
+        """Return the unpublished rest of a file, with its offset; None without a rest."""
         end = log.log_end_offset
         position, count = entry.position, 0
         if entry.base_offset < end:
@@ -154,10 +154,10 @@ class IntentExecutor:
         )
 
     def _published(self, log: Log, entry: IntentEntry, size: int) -> tuple[int, int]:
-        """Return where in the file the batches end that the log has, and their records."""
+        """Return the end of the published batches in the file, and their records."""
         start = max(entry.base_offset, log.log_start_offset)
         if start >= entry.end_offset:
-            # Deleted meanwhile, and so published: nothing deletes above the log end.
+            # Deleted since then, and so published: nothing deletes above the log end.
             return size, entry.record_count
         stored = log.batches(start, log.log_end_offset)
         position, count = entry.position, 0
@@ -177,11 +177,11 @@ class IntentExecutor:
         self, log: Log, entry: IntentEntry, data: memoryview, position: int, count: int
     ) -> tuple[int, int]:
         """
-        As `_published`, where the log has another batch behind the first `count` records.
+        As `_published`, if the log has another batch after the first `count` records.
 
-        An append leaves whole batches, so what was published ends where a batch of the file does.
-        A record that the log has at its offset was published, and so were those before it; where
-        the log has another record, nothing from there on was.
+        An append leaves whole batches, so the published part ends at a batch of the file. A record
+        that the log has at its offset was published, and so were those before it; if the log has
+        another record, no record from there on was published.
         """
         start = max(entry.base_offset + count, log.log_start_offset)
         end = min(entry.end_offset, log.log_end_offset)
@@ -205,7 +205,7 @@ class IntentExecutor:
         raise KafkaLogSparkError(
             ErrorCode.DATA_LOSS,
             f"{log.directory} was rewritten since {entry.path} was to be published at"
-            f" {entry.base_offset}, and its records from {start} on do not tell how much of it was:"
+            f" {entry.base_offset}, and its records from {start} on do not show how much of it was:"
             " it is not published again. To go on without what is missing remove the sink's"
             " intent file",
             path=entry.path,
@@ -252,7 +252,7 @@ class IntentExecutor:
 
 
 def _is_same_record(stored: Record, record: Record) -> bool:
-    """Say whether two records are one, offsets aside."""
+    """Return True if two records are equal, offsets aside."""
     return (stored.key, stored.value, stored.timestamp_ms, stored.headers) == (
         record.key,
         record.value,
@@ -262,6 +262,6 @@ def _is_same_record(stored: Record, record: Record) -> bool:
 
 
 def _is_same(header: BatchHeader, batch: FileBatch, offset: int) -> bool:
-    """Say whether a batch of the log is one of the file, at that offset."""
+    """Return True if a batch of the log is one of the file, at that offset."""
     stored = header.base_offset, header.crc, header.size_bytes
     return stored == (offset, batch.crc, batch.size_bytes)

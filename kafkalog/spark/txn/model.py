@@ -1,6 +1,6 @@
-"""What a transaction of the sink is made of: its name, staged files, the intent to publish them.
+"""Model of a transaction of the sink: its name, staged files, the intent to publish them.
 
-Everything is plain data: what tasks send to the driver is pickled, what the disk keeps is JSON.
+Everything is plain data: tasks send it to the driver pickled, the disk has it as JSON.
 
 Thread-safety: everything here is immutable.
 """
@@ -30,25 +30,25 @@ __all__ = [
 ]
 
 _FORMAT: Final = 1
-# A staged file is renamed where it is no very small segment; else it is copied. Copying takes the
-# driver some 2.5 s a GiB, file after file; segments of 32 MiB instead of 1 GiB do not.
+# A staged file is renamed unless it is a very small segment; else it is copied. Copying takes the
+# driver about 2.5 s a GiB, file after file; segments of 32 MiB instead of 1 GiB do not.
 _SEGMENT_SHARE: Final = 32
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 def smallest_segment(segment_bytes: int) -> int:
-    """Return the size from which on a file becomes a segment of a log that has others."""
+    """Return the size from which a file becomes a segment of a log that has others."""
     return segment_bytes // _SEGMENT_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionId:
     """
-    Which transaction it is.
+    Identity of a transaction.
 
     Attributes:
-        app: whose: a streaming query, an application, or this one write.
-        version: which of its transactions, rising; None where there is only this one.
+        app: its owner: a streaming query, an application, or this one write.
+        version: number among the owner's transactions, rising; None if there is only this one.
     """
 
     app: str
@@ -74,7 +74,7 @@ class TransactionId:
 
     @property
     def app_name(self) -> str:
-        """The application in a form that a file may be named by."""
+        """The application in a form for file names."""
         if _FILE_NAME.fullmatch(self.app):
             return self.app
         return "x" + hashlib.blake2b(self.app.encode(), digest_size=16).hexdigest()
@@ -91,14 +91,15 @@ class StagedFile:
     A file of batches that a task has written for one partition, and synced.
 
     Attributes:
-        path: where it is.
-        topic, partition: whose records they are.
-        partition_count: how many partitions the topic had, or was to get, for the task.
+        path: of the file.
+        topic, partition: of its records.
+        partition_count: number of partitions of the topic, existing or to be made, as the task saw
+            it.
         record_count, size_bytes, batch_count: of the whole file.
         largest_batch_bytes: of one batch.
-        min_timestamp, max_timestamp: in ms, of the records that have one; -1 where none has.
+        min_timestamp, max_timestamp: in ms, of the records that have one; -1 if no record has.
         null_key_count: records without a key.
-        task, sequence: of several files for one partition, which comes first.
+        task, sequence: order of several files of one partition.
     """
 
     path: str
@@ -117,26 +118,26 @@ class StagedFile:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose records they are."""
+        """Topic and partition of its records."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def order(self) -> tuple[str, int, int, int, str]:
-        """What files are sorted by."""
+        """The sort key of files."""
         return self.topic, self.partition, self.task, self.sequence, self.path
 
 
 @dataclass(frozen=True, slots=True)
 class IntentEntry:
     """
-    What is to be published of one staged file, and where.
+    The part of one staged file to publish, and its log.
 
     Attributes:
         path: the staged file.
         topic, partition: the log.
         base_offset: of the first record.
-        record_count: how many records.
-        position: where they begin in the file: behind what was published already.
+        record_count: number of records.
+        position: start of the part in the file: after the published batches.
     """
 
     path: str
@@ -160,16 +161,17 @@ class IntentEntry:
 @dataclass(frozen=True, slots=True)
 class Intent:
     """
-    What a transaction publishes: once this is on the disk, it is committed.
+    Intent to publish a transaction: once this is on the disk, the transaction is committed.
 
     Attributes:
-        transaction: which.
+        transaction: its identity.
         epoch: of the sink that wrote it.
-        created_ms: when.
-        entries: what is to be published, in this order.
-        emptied: partitions whose older records go, with the offset below which they do.
-        applied: how many of `partitions`, from the first on, have all that they get. What becomes
-            of it then, such as compaction, retention or truncation, is none of the sink's concern.
+        created_ms: time of its creation.
+        entries: the parts to publish, in this order.
+        emptied: partitions whose older records are deleted, each with the offset below which they
+            are.
+        applied: how many of `partitions`, from the first on, are complete. Later changes of those,
+            such as compaction, retention or truncation, do not matter to the sink.
     """
 
     transaction: TransactionId
@@ -186,17 +188,17 @@ class Intent:
         return tuple(dict.fromkeys([*(each.topic_partition for each in self.entries), *emptied]))
 
     def entries_of(self, partition: TopicPartition) -> list[IntentEntry]:
-        """Return what one log gets."""
+        """Return the entries of one log."""
         return [entry for entry in self.entries if entry.topic_partition == partition]
 
     def moved(self, entry: IntentEntry, moved: IntentEntry) -> Intent:
-        """Return the same with one entry in the place of another."""
+        """Return a copy with one entry replaced by another."""
         return replace(
             self, entries=tuple(moved if each is entry else each for each in self.entries)
         )
 
     def ranges(self) -> list[dict[str, Any]]:
-        """Return what each log gets, for people and the ledger."""
+        """Return the offsets of each log, for people and the ledger."""
         found: dict[TopicPartition, list[int]] = {}
         for entry in self.entries:
             span = found.setdefault(entry.topic_partition, [entry.base_offset, 0])
@@ -207,16 +209,16 @@ class Intent:
         ]
 
     def to_json(self) -> bytes:
-        """Return it as it stands on the disk."""
+        """Return its form on the disk."""
         return _dumped({"format": _FORMAT, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> Intent:
         """
-        Read it.
+        Parse an intent.
 
         Raises:
-            CorruptStateError: it is none.
+            CorruptStateError: the text is not an intent.
         """
         given = loaded(text, where)
         try:
@@ -228,7 +230,7 @@ class Intent:
                 tuple(
                     (str(topic), int(number), int(end)) for topic, number, end in given["emptied"]
                 ),
-                # Releases before 0.2 did not note it.
+                # Releases before 0.2 did not write it.
                 int(given.get("applied", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -237,10 +239,10 @@ class Intent:
 
 def loaded(text: bytes, where: str) -> Mapping[str, Any]:
     """
-    Read a file of JSON in a format that is known.
+    Parse a file of JSON in a known format.
 
     Raises:
-        CorruptStateError: it is none.
+        CorruptStateError: the text is not such a file.
     """
     try:
         given = json.loads(text)
@@ -252,7 +254,7 @@ def loaded(text: bytes, where: str) -> Mapping[str, Any]:
 
 
 def dumped(**content: Any) -> bytes:
-    """Return a file of JSON in the format of now."""
+    """Return a file of JSON in the present format."""
     return _dumped({"format": _FORMAT, **content})
 
 

@@ -1,12 +1,12 @@
-"""Where tasks write before a commit: one directory for each transaction.
+"""Staging area of tasks before a commit: one directory for each transaction.
 
-A file has a name that no other attempt has, is nobody's but its writer's, and is synced, with its
-name, before anybody is told of it. What nobody commits stays, and is swept when nothing of its
+A file has a name that no other attempt has, belongs to its writer alone, and is synced, with its
+name, before the driver learns of it. Uncommitted files stay, and are swept when nothing of their
 transaction was written for a while.
 
-Crash points: any of them leaves files that a sweep removes; they mean nothing.
+Crash points: any of them leaves files that a sweep removes; they have no effect.
 
-Thread-safety: no state; tasks write beside each other, and beside a sweep of what is older.
+Thread-safety: no state; tasks write at the same time, also during a sweep of older files.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class StagingArea:
     Args:
         filesystem: the disk.
         directory: the data directory.
-        elsewhere: a directory to stage in, on the same file system, in one of its own; in the data
-            directory if None.
+        elsewhere: a directory on the same file system, in which a subdirectory is used for staging;
+            in the data directory if None.
     """
 
     def __init__(
         self, filesystem: FileSystem, directory: Path, elsewhere: Path | None = None
     ) -> None:
-        # What is swept there must be nobody else's, nor of another data directory.
+        # A sweep here must remove no other owner's files, nor those of another data directory.
         digest = hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()
         self._name = f"{STAGING_DIRECTORY}-{digest}"
         self._within = directory / STAGING_DIRECTORY
@@ -54,15 +54,15 @@ class StagingArea:
         self._filesystem = filesystem
 
     def directory_of(self, transaction: TransactionId) -> Path:
-        """Return where a transaction stages."""
+        """Return the staging directory of a transaction."""
         return self.root / transaction.directory_name
 
     def owns(self, path: str | Path) -> bool:
         """
-        Return whether a path is a file of a transaction's directory here, and no link leads to it.
+        Return True if a path is a file of a transaction's directory here, and no link leads to it.
 
-        What is on the disk, or comes from a task, is not believed: a file somewhere else must
-        never be taken over by a log, or removed.
+        Paths on the disk, or from a task, are not trusted: a file somewhere else must never be
+        taken over by a log, or removed.
         """
         file = Path(path)
         directory, root = file.parent, file.parent.parent
@@ -77,7 +77,7 @@ class StagingArea:
         return is_root and not any(each.is_symlink() for each in (file, directory, root))
 
     def create(self, transaction: TransactionId, label: str) -> FileHandle:
-        """Create a file for an attempt; OSError where the disk refuses."""
+        """Create a file for an attempt; OSError if the disk refuses."""
         directory = self.directory_of(transaction)
         path = directory / f"{label}-{uuid4().hex[:12]}.log"
         for last in (False, False, True):
@@ -88,17 +88,17 @@ class StagingArea:
                     ensure_no_link(self._filesystem, each)
                 return self._filesystem.create_new(path)
             except FileNotFoundError:
-                # Somebody has removed what he found empty.
+                # Another process has removed the empty directory.
                 if last:
                     raise
         raise AssertionError("unreachable")
 
     def sync_directory_names(self, transaction: TransactionId) -> None:
-        """Put the names of what an attempt has written on the disk."""
+        """Sync the directories of the files of an attempt."""
         self._filesystem.sync_directory(self.directory_of(transaction))
 
     def discard(self, transaction: TransactionId) -> None:
-        """Remove everything that a transaction has staged, also what others of it left."""
+        """Remove all staged files of a transaction, also those of other attempts."""
         with storage_errors(self.root, doing="removing staged files"):
             remove_tree(self._filesystem, self.directory_of(transaction))
         self._remove_if_empty()
@@ -114,7 +114,7 @@ class StagingArea:
             with storage_errors(path, doing="removing"), contextlib.suppress(FileNotFoundError):
                 self._filesystem.unlink(path)
         for directory in parents:
-            # Another attempt may have something in it, or have made it anew.
+            # Another attempt may have a file in it, or have created it again.
             with contextlib.suppress(OSError):
                 self._filesystem.remove_directory(directory)
         self._remove_if_empty()
@@ -123,9 +123,9 @@ class StagingArea:
         self, now_ms: int, orphan_age_ms: int, keep: Iterable[TransactionId] = ()
     ) -> list[str]:
         """
-        Remove what nobody has written to for so long; return the names.
+        Remove the transactions without a write for a time; return their names.
 
-        A failure leaves something for the next time.
+        A failure leaves the rest for the next sweep.
         """
         kept = {transaction.directory_name for transaction in keep}
         swept = []
@@ -143,7 +143,7 @@ class StagingArea:
             except OSError as error:
                 logger.warning("%s stays for another time: %s", self.root / name, error)
         if swept:
-            logger.info("%s: swept what nobody committed: %s", self.root, swept)
+            logger.info("%s: removed uncommitted transactions: %s", self.root, swept)
         self._remove_if_empty()
         return swept
 

@@ -1,21 +1,22 @@
-"""What the sink remembers in a data directory: its epoch, the intent under way, what was committed.
+"""State of the sink in a data directory: its epoch, the present intent, committed transactions.
 
-Plain files whose names begin with a dot, in the data directory itself, so that they go wherever its
-logs go: a directory in their place would keep a broker from starting. Each is replaced as a whole,
-on the disk when the call returns.
+Plain files whose names begin with a dot, in the data directory itself, so that they move together
+with its logs: a directory instead of them would keep a broker from starting. Each is replaced as a
+whole, on the disk when the call returns.
 
-  * `.kafkalog-sink-epoch`: rises with every session of a sink. Who finds another one than his has
-    lost the directory to somebody else, as on a network file system that gave his lock away, and
-    writes nothing more.
+  * `.kafkalog-sink-epoch`: rises with every session of a sink. A sink that finds another epoch than
+    its own has lost the directory to another sink, as on a network file system that gave its lock
+    away, and writes nothing more.
   * `.kafkalog-sink-intent.json`: there is at most one, as nothing is begun before it is finished.
   * `.kafkalog-sink-ledger-APP.json`: the latest version that an application has committed.
-  * `.kafkalog-sink-ledger.json`: the writes without a version, for as long as somebody may ask.
+  * `.kafkalog-sink-ledger.json`: the writes without a version, for as long as a repeated commit may
+    check them.
 
-Crash points: before a rename the old content counts, after it the new one (`files.whole`). An
-intent that was removed may be back after a power cut if the directory was not synced, so it is; and
-whoever finds one asks the ledger first.
+Crash points: before a rename the old content counts, after it the new one (`files.atomic_files`). A
+removed intent may be back after a power cut if the directory was not synced, so it is synced; and a
+sink that finds an intent checks the ledger first.
 
-Thread-safety: none of its own; the sink's lock is held.
+Thread-safety: none here; the caller holds the sink's lock.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class SinkState:
     # ---------------------------------------------------------------------------------- fencing
 
     def begin_session(self) -> None:
-        """Fence every earlier session: the epoch is above theirs."""
+        """Start a session with an epoch above all earlier ones, which refuses their writes."""
         self.epoch = self._read_epoch() + 1
         self._write(EPOCH_FILE, b"%d\n" % self.epoch)
 
     def ensure_in_charge(self) -> None:
         """
-        Raise where a later session has begun: nothing more may be written by this one.
+        Raise if a later session has begun: this one must write nothing more.
 
         Raises:
             KafkaLogSparkError: TXN_CONFLICT.
@@ -93,19 +94,19 @@ class SinkState:
     # ----------------------------------------------------------------------------------- intent
 
     def read_intent(self) -> Intent | None:
-        """Return the transaction under way, None where there is none."""
+        """Return the present intent, None without one."""
         text = self._read(INTENT_FILE)
         if text is None:
             return None
         return Intent.from_json(text, str(self._directory / INTENT_FILE))
 
     def write_intent(self, intent: Intent) -> None:
-        """Put the intent: from the moment it is on the disk, the transaction is committed."""
+        """Write an intent: from the moment it is on the disk, its transaction is committed."""
         self.ensure_in_charge()
         self._write(INTENT_FILE, intent.to_json())
 
     def remove_intent(self) -> None:
-        """Remove the intent of what is in the ledger; its name is gone from the disk."""
+        """Remove the intent of a transaction in the ledger; its name is gone from the disk."""
         path = self._directory / INTENT_FILE
         with storage_errors(path, doing="removing"):
             with contextlib.suppress(FileNotFoundError):
@@ -115,14 +116,14 @@ class SinkState:
     # ----------------------------------------------------------------------------------- ledger
 
     def is_committed(self, transaction: TransactionId) -> bool:
-        """Say whether the ledger has it, or a later one of its application."""
+        """Return True if the ledger has it, or a later one of its application."""
         if transaction.version is None:
             return transaction.app in self._writes()
         latest = self.latest_version(transaction.app)
         return latest is not None and latest >= transaction.version
 
     def latest_version(self, app: str) -> int | None:
-        """Return the latest version that an application has committed, None where there is none."""
+        """Return the latest version that an application has committed, None without one."""
         name = self._ledger_name(TransactionId(app, 0))
         text = self._read(name)
         if text is None:
@@ -136,12 +137,12 @@ class SinkState:
 
     def record_committed(self, intent: Intent, now_ms: int, keep_ms: int) -> None:
         """
-        Put a transaction into the ledger.
+        Add a transaction to the ledger.
 
         Args:
-            intent: all of which is published.
+            intent: of the transaction, completely published.
             now_ms: the time.
-            keep_ms: how long writes without a version are remembered.
+            keep_ms: how long writes without a version are kept.
         """
         self.ensure_in_charge()
         transaction = intent.transaction

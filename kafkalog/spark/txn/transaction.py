@@ -1,24 +1,25 @@
 """`SinkTransaction`: all records of a transaction get into their logs, exactly once.
 
-How a commit goes:
+Steps of a commit:
 
-  1. the sink's lock is taken, where sinks wait for each other; then the data directory's, as its
-     manager: nobody else writes to its logs, and an embedded writer that has it is an error;
-  2. an earlier intent is carried out to its end;
-  3. a transaction that the ledger has, or one before the latest of its application, is passed over,
-     and its files go;
-  4. everything that may be refused is refused: files that are not there, records that a topic does
-     not take; partitions that are missing are made;
-  5. the intent is put on the disk, with the offset of every file. *This is the commit*;
-  6. it is carried out (`applying`);
-  7. the ledger is told, the intent removed, and what was staged.
+  1. acquire the sink's lock, at which sinks wait for each other; then the data directory's, as its
+  manager: no other process writes to its logs, and an embedded writer that has it is an error;
+  2. finish an earlier intent;
+  3. skip a transaction that the ledger has, or one before the latest of its application, and remove
+  its files;
+  4. run all checks that may refuse: missing files, records that a topic does not allow; make
+  missing partitions;
+  5. write the intent to the disk, with the offset of every file. *This is the commit*;
+  6. execute the intent (`intent_executor`);
+  7. write the ledger, remove the intent, and remove the staged files.
 
-Crash points: before 5 is on the disk nothing has happened but topics without records, and doing it
-again begins anew. From then on whoever next has a transaction here finishes this one first. After a
-crash between the steps of 7 the ledger says that nothing is left to be done.
+Crash points: before 5 is on the disk nothing has happened but topics without records, and a
+repetition starts from the beginning. From then on the next sink with a transaction here finishes
+this one first. After a crash between the steps of 7 the ledger shows that nothing is left to be
+done.
 
-An abort removes the files it is told of, unless intent or ledger has the transaction: Spark aborts
-also after a commit that raised when it was published.
+An abort removes the given files, unless intent or ledger has the transaction: Spark aborts also
+after a commit that raised when it was published.
 
 Thread-safety: every method from any thread and process; they wait for each other.
 """
@@ -62,14 +63,14 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class CommitReport:
     """
-    What a commit did.
+    Result of a commit.
 
     Attributes:
-        transaction: which.
-        record_count: published by it; 0 where it was committed before.
-        was_committed: whether that was so.
-        recovered: the transaction that was finished first, None where there was none.
-        ranges: what each log got.
+        transaction: its identity.
+        record_count: published by it; 0 if it was committed before.
+        was_committed: True if it was committed before.
+        recovered: the transaction that was finished first, None without one.
+        ranges: the offsets in each log.
     """
 
     transaction: TransactionId
@@ -85,11 +86,11 @@ class SinkOptions:
     Options of a sink.
 
     Attributes:
-        staging_directory: where tasks stage, in the data directory if None.
-        segment_bytes: `segment.bytes` of topics that do not say it, and of new ones.
-        orphan_age_ms: what nobody has committed, or touched, for so long is swept.
+        staging_directory: directory for staging, in the data directory if None.
+        segment_bytes: `segment.bytes` of new topics, and of topics without it.
+        orphan_age_ms: age from which uncommitted transactions without a write are removed.
         lock_wait_ms: how long to wait for other sinks.
-        pause: waits for so many seconds.
+        pause: waits for a number of seconds.
     """
 
     staging_directory: Path | None = None
@@ -104,8 +105,8 @@ class SinkTransaction:
     One transaction of the sink on a data directory.
 
     Args:
-        directory: the data directory; made where it is missing.
-        transaction: which.
+        directory: the data directory; made if it does not exist.
+        transaction: its identity.
         options: of the sink; the defaults if None.
         filesystem, clock: the machine's if None.
     """
@@ -136,13 +137,13 @@ class SinkTransaction:
         Publish staged files, unless that was done; on the disk when this returns.
 
         Args:
-            files: of the attempts that count.
-            emptied_topics: topics whose older records go.
+            files: of the successful attempts.
+            emptied_topics: topics whose older records are deleted.
 
         Raises:
-            KafkaLogSparkError: LOCKED, TXN_CONFLICT, and what the topics refuse: nothing was
-                published. STORAGE and others: it may be committed; the next transaction finishes
-                it then, and another `commit` of this one says so.
+            KafkaLogSparkError: LOCKED, TXN_CONFLICT, and refusals by settings of the topics:
+                nothing was published. STORAGE and others: it may be committed; the next transaction
+                then finishes it, and another `commit` of this one reports that it was committed.
         """
         with self._alone() as state:
             intent = state.read_intent()
@@ -163,9 +164,9 @@ class SinkTransaction:
 
     def abort(self, files: Iterable[StagedFile]) -> bool:
         """
-        Remove staged files, unless the transaction is committed; say whether it is not.
+        Remove staged files, unless the transaction is committed; return True if it is not.
 
-        What cannot be found out now is left to a sweep.
+        A failure to find out leaves the files to a sweep.
         """
         with self._alone() as state:
             intent = state.read_intent()
@@ -177,7 +178,7 @@ class SinkTransaction:
             return True
 
     def recover(self) -> TransactionId | None:
-        """Finish what a crash has left, and sweep; return what was finished."""
+        """Finish an intent that a crash has left, and sweep; return the finished transaction."""
         with self._alone() as state:
             recovered = None
             if state.read_intent() is not None:
@@ -189,15 +190,15 @@ class SinkTransaction:
     # ---------------------------------------------------------------------------------- private
 
     def _recover(self, state: SinkState, manager: LogManager) -> TransactionId | None:
-        """Finish the intent under way, if there is one."""
+        """Finish the present intent, if there is one."""
         intent = state.read_intent()
         if intent is None:
             return None
         for entry in intent.entries:
             if not self.staging.owns(entry.path):
                 raise CorruptStateError(
-                    f"{self.directory}: the sink's intent names {entry.path}, which is no file of"
-                    " its staging directory: nothing was changed",
+                    f"{self.directory}: the sink's intent names {entry.path}, which is not in its"
+                    " staging directory: nothing was changed",
                     path=self.directory,
                 )
         if not state.is_committed(intent.transaction):
@@ -217,7 +218,7 @@ class SinkTransaction:
         files: Sequence[StagedFile],
         emptied_topics: Sequence[str],
     ) -> Intent:
-        """Refuse what must be; return what is to be done."""
+        """Check the files, make missing partitions, and return the intent."""
         now_ms = self._clock.now_ms()
         wanted = sorted((file for file in files if file.record_count), key=lambda each: each.order)
         ensure_staged(self._filesystem, self.transaction, wanted, self.staging)
@@ -246,7 +247,7 @@ class SinkTransaction:
     def _finish(
         self, state: SinkState, intent: Intent, recovered: TransactionId | None
     ) -> CommitReport:
-        """Tell the ledger, and clear up."""
+        """Write the ledger, and remove intent and staged files."""
         now_ms = self._clock.now_ms()
         state.record_committed(intent, now_ms, self._options.orphan_age_ms)
         if intent.entries or intent.emptied:
@@ -265,13 +266,13 @@ class SinkTransaction:
         return CommitReport(self.transaction, 0, was_committed=True, recovered=recovered)
 
     def _discard(self, intent: Intent) -> None:
-        """Remove what was staged, wherever it was then."""
+        """Remove the staged files, wherever they were staged."""
         self.staging.discard_files(entry.path for entry in intent.entries)
         self.staging.discard(intent.transaction)
 
     @contextmanager
     def _alone(self) -> Iterator[SinkState]:
-        """Be the only sink; the errors of the engine become those that Spark shows."""
+        """Hold the sinks' lock; the errors of the engine become those that Spark shows."""
         try:
             with storage_errors(self.directory, doing="opening the data directory"):
                 make_directories(self._filesystem, self.directory)
@@ -305,7 +306,7 @@ class SinkTransaction:
 
     @contextmanager
     def _managing(self) -> Iterator[LogManager]:
-        """Have the logs of the data directory, without anything in the background."""
+        """Yield the manager of the data directory, without background tasks."""
         size = (
             LogConfig().segment_bytes
             if self._options.segment_bytes is None
@@ -323,7 +324,7 @@ class SinkTransaction:
 
 
 class _NoScheduler:
-    """A scheduler that runs nothing: a sink deletes and compacts nothing behind its back."""
+    """A scheduler that runs nothing: no background task of a sink deletes or compacts."""
 
     def schedule(
         self,
@@ -333,5 +334,5 @@ class _NoScheduler:
         delay_ms: int,  # noqa: ARG002 - it never comes
         period_ms: int | None = None,
     ) -> ScheduledTask:
-        """Take a task, and forget it."""
+        """Return a task that never runs."""
         return ScheduledTask(name, task, period_ms)

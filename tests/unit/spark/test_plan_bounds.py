@@ -70,7 +70,7 @@ def test_bounds_start_behind_end_is_refused_where_it_was_said() -> None:
     given = {"startingOffsets": every % (60, 60, 60), "endingOffsets": every % (50, 70, 70)}
     code, message = refused(given)
     assert ErrorCode.OFFSET_INVALID == code
-    assert "a-0: startingOffsets comes to 60, which is behind 50" in message
+    assert "a-0: startingOffsets comes to 60, which is above 50" in message
     assert ([0, 40, 0], [10, 40, 10]) == bounds({"endingOffsets": every % (10, 10, 10)})
 
 
@@ -79,7 +79,7 @@ def test_bounds_above_the_log_end_are_out_of_range() -> None:
     every = '{"a": {"0": %d, "1": 100}, "b": {"0": 100}}'
     code, message = refused({"endingOffsets": every % 101})
     assert ErrorCode.OFFSET_OUT_OF_RANGE == code
-    assert "a-0: offsets 0 to 101 are wanted; the log ends at 100" in message
+    assert "a-0: offsets 0 to 101 were requested; the log ends at 100" in message
     lenient = {"failOnDataLoss": "false"}
     assert ([0, 40, 0], [100] * 3) == bounds({"endingOffsets": every % 101, **lenient})
     given = {"startingOffsets": every % 150, "endingOffsets": every % 200, **lenient}
@@ -123,7 +123,7 @@ def test_bounds_by_time_ask_the_log(tmp_path: Path) -> None:
         bounds_at(startingTimestamp="9999")
     late = {"startingTimestamp": "9999", "startingOffsetsByTimestampStrategy": "latest"}
     assert ([10], [10]) == bounds_at(**late)
-    with pytest.raises(KafkaLogSparkError, match=r"OFFSET_INVALID.*comes to 9, which is behind 2"):
+    with pytest.raises(KafkaLogSparkError, match=r"OFFSET_INVALID.*comes to 9, which is above 2"):
         bounds_at(startingTimestamp="1900", endingTimestamp="1200")
 
 
@@ -153,7 +153,7 @@ def test_loss_of_another_topic_is_everything() -> None:
     assert loss is not None
     assert ("another topic", 5, 9) == (loss.cause, loss.first, loss.end)
     assert (0, 50) == (resolve_loss(loss, "earliest", "a", 0), resolve_loss(loss, "latest", "a", 0))
-    with pytest.raises(KafkaLogSparkError, match="the topic was deleted and made anew"):
+    with pytest.raises(KafkaLogSparkError, match="the topic was deleted and created again"):
         resolve_loss(loss, "fail", "a", 0)
 
 

@@ -87,7 +87,7 @@ def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:
     assert ["a-0", "a-1"] == names(QuerySnapshot.take(options(first, second, first)))
     assert ["a-1"] == names(QuerySnapshot.take(options(second / "a-1")))
     make_log(second / "a-0", 1)
-    with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*a-0 lies in"):
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*a-0 is in"):
         QuerySnapshot.take(options(first, second))
 
 

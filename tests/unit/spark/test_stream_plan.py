@@ -19,7 +19,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.log_ends import LogEnds
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan.log_files import follow_log_end
-from kafkalog.spark.plan.snapshot import look_at_partition
+from kafkalog.spark.plan.snapshot import read_partition_facts
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
 from kafkalog.state.kafka_uuid import format_id
@@ -279,13 +279,13 @@ class Looks:
 
         def counting_look(disk: Any, directory: str, *rest: Any) -> Any:
             self.anew.append(Path(directory).name)
-            return look_at_partition(disk, directory, *rest)
+            return read_partition_facts(disk, directory, *rest)
 
         def counting_follow(disk: Any, directory: Path, *rest: Any) -> Any:
             self.followed.append(directory.name)
             return follow_log_end(disk, directory, *rest)
 
-        monkeypatch.setattr(log_ends, "look_at_partition", counting_look)
+        monkeypatch.setattr(log_ends, "read_partition_facts", counting_look)
         monkeypatch.setattr(log_ends, "follow_log_end", counting_follow)
 
     def taken(self) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ import kafkalog
 from kafkalog import LogManager, Record, TopicPartition
 from kafkalog.clients.internal_topics import partition_for
 from kafkalog.spark.group_progress import GroupProgress
-from kafkalog.spark.lag import StreamLag, bytes_behind, lag_between
+from kafkalog.spark.lag import StreamLag, lag_between, unread_bytes
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
@@ -39,9 +39,9 @@ def test_lag_in_bytes_is_estimated_by_segments(tmp_path: Path) -> None:
         log.append([Record(value=b"v" * 100)] * 100)
     options = ReadOptions.parse({"path": str(tmp_path / "a-0")}, streaming=True)
     size = (tmp_path / "a-0" / "00000000000000000000.log").stat().st_size
-    assert size // 2 == bytes_behind(options, '{"a": {"0": 50}}')
-    assert size == bytes_behind(options, {})
-    assert 0 == bytes_behind(options, {"a": {"0": 100}})
+    assert size // 2 == unread_bytes(options, '{"a": {"0": 50}}')
+    assert size == unread_bytes(options, {})
+    assert 0 == unread_bytes(options, {"a": {"0": 100}})
 
 
 def test_group_positions_are_those_of_a_consumer(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_group_of_a_stream_over_one_partition(
     assert (tmp_path / "data" / "__consumer_offsets-0").is_dir()
     with caplog.at_level(logging.WARNING):
         assert not GroupProgress((str(alone),), "etl").publish({"alone": {"0": 1}})
-    assert "stands alone" in caplog.text
+    assert "must be in a data directory" in caplog.text
     assert [] == [path for path in (*within.iterdir(), *alone.iterdir()) if path.is_dir()]
 
 

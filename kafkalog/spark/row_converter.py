@@ -1,9 +1,9 @@
-"""Batches of the engine's columns as batches of exactly the Arrow types that Spark was promised.
+"""Conversion of the engine's column batches to exactly the Arrow types of the query's schema.
 
-What is the same in both is handed on as it is; what is made anew are eight bytes a row of times,
-and bits that say which headers are there. No record becomes an object.
+Columns of the same type are passed on; the new parts are eight bytes a row for times, and the bits
+of null headers. No record becomes an object.
 
-Thread-safety: none; a shaper is one reader's. Nothing here imports pyspark.
+Thread-safety: none; a converter is one reader's. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from kafkalog.spark.schema import Column
 
 __all__ = ["RowConverter", "times_of"]
 
-# Microseconds are what Spark counts in; a time beyond them is the last one that it has.
+# Spark counts in microseconds; a time beyond their range becomes the last one in it.
 _MS_MAX: Final = (2**63 - 1) // 1000
 _HASH_BYTES: Final = 16
 
 
 class RowConverter:
     """
-    Makes record batches of one schema.
+    Converter to record batches of one schema.
 
     Args:
         columns: of the schema, in its order.
-        schema: what Spark was promised.
-        segment_of: gives the file name of the segment for each of some offsets, where a column of
-            it is wanted.
+        schema: of the query.
+        segment_of: returns the file name of the segment of each offset, for the column of segments.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class RowConverter:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Return rows that are given cell by cell, by the names of columns; null where none is."""
+        """Return rows from cells by column name; missing columns are null."""
         arrays = [
             pa.array([row.get(field.name) for row in rows], field.type) for field in self._schema
         ]
@@ -70,7 +69,7 @@ class RowConverter:
             case "timestamp":
                 return array_of(kind, times_of(numbers_of(given.column("timestamp"), np.int64)))
             case "timestampType":
-                # Where the engine has null its number is there all the same: -1, as in Kafka.
+                # The engine's null keeps its number: -1, as in Kafka.
                 return array_of(kind, numbers_of(given.column("timestamp_type"), np.int32))
             case "headers":
                 return _headers(given.column("headers"), kind)
@@ -92,14 +91,14 @@ def _engine_columns(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def times_of(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return times in microseconds; one that they cannot say as the last or first that they can."""
+    """Return times in microseconds; times outside their range become its first or last."""
     if len(milliseconds) and (milliseconds.max() > _MS_MAX or milliseconds.min() < -_MS_MAX):
         milliseconds = np.clip(milliseconds, -_MS_MAX, _MS_MAX)
     return milliseconds * 1000
 
 
 def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the headers, null where a record has none, with text for their keys."""
+    """Return the headers, null for a record without any, with text for their keys."""
     pairs = array.values
     offsets = array.buffers()[1]
     ends = np.frombuffer(offsets, np.int32, len(array) + 1)
@@ -116,15 +115,15 @@ def _texts(keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        # As a broker's clients show what is not UTF-8.
+        # A broker's clients replace invalid UTF-8, too.
         return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
 
 
 def _key_hashes(keys: pa.Array) -> pa.Array:
-    """Return the MD5 sums of the keys, null where the key is."""
+    """Return the MD5 sums of the keys, null for a null key."""
     validity, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32, len(keys) + 1)
-    # Arrow's own view of its bytes is one of signed numbers.
+    # Arrow's own view of its bytes has signed numbers.
     octets = memoryview(b"" if data is None else data).cast("B")
     hashes = hash_cells(octets, ends)
     slots = np.arange(0, (len(keys) + 1) * _HASH_BYTES, _HASH_BYTES, dtype=np.int32)

@@ -1,11 +1,10 @@
-"""How much a micro-batch takes: limits of offsets and bytes, shared out by what each is behind.
+"""Size of a micro-batch: limits of offsets and bytes, shared out in proportion to backlogs.
 
-A limit is shared in proportion to backlogs, so that all partitions get to their ends together, and
-none with a backlog is left out: each takes an offset, or a batch where bytes are limited, even if
-that is more than the limit says.
+All partitions get to their ends together, and none with a backlog is left out: each gets an offset,
+or a batch where bytes are limited, even if that exceeds the limit.
 
-A minimum holds a micro-batch back, but not longer than `maxTriggerDelay` after the last one; the
-first is not held back, as in Spark's Kafka source.
+A minimum delays a micro-batch, but not longer than `maxTriggerDelay` after the last one; the first
+is not delayed, as in Spark's Kafka source.
 
 Thread-safety: one stream's.
 """
@@ -27,22 +26,22 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
 class ByteEstimator(Protocol):
-    """Knows how many bytes offsets are, without decoding them."""
+    """Estimator of the bytes of offsets, which decodes nothing."""
 
     def bytes_between(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return about how many bytes each range has."""
         ...
 
     def advance(self, starts: Int64Array, ends: Int64Array, sizes: Int64Array) -> Int64Array:
-        """Return for each range where about so many bytes of it end: a batch at least, if any."""
+        """Return for each range the offset after about `sizes` bytes: a batch at least, if any."""
         ...
 
 
 def share_out(limit: int, backlogs: Int64Array) -> Int64Array:
     """
-    Return how much of a limit each gets: in proportion, at most its backlog, at least one.
+    Return the share of each partition: in proportion, at most its backlog, at least one.
 
-    The sum is the limit, or all there is; more only where more than `limit` have a backlog.
+    The sum is the limit, or the whole backlog; more only if more than `limit` have a backlog.
     """
     total = int(backlogs.sum())
     if total <= limit:
@@ -50,12 +49,12 @@ def share_out(limit: int, backlogs: Int64Array) -> Int64Array:
     exact = backlogs * (limit / total)
     shares = np.minimum(np.maximum(exact.astype(np.int64), backlogs > 0), backlogs)
     while (missing := limit - int(shares.sum())) > 0:
-        # To those that rounding took most from.
+        # To the shares that rounding reduced most.
         wanting = np.flatnonzero(shares < backlogs)
         order = np.argsort((shares - exact)[wanting], kind="stable")
         shares[wanting[order[:missing]]] += 1
     while (excess := int(shares.sum()) - limit) > 0:
-        # From those that have most, for those that got one more than their part.
+        # From the largest shares, if they got one more than their part.
         having = np.flatnonzero(shares > 1)
         if not len(having):
             break
@@ -87,12 +86,12 @@ class AdmissionControl:
         may_wait: bool,
     ) -> Int64Array:
         """
-        Return where the next micro-batch ends in each partition.
+        Return the end of the next micro-batch in each partition.
 
         Args:
-            starts, ends: what there is to read, int64 of shape (p,); no end below its start.
-            estimator: makes what is asked where bytes are limited.
-            may_wait: whether it may be held back altogether; a query that ends must not be.
+            starts, ends: the unread offsets, int64 of shape (p,); no end below its start.
+            estimator: makes an estimator, if bytes are limited.
+            may_wait: True if the micro-batch may be delayed; a query that ends must not wait.
         """
         limits = self._limits
         backlogs = ends - starts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kafkalog
 from kafkalog import LogConfig, Record
-from kafkalog.spark.admission import AdmissionControl, ByteEstimator, share_out
+from kafkalog.spark.admission_control import AdmissionControl, ByteEstimator, share_out
 from kafkalog.spark.options import ReadOptions, StreamLimits
 from kafkalog.spark.plan import QuerySnapshot
 from kafkalog.spark.plan import size_estimator as size_estimator_module
