@@ -54,10 +54,10 @@ def _is_docstring(node: ast.stmt) -> bool:
 def files_with(pattern: str, folder: str) -> Iterator[str]:
     """Yield the source files below a folder whose code has the pattern."""
     expression = re.compile(pattern)
-    for path in sorted((ROOT / folder).rglob("*.p*")):
+    paths = sorted((ROOT / folder).rglob("*.p*"))
+    for path in (path for path in paths if path.suffix in {".py", ".pyx", ".pxd"}):
         # Few files have the text at all; only those are parsed.
-        has_text = path.suffix in {".py", ".pyx", ".pxd"} and expression.search(path.read_text())
-        if has_text and expression.search(source_of(path)):
+        if expression.search(path.read_text("utf-8")) and expression.search(source_of(path)):
             yield path.relative_to(ROOT).as_posix()
 
 
