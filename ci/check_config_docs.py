@@ -1,7 +1,7 @@
 """Fail if `docs/configuration.md` is not what the code of the settings says.
 
 python ci/check_config_docs.py            compare
-python ci/check_config_docs.py --write    make it anew
+python ci/check_config_docs.py --write    write it
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ HEAD = """\
 
 <!-- Made by ci/check_config_docs.py from the code of the settings: change it there. -->
 
-A log takes a `LogConfig`, a manager of many logs a `ManagerConfig`. Names, types, defaults and
-ranges are Kafka 4.1's; what differs is listed [below](#differences-from-kafka). An unknown key, a
-wrong type or a value out of range is a `ConfigError` that names the key, the value and the rule,
-and the nearest known key.
+A log has a `LogConfig`, a manager of many logs a `ManagerConfig`. Names, types, defaults and ranges
+are Kafka 4.1's, with a few [differences](#differences-from-kafka). An unknown key, a wrong type or
+a value out of range is a `ConfigError` with the key, the value and the rule, and the nearest known
+key.
 
 ## Settings of a log
 
-The fields of `LogConfig` are Kafka's topic settings, dots turned into underscores; keys of
-kafkalog's own begin with `kafkalog.`, which the field names leave out.
+The fields of `LogConfig` are Kafka's topic settings, with underscores for dots. Keys that Kafka
+does not have begin with `kafkalog.`, which the field names leave out.
 
 ```python
 from kafkalog import LogConfig
@@ -64,38 +64,38 @@ config = config.replace(retention_ms=-1)
 config = config.with_overrides({"retention.ms": "-1"})
 ```
 
-A config never changes; a log is given another one: `log.reconfigure(new)`, while it is open. That
-returns, as `old.change_to(new)` does before, which keys differ and when their new values count: at
-once, for segments that begin from then on, or after the log was closed and opened again. The last
-column of the tables says it of each key.
+A config is immutable. `log.reconfigure(new)` gives an open log another one. It returns the changed
+keys and when each takes effect; `old.change_to(new)` returns the same before. A value takes effect
+at once, for segments that begin after the change, or after the log was reopened. The last column of
+the tables has the effect of each key.
 """
 
 INTRODUCTIONS = {
-    BEHAVIOUR: "What is kept, for how long, and what an append may hold.",
+    BEHAVIOUR: "Retention, compaction, and limits of appends.",
     PERFORMANCE: "The same records in other files, batches or memory.",
-    DIRECTORIES: "Where logs are, and how they are opened and closed.",
-    BACKGROUND: "What is done from time to time.",
-    PRODUCERS: "How long the manager remembers who wrote.",
-    BATCHES: "How records become batches, and how much may be on its way.",
-    DELIVERY: "When a record counts as delivered, and what happens when it cannot be.",
-    CONSUMING: "Where to read, what, and how much at a time.",
+    DIRECTORIES: "Directories of logs, opening and closing.",
+    BACKGROUND: "Periodic tasks.",
+    PRODUCERS: "How long the manager keeps the state of producers.",
+    BATCHES: "Batches of records, and limits of unwritten data.",
+    DELIVERY: "When a record is delivered, and what happens after a failure.",
+    CONSUMING: "Positions, selection and sizes of reads.",
     CLEANER: "`ManagerConfig.cleaner`: a `CleanerConfig`, whose fields leave out `log.cleaner.`.",
 }
 
 SYNONYMS = """\
-### What a broker calls them
+### Names of a broker
 
-A broker's settings are the defaults of its topics, under other names. Where there are several the
-first one that is given counts. Keys that begin with `kafkalog.` are called the same everywhere. A
-broker's `log.retention.*` must be -1 or at least 1, though a topic may say 0; any negative time is
-taken for -1.
+A broker's settings are the defaults of its topics, under other names. Of several names the first
+one in the table has priority. Keys that begin with `kafkalog.` have one name everywhere. A broker's
+`log.retention.*` must be -1 or at least 1, though a topic may have 0; any negative time is read as
+-1.
 """
 
 MANAGER = """\
 ## Settings of a manager
 
-The fields of `ManagerConfig` are Kafka's broker settings, dots turned into underscores. The
-defaults of all topics are in its field `log`.
+The fields of `ManagerConfig` are Kafka's broker settings, with underscores for dots. The defaults
+of all topics are in its field `log`.
 
 ```python
 from kafkalog import ManagerConfig
@@ -104,8 +104,8 @@ config = ManagerConfig(log_retention_check_interval_ms=60_000, log=LogConfig(ret
 config = ManagerConfig.from_properties({"log.retention.hours": "24", "log.cleaner.threads": "2"})
 ```
 
-What single topics say otherwise is kept apart, in a `TopicConfigs`, so that a change of the
-defaults reaches every topic in what it does not say itself:
+Settings of single topics are separate, in a `TopicConfigs`, so that a change of a default reaches
+every topic without a setting for it:
 
 ```python
 from kafkalog import TopicConfigs
@@ -127,66 +127,66 @@ with LogManager(["data"], config) as manager:
     manager.reconfigure_defaults({"log.retention.ms": "3600000"})
 ```
 
-`None` takes a change back. Changed defaults lie over the config that a manager is given, now and
-later, as a broker's dynamic settings lie over its `server.properties`; `manager.config` shows what
-counts. They take a broker's names, of several for one setting the first (`log.roll.ms`, not
-`log.roll.hours`), and none whose new value waits for opening again.
+`None` reverts a change. Changed defaults have priority over the config of a manager, now and after
+a restart, as a broker's dynamic settings over its `server.properties`. `manager.config` has the
+effective values. Changed defaults use a broker's names, and of several the first (`log.roll.ms`,
+not `log.roll.hours`). Settings that need reopening are refused.
 """
 
 CLIENTS = """\
 ## Settings of producers and consumers
 
-Keyword arguments of `manager.producer(...)` and `manager.consumer(group, ...)`, and fields of the
-`ProducerConfig` and `ConsumerConfig` that these show as `config`. A value counts for a client from
-its beginning to its end. [What they do](clients.md).
+These are keyword arguments of `manager.producer(...)` and `manager.consumer(group, ...)`, and
+fields of the `ProducerConfig` and `ConsumerConfig` in their `config`. The values of a client never
+change. See [producers and consumers](clients.md).
 """
 
 FILES = """\
 ## The file of a broker
 
-`read_server_properties("server.properties")` takes the file of a real broker as it is, in the
+`read_server_properties("server.properties")` reads the unchanged file of a real broker, in the
 syntax of Java's properties files: comments, joined lines, escapes, ISO-8859-1. It returns the
-`ManagerConfig` in `config`, and in `ignored` every line that does not count with its number and the
-reason: network, security and the cluster mean nothing here; one key twice, where the last counts;
-`log.retention.hours` beside `log.retention.ms`. What such a line says is not kept, for it may be a
+`ManagerConfig` in `config`. `ignored` has every ignored line with its number and the reason:
+settings of network, security and the cluster; the first of two lines with one key;
+`log.retention.hours` together with `log.retention.ms`. It does not have the value, which may be a
 password.
 
-A key that looks like one of logs and is none (`log.retension.ms`) is a `ConfigFileError` with file,
+An unknown key with a name like those of logs (`log.retension.ms`) is a `ConfigFileError` with file,
 line and the nearest known key. `ManagerConfig.from_properties`, whose keys come from code and not
-from a broker, refuses every key that means nothing here.
+from a broker, refuses every key without an effect.
 """
 
 DIFFERENCES = """\
 ## Differences from Kafka
 
-- `segment.bytes` may be as small as 14; Kafka 4.1 asks for 1 MiB. Embedded logs are often small.
-  So may `log.segment.bytes`.
-- `message.format.version` is gone from Kafka 4, whose logs are all v2; here old formats are still
-  written where it says so.
-- An integer and `1.0` are not the same here: `LogConfig(segment_ms=1.0)` is an error.
-- `log.dirs` is a list, empty where nothing is said: a manager is given its directories. Kafka has
-  a text that it parts by commas, and a directory below the system's temporary one by default.
+- The minimum of `segment.bytes` and `log.segment.bytes` is 14; Kafka 4.1 requires 1 MiB. Embedded
+  logs are often small.
+- `message.format.version` was removed from Kafka 4, whose logs are all v2. kafkalog still writes
+  the old formats that it names.
+- An integer and `1.0` are different: `LogConfig(segment_ms=1.0)` is an error.
+- `log.dirs` is a list, empty by default: the directories are an argument of a manager. Kafka has a
+  text with commas, and by default a directory below the system's temporary one.
 - `log.flush.scheduler.interval.ms` and `replica.high.watermark.checkpoint.interval.ms` are at least
   1: Kafka sets no bound, and runs the task once where its period is not above 0.
-- `log.cleaner.hash.algorithm` is ours: a broker tells keys by their MD5, whatever they are.
-- With `log.cleaner.threads` = 0 nothing is compacted unless somebody asks for it; Kafka allows the
-  value and divides by it. There are never more threads than logs to be compacted.
-- `log.cleaner.io.max.bytes.per.second` below 1 counts as 1. The limit holds in every moment, where
-  Kafka looks every 300 ms; and it counts for `LogManager.compact`, too.
+- `log.cleaner.hash.algorithm` exists only in kafkalog: a broker always compares keys by MD5.
+- With `log.cleaner.threads` = 0 only `LogManager.compact` compacts; Kafka allows the value and
+  divides by it. There are never more threads than logs to be compacted.
+- `log.cleaner.io.max.bytes.per.second` below 1 counts as 1. The limit holds at every moment, and
+  Kafka checks it every 300 ms. It applies to `LogManager.compact`, too.
 - The cleaner's first round comes after `log.initial.task.delay.ms`, as all background work does;
   Kafka's comes at once.
 - `num.recovery.threads.per.data.dir`, `background.threads` and `log.cleaner.threads` may be changed
   to any number; Kafka lets them be halved or doubled at the most.
-- A broker changes every topic setting while it runs; here some wait for the next segment or for
-  opening again, as the tables say.
-- A producer has no `acks`: `wait` says whether a record counts when it is written or when it is on
-  the disk. It tries again what a full disk refused, nothing else, and that as long as
-  `delivery.timeout.ms` lasts, so there is no `retries`.
-- `enable.auto.commit` is `false`; Kafka's consumers commit by themselves.
-- `transactional.id` is empty, and not null, where there are no transactions.
+- A broker changes every topic setting while it runs. In kafkalog some wait for the next segment or
+  for reopening; see the tables.
+- A producer has no `acks`: `wait` selects whether a record is delivered when it is written or when
+  it is on the disk. A producer retries only writes that a full disk refused, until
+  `delivery.timeout.ms` is over, so there is no `retries`.
+- `enable.auto.commit` is `false`; Kafka's consumers commit automatically.
+- `transactional.id` without transactions is empty, and not null.
 - `auto.offset.reset` has no `by_duration`; `Consumer.seek_to_time` does it.
-- A broker passes over a key that it does not know; here it is an error, in a file of a broker where
-  it looks like one of logs.
+- A broker ignores an unknown key. In kafkalog it is an error; in a broker's file only a key with a
+  name like those of logs.
 
 """
 
@@ -220,7 +220,7 @@ def default_value(setting: Setting) -> str:
 def table(config: type, group: str) -> list[str]:
     """Return the section of one group."""
     lines = [f"### {group}", "", INTRODUCTIONS[group], ""]
-    lines += ["| key | field | type | default | range | unit | a new value counts |"]
+    lines += ["| key | field | type | default | range | unit | effect of a change |"]
     lines += ["|---|---|---|---|---|---|---|"]
     chosen = [each for each in settings_of(config).values() if each.group == group]
     for each in chosen:
@@ -242,7 +242,7 @@ def table(config: type, group: str) -> list[str]:
 
 
 def broker_name(key: BrokerKey) -> str:
-    """Return one name of a broker, with its default where the topic has another."""
+    """Return one name of a broker, with its unit if the topic has another."""
     if key.factor == 1:
         return f"`{key.setting.key}`"
     return f"`{key.setting.key}` ({key.setting.unit})"
@@ -259,10 +259,10 @@ def synonyms() -> list[str]:
 
 
 def without_use() -> list[str]:
-    """Return the lists of keys that mean nothing here."""
-    lines = ["Topic settings of Kafka that are refused, because they would do nothing:", ""]
+    """Return the lists of keys without an effect."""
+    lines = ["These topic settings of Kafka are refused, because they have no effect:", ""]
     lines += [f"- `{key}`: {reason}." for key, reason in KEYS_WITHOUT_USE.items()]
-    lines += ["", "So are these of a broker, and those whose names begin as shown with `*`:", ""]
+    lines += ["", "These of a broker are refused, too, and all names with a prefix before `*`:", ""]
     lines += [f"- `{key}`: {reason}." for key, reason in SINGLE_KEYS_WITHOUT_USE.items()]
     lines += [f"- `{key}*`: {reason}." for key, reason in FAMILIES_WITHOUT_USE.items()]
     return lines
