@@ -1,1 +1,1 @@
-"""The command line: what it prints, and with which exit status it ends."""
+"""Tests of the command line: output and exit status."""

@@ -1,4 +1,4 @@
-"""`kafkalog compact`: which logs it cleans, what it says, and what it leaves alone."""
+"""`kafkalog compact`: selection of logs, output, and unchanged logs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def offsets(path: Path) -> list[int]:
 
 @pytest.fixture(name="alone")
 def fixture_alone(tmp_path: Path) -> Path:
-    """A partition directory that stands alone."""
+    """A standalone partition directory."""
     with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
         fill(log)
     return tmp_path / "orders-0"
 
 
-def test_compact_leaves_the_latest_of_each_key(alone: Path) -> None:
-    """And says what it did, as a broker's log does; the next time nothing is left."""
+def test_compact_log_keeps_the_latest_record_of_each_key(alone: Path) -> None:
+    """The output is a broker's summary of a cleaning; a second run finds nothing to clean."""
     result = run(alone, *COMPACT)
     assert 0 == result.exit_code, result.output
     assert "cleaned orders-0, dirty offsets 0 to 20" in result.stdout
@@ -67,8 +67,10 @@ def test_compact_leaves_the_latest_of_each_key(alone: Path) -> None:
 @pytest.mark.parametrize(
     ("key_hash", "kept"), [(None, 3), ("siphash", 3), ("exact", 3), ("md5", 2)]
 )
-def test_compact_tells_keys_apart_as_asked(tmp_path: Path, key_hash: str | None, kept: int) -> None:
-    """HOST-16: by a hash with a secret, unless a broker's exact choice is wanted."""
+def test_compact_hash_option_selects_the_comparison_of_keys(
+    tmp_path: Path, key_hash: str | None, kept: int
+) -> None:
+    """HOST-16: a hash with a secret is the default; md5 is a broker's algorithm."""
     found = vectors("md5_collision")
     with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
         for key in (bytes.fromhex(found["first"]), bytes.fromhex(found["second"])):
@@ -81,15 +83,15 @@ def test_compact_tells_keys_apart_as_asked(tmp_path: Path, key_hash: str | None,
     assert kept == len(offsets(tmp_path / "orders-0"))
 
 
-def test_compact_of_an_unknown_hash_is_refused(alone: Path) -> None:
-    """HOST-16: the error names the setting and what it may be."""
+def test_compact_unknown_hash_is_refused(alone: Path) -> None:
+    """HOST-16: the error names the setting and its choices."""
     result = run(alone, *COMPACT, "--hash", "crc")
     assert 0 != result.exit_code
     assert "siphash" in result.output
 
 
-def test_compact_takes_the_active_segment_where_asked(alone: Path) -> None:
-    """It is rolled first."""
+def test_compact_include_active_cleans_the_active_segment(alone: Path) -> None:
+    """The active segment is rolled first."""
     (found,) = cleanings(alone, *COMPACT, "--include-active")
     assert ("orders-0", str(alone)) == (found["topic_partition"], found["path"])
     assert (0, 21, True) == (found["first_dirty"], found["end_offset"], found["complete"])
@@ -97,8 +99,10 @@ def test_compact_takes_the_active_segment_where_asked(alone: Path) -> None:
     assert [19, 20] == offsets(alone)
 
 
-def test_compact_keeps_to_the_bytes_a_second(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for what it has read and written to be over; `--throttle` says how much."""
+def test_compact_throttle_limits_bytes_per_second(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaning waits for the bytes that it has read and written; `--throttle` is the rate."""
     waits: list[float] = []
     clock = ManualClock()
 
@@ -115,8 +119,8 @@ def test_compact_keeps_to_the_bytes_a_second(alone: Path, monkeypatch: pytest.Mo
     assert size == pytest.approx(sum(waits), rel=0.05)
 
 
-def test_compact_with_little_memory_goes_on_until_all_is_clean(tmp_path: Path) -> None:
-    """Each cleaning as far as its keys fit."""
+def test_compact_little_memory_cleans_all_in_several_cleanings(tmp_path: Path) -> None:
+    """Each cleaning covers the keys that fit."""
     path = tmp_path / "orders-0"
     with open_log(path, config=LogConfig(cleanup_policy=("compact",))) as log:
         for _ in range(4):
@@ -130,8 +134,8 @@ def test_compact_with_little_memory_goes_on_until_all_is_clean(tmp_path: Path) -
     assert list(range(90, 150)) == offsets(path)
 
 
-def test_compact_of_a_data_directory_takes_its_compacted_logs(tmp_path: Path) -> None:
-    """The others are left alone."""
+def test_compact_data_directory_cleans_its_compacted_logs(tmp_path: Path) -> None:
+    """The other logs stay unchanged."""
     with LogManager([tmp_path], ManagerConfig()) as manager:
         manager.create_topic("table", 2, {"cleanup.policy": "compact"})
         manager.create_topic("stream", 1)
@@ -146,24 +150,24 @@ def test_compact_of_a_data_directory_takes_its_compacted_logs(tmp_path: Path) ->
         assert 20 == cleaner_access(manager.log("table", 0)).cleaner_offset
 
 
-def test_compact_that_is_refused_changes_nothing(alone: Path) -> None:
-    """No policy that says so."""
+def test_compact_without_policy_is_refused_and_changes_nothing(alone: Path) -> None:
+    """The policy of the log is not known to be compact."""
     with unchanged(alone):
         result = run(alone)
     assert 2 == result.exit_code
     assert "has cleanup.policy=delete by the settings given here" in result.stderr
 
 
-def test_compact_of_a_log_in_use_says_so(alone: Path) -> None:
-    """Somebody else writes it."""
+def test_compact_log_in_use_is_refused(alone: Path) -> None:
+    """Another writer has the log open."""
     with open_log(alone):
         result = run(alone, *COMPACT)
     assert 3 == result.exit_code
     assert "orders-0" in result.stderr
 
 
-def test_compact_that_ends_early_tells_what_was_done(tmp_path: Path) -> None:
-    """Damage in the second log; the first is clean."""
+def test_compact_damaged_log_reports_the_finished_logs(tmp_path: Path) -> None:
+    """The second log is damaged; the first is clean."""
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     for name in ("a-0", "b-0"):
         with open_log(tmp_path / name) as log:

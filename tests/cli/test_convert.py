@@ -1,4 +1,4 @@
-"""`kafkalog convert`: a view over the library calls, its exit status, its two forms of output."""
+"""`kafkalog convert`: exit status and two forms of output of the library calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parsed(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_convert_writes_a_new_directory_and_says_what_was_saved(tmp_path: Path) -> None:
+def test_convert_target_is_written_and_savings_are_reported(tmp_path: Path) -> None:
     """The source is only read."""
     with unchanged(OLD / "mixed-0"):
         result = run(OLD / "mixed-0", tmp_path / "mixed-0", "-c", "zstd")
@@ -43,8 +43,8 @@ def test_convert_writes_a_new_directory_and_says_what_was_saved(tmp_path: Path) 
         assert {2} == {batch.header.magic for batch in log.batches()}
 
 
-def test_convert_of_a_data_directory_has_a_line_for_each_partition(tmp_path: Path) -> None:
-    """With the checkpoints that went along."""
+def test_convert_data_directory_has_a_line_for_each_partition(tmp_path: Path) -> None:
+    """The checkpoints are copied, too."""
     result = run(OLD, tmp_path / "data")
     assert 0 == result.exit_code, result.output
     for directory in OLD.iterdir():
@@ -53,8 +53,8 @@ def test_convert_of_a_data_directory_has_a_line_for_each_partition(tmp_path: Pat
     assert "copied as they are: cleaner-offset-checkpoint" in result.output
 
 
-def test_convert_as_json_is_one_object(tmp_path: Path) -> None:
-    """Every number of the report is in it."""
+def test_convert_json_is_one_object(tmp_path: Path) -> None:
+    """The object has every number of the report."""
     found = parsed(run(OLD / "v1-gzip-0", tmp_path / "a-0", "--json", "--no-verify"))
     assert {"logs", "copied", "left_out", "not_done"} == set(found)
     assert [] == found["not_done"]
@@ -77,8 +77,8 @@ def damaged(directory: Path) -> Path:
     return directory
 
 
-def test_convert_of_a_damaged_log_is_refused(tmp_path: Path) -> None:
-    """Status 3, the place named, nothing left."""
+def test_convert_damaged_log_is_refused(tmp_path: Path) -> None:
+    """Status 3; the error names the place, and no file is left."""
     source = damaged(tmp_path / "a-0")
     result = run(source, tmp_path / "b-0")
     assert 3 == result.exit_code
@@ -86,8 +86,8 @@ def test_convert_of_a_damaged_log_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b-0").exists()
 
 
-def test_convert_that_leaves_damage_out_tells_and_ends_with_one(tmp_path: Path) -> None:
-    """In both forms."""
+def test_convert_skipped_damage_is_reported_with_status_1(tmp_path: Path) -> None:
+    """In both forms of output."""
     source = damaged(tmp_path / "a-0")
     result = run(source, tmp_path / "b-0", "--on-corrupt", "skip")
     assert 1 == result.exit_code
@@ -99,10 +99,10 @@ def test_convert_that_leaves_damage_out_tells_and_ends_with_one(tmp_path: Path) 
     assert [(20, 30, False)] == [(x["first_offset"], x["next_offset"], x["kept"]) for x in left]
 
 
-def test_convert_in_place_rewrites_the_source_and_tells_by_segment_and_codec(
+def test_convert_in_place_reports_by_segment_and_codec(
     tmp_path: Path,
 ) -> None:
-    """The same exit status and the same two forms."""
+    """The same exit status and the same two forms of output."""
     source = tmp_path / "a-0"
     with kafkalog.open_log(source, config=LogConfig()) as log:
         for number in range(4):
@@ -123,10 +123,10 @@ def test_convert_in_place_rewrites_the_source_and_tells_by_segment_and_codec(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_convert_in_place_that_ends_early_says_what_is_done(
+def test_convert_in_place_after_an_error_reports_finished_logs(
     tmp_path: Path, *, as_json: bool
 ) -> None:
-    """Status 2, and the logs that were done before, and which are not."""
+    """Status 2, with the finished and the unfinished logs."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "meta.properties").write_text("version=1\n")
@@ -151,7 +151,7 @@ def test_convert_in_place_that_ends_early_says_what_is_done(
         assert "not done: b-0, c-0" in lines
 
 
-def test_convert_never_overwrites(tmp_path: Path) -> None:
+def test_convert_existing_target_is_refused(tmp_path: Path) -> None:
     """Status 3."""
     (tmp_path / "b-0").mkdir()
     result = run(OLD / "mixed-0", tmp_path / "b-0")
@@ -172,10 +172,10 @@ def test_convert_never_overwrites(tmp_path: Path) -> None:
         (("x", "-c", "gzip", "--level", "99"), "99"),
     ],
 )
-def test_convert_with_wrong_arguments_says_so(
+def test_convert_wrong_arguments_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
-    """Status 2, and nothing is made."""
+    """Status 2, and no file is made."""
     monkeypatch.chdir(tmp_path)
     result = run(OLD / "v1-plain-0", *arguments)
     assert 2 == result.exit_code
@@ -183,8 +183,8 @@ def test_convert_with_wrong_arguments_says_so(
     assert [] == list(tmp_path.iterdir())
 
 
-def test_estimate_shows_every_codec_and_writes_nothing(tmp_path: Path) -> None:
-    """Ratio and speed of each; the output directory is not asked for."""
+def test_estimate_log_shows_every_codec_and_writes_nothing(tmp_path: Path) -> None:
+    """Ratio and speed of each codec; an output directory is not needed."""
     with unchanged(OLD / "wide-0"):
         result = run(OLD / "wide-0", "--estimate")
     assert 0 == result.exit_code, result.output
@@ -192,8 +192,8 @@ def test_estimate_shows_every_codec_and_writes_nothing(tmp_path: Path) -> None:
         assert word in result.output
 
 
-def test_estimate_of_a_data_directory_as_json() -> None:
-    """One entry for each partition, one codec and its level."""
+def test_estimate_data_directory_json_has_each_partition() -> None:
+    """Each entry has one codec and its level."""
     found = parsed(run(OLD, "--estimate", "--json", "-c", "zstd", "--level", "1"))
     assert {str(path) for path in OLD.iterdir() if path.is_dir()} == set(found)
     log = found[str(OLD / "wide-0")]
@@ -205,6 +205,6 @@ def test_estimate_of_a_data_directory_as_json() -> None:
     assert zstd["compress_bytes_per_s"] > 0
 
 
-def test_estimate_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_estimate_empty_directory_is_refused(tmp_path: Path) -> None:
     """Status 3."""
     assert 3 == run(tmp_path / "missing-0", "--estimate").exit_code

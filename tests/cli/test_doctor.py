@@ -1,4 +1,4 @@
-"""`kafkalog doctor`: a view over the examination, its exit status, its two forms of output."""
+"""`kafkalog doctor`: exit status and two forms of output of the checks."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
-def test_doctor_of_a_healthy_directory_has_one_line_and_status_0(data: Path) -> None:
-    """What it has looked at."""
+def test_doctor_healthy_directory_has_one_line_and_status_0(data: Path) -> None:
+    """The line counts the checked files."""
     result = run(data)
     assert 0 == result.exit_code
     expected = "1 partitions, 2 segments, 1,200 bytes: 0 errors, 0 warnings, 0 notes\n"
     assert expected == result.stdout
 
 
-def test_doctor_shows_what_it_found_why_it_matters_and_what_to_change(data: Path) -> None:
+def test_doctor_warning_shows_finding_reason_and_fix(data: Path) -> None:
     """A warning makes the status 1."""
     made_unclean(data)
     result = run(data)
@@ -53,8 +53,8 @@ def test_doctor_shows_what_it_found_why_it_matters_and_what_to_change(data: Path
     assert lines[4].endswith("0 errors, 1 warnings, 0 notes")
 
 
-def test_doctor_with_notes_only_has_status_0(data: Path) -> None:
-    """Nothing has to be changed, so no line says what to change."""
+def test_doctor_notes_only_has_status_0(data: Path) -> None:
+    """Nothing has to be changed, so no line has a fix."""
     (data / "orders-0" / "README [bold]").write_bytes(b"")
     result = run(data)
     assert 0 == result.exit_code
@@ -62,7 +62,7 @@ def test_doctor_with_notes_only_has_status_0(data: Path) -> None:
     assert "change " not in result.stdout
 
 
-def test_doctor_says_what_it_could_not_look_at(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_skipped_check_is_reported(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In text and JSON."""
     machine = MadeUpMachine(settings={"swappiness": None})
     monkeypatch.setattr(examine, "LocalMachine", lambda: machine)
@@ -70,8 +70,8 @@ def test_doctor_says_what_it_could_not_look_at(data: Path, monkeypatch: pytest.M
     assert ["vm.swappiness"] == json.loads(run(data, "--json").stdout)["unseen"]
 
 
-def test_doctor_as_json_is_one_object_with_everything(data: Path) -> None:
-    """With the same status."""
+def test_doctor_json_is_one_object_with_all_findings(data: Path) -> None:
+    """The status is the same."""
     made_unclean(data)
     result = run(data, "--json")
     assert 1 == result.exit_code
@@ -90,8 +90,8 @@ def test_doctor_as_json_is_one_object_with_everything(data: Path) -> None:
     assert {"seen", "matters", "remedy"} < set(finding)
 
 
-def test_doctor_takes_several_directories_together(data: Path, tmp_path: Path) -> None:
-    """As one manager would."""
+def test_doctor_several_directories_are_checked_together(data: Path, tmp_path: Path) -> None:
+    """As the directories of one manager."""
     other = healthy_directory(tmp_path / "other", "orders-0", node_id=2)
     result = run(data, other)
     assert 1 == result.exit_code
@@ -99,8 +99,8 @@ def test_doctor_takes_several_directories_together(data: Path, tmp_path: Path) -
     assert "ERROR meta.properties.agreement" in result.stdout
 
 
-def test_doctor_of_what_is_no_log_has_status_3(tmp_path: Path) -> None:
-    """And says so."""
+def test_doctor_directory_without_logs_has_status_3(tmp_path: Path) -> None:
+    """The error names the directory."""
     (tmp_path / "letter.txt").write_text("dear")
     result = run(tmp_path)
     assert 3 == result.exit_code

@@ -1,5 +1,4 @@
-"""`kafkalog dump` on damaged copies: every damage is a line with its position, nothing is hidden
-behind it, and the exit status says so."""
+"""`kafkalog dump` on damaged copies: damage is a line with its position, and the rest is shown."""
 
 from __future__ import annotations
 
@@ -96,10 +95,10 @@ def test_dump_batch_with_flipped_bit_shows_all_other_batches(
 
 
 @pytest.mark.parametrize(("byte", "witness"), [(0, 3), (6, 4), (7, 4)])
-def test_dump_batch_with_flipped_offset_is_shown_and_named(
+def test_dump_batch_with_flipped_offset_is_shown_and_reported(
     directory: Path, facts: list[BatchFact], byte: int, witness: int
 ) -> None:
-    """No CRC covers an offset: where the order breaks is named, and no batch is left out."""
+    """No CRC covers an offset: the break of the order is reported, and no batch is left out."""
     victim = facts[3]
     flip(directory / FIRST_LOG, victim.position + byte, 0x10 if byte == 7 else 0x40)
 
@@ -111,8 +110,8 @@ def test_dump_batch_with_flipped_offset_is_shown_and_named(
     assert (facts[witness].position, 0, "OFFSET_ORDER") in damages(found)
 
 
-def test_dump_text_of_damage_can_be_grepped(directory: Path, facts: list[BatchFact]) -> None:
-    """One line, beginning with DAMAGE; the summary on standard error counts it."""
+def test_dump_text_of_damage_is_one_line(directory: Path, facts: list[BatchFact]) -> None:
+    """The line begins with DAMAGE; the summary on standard error counts it."""
     flip(directory / FIRST_LOG, facts[3].position + 70)
 
     status, lines, errors = run(directory / FIRST_LOG)
@@ -130,7 +129,7 @@ def test_dump_text_of_damage_can_be_grepped(directory: Path, facts: list[BatchFa
 def test_dump_torn_tail_shows_the_whole_batches(
     directory: Path, facts: list[BatchFact], missing: int
 ) -> None:
-    """A last batch cut anywhere is one damaged range up to the end of the file."""
+    """A truncated last batch is one damaged range up to the end of the file."""
     change(directory / FIRST_LOG, lambda data: data.__delitem__(slice(-missing, None)))
 
     found = objects(directory / FIRST_LOG)
@@ -143,7 +142,7 @@ def test_dump_torn_tail_shows_the_whole_batches(
 def test_dump_garbage_tail_is_damage_and_zeros_are_not(
     directory: Path, facts: list[BatchFact]
 ) -> None:
-    """Bytes that nobody wrote are told from room that was made and not used."""
+    """Garbage is distinguished from preallocated, unused space."""
     log = directory / FIRST_LOG
     size = log.stat().st_size
     change(log, lambda data: data.extend(bytes(5000)))
@@ -158,7 +157,7 @@ def test_dump_garbage_tail_is_damage_and_zeros_are_not(
 
 
 def test_dump_hole_across_batches_is_one_range(directory: Path, facts: list[BatchFact]) -> None:
-    """Five hundred bytes of nothing: the batches touched go, the rest stays."""
+    """Five hundred zeros: the affected batches are left out, the rest is shown."""
     start = facts[3].position + 5
 
     def edit(data: bytearray) -> None:
@@ -174,10 +173,8 @@ def test_dump_hole_across_batches_is_one_range(directory: Path, facts: list[Batc
     assert [(gone[0].position, end - gone[0].position)] == [each[:2] for each in damages(found)]
 
 
-def test_dump_records_that_cannot_be_read_are_one_damage(
-    directory: Path, facts: list[BatchFact]
-) -> None:
-    """A good CRC over a record that runs past its batch: named, and the next batch is shown."""
+def test_dump_unreadable_records_are_one_damage(directory: Path, facts: list[BatchFact]) -> None:
+    """A correct CRC over a record that runs past its batch: the next batch is shown, too."""
     victim = facts[3]
 
     def edit(data: bytearray) -> None:
@@ -197,7 +194,7 @@ def test_dump_records_that_cannot_be_read_are_one_damage(
 
 
 def test_dump_unknown_control_record_is_shown_by_number(tmp_path: Path) -> None:
-    """A marker of a type that nobody knows, and one too short to be any."""
+    """A marker of an unknown type, and a marker that is too short."""
     directory = copy_partition(CLEAN, "transactions-0", tmp_path / "transactions-0")
     [first, second] = [
         fact for fact in Manifest(CLEAN, "transactions-0").batches() if fact.is_control
@@ -223,8 +220,8 @@ def test_dump_unknown_control_record_is_shown_by_number(tmp_path: Path) -> None:
     assert any("reason: CONTROL_RECORD" in line for line in lines)
 
 
-def test_dump_offset_index_entries_are_held_against_the_log(directory: Path) -> None:
-    """An entry that points into a batch, one out of order, an odd end: all named, rest shown."""
+def test_dump_offset_index_entries_are_compared_with_the_log(directory: Path) -> None:
+    """An entry into a batch, one out of order, an odd end: all reported, the rest is shown."""
     index = directory / f"{0:020}.index"
     whole = Manifest(CLEAN, PARTITION).summary.segments[0].offset_index
 
@@ -244,7 +241,7 @@ def test_dump_offset_index_entries_are_held_against_the_log(directory: Path) -> 
 
 
 def test_dump_random_index_ends_without_an_exception(directory: Path) -> None:
-    """Whatever the bytes are, each entry is either shown or named as damage."""
+    """For any bytes each entry is either shown or reported as damage."""
     data = bytes((number * 197 + 13) % 256 for number in range(8 * 12 * 5))
     for name in (f"{0:020}.index", f"{0:020}.timeindex"):
         (directory / name).write_bytes(data)
@@ -255,8 +252,8 @@ def test_dump_random_index_ends_without_an_exception(directory: Path) -> None:
         )
 
 
-def test_dump_index_without_its_log_still_shows_entries(directory: Path) -> None:
-    """Nothing to hold the entries against is no damage."""
+def test_dump_index_without_its_log_shows_entries(directory: Path) -> None:
+    """Entries without a log to compare with are not damage."""
     (directory / FIRST_LOG).unlink()
 
     status, lines, _ = run(directory / f"{0:020}.index")
@@ -265,8 +262,8 @@ def test_dump_index_without_its_log_still_shows_entries(directory: Path) -> None
     assert "offset: 10 position: 728" == lines[1]
 
 
-def test_dump_cut_transaction_index_names_the_cut(tmp_path: Path) -> None:
-    """The entries before the cut are shown, the rest of one is not taken for one."""
+def test_dump_truncated_transaction_index_reports_the_end(tmp_path: Path) -> None:
+    """The whole entries are shown, the truncated one is not."""
     directory = copy_partition(CLEAN, "transactions-0", tmp_path / "transactions-0")
     index = directory / f"{0:020}.txnindex"
     change(index, lambda data: data.__delitem__(slice(-20, None)))
@@ -288,10 +285,10 @@ def test_dump_cut_transaction_index_names_the_cut(tmp_path: Path) -> None:
         (lambda data: data.__setitem__(1, 7), (0, 10 + 46 * 4, "VERSION")),
     ],
 )
-def test_dump_damaged_snapshot_is_named(
+def test_dump_damaged_snapshot_is_reported(
     tmp_path: Path, edit: Callable[[bytearray], None], expected: tuple[int, int, str]
 ) -> None:
-    """A flipped bit, a cut end, a cut head, an unknown version."""
+    """A flipped bit, a truncated end, a truncated head, an unknown version."""
     directory = copy_partition(CLEAN, "transactions-0", tmp_path / "transactions-0")
     snapshot = directory / f"{350:020}.snapshot"
     change(snapshot, edit)
@@ -313,10 +310,10 @@ def test_dump_damaged_snapshot_is_named(
         ("quorum-state", b"{", []),
     ],
 )
-def test_dump_damaged_small_file_shows_what_can_be_understood(
+def test_dump_damaged_small_file_shows_its_valid_lines(
     tmp_path: Path, name: str, content: bytes, shown: list[dict[str, Any]]
 ) -> None:
-    """The reader's verdict, and still every line that has the right form."""
+    """The reader's error, and every line that has the right form."""
     path = tmp_path / name
     path.write_bytes(content)
 
@@ -329,7 +326,7 @@ def test_dump_damaged_small_file_shows_what_can_be_understood(
 
 @pytest.mark.parametrize("name", ["notes.txt", "0.log", "00000000000000000000.log.orig"])
 def test_dump_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
-    """A name that is none of a log's is no guess about its content."""
+    """Contents are not guessed for a name that is not of a log's file."""
     path = tmp_path / name
     path.write_bytes(b"hello")
 
@@ -339,16 +336,16 @@ def test_dump_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None
     assert str(path) in errors
 
 
-def test_dump_path_that_holds_no_log_is_refused(tmp_path: Path) -> None:
-    """An empty directory, and a path with nothing behind it."""
+def test_dump_path_without_a_log_is_refused(tmp_path: Path) -> None:
+    """An empty directory, and a path that does not exist."""
     for path in (tmp_path, tmp_path / "nothing-there"):
         status, _, errors = run(path)
         assert 3 == status
         assert str(path) in errors
 
 
-def test_dump_directory_passes_over_files_of_others(directory: Path) -> None:
-    """Editors' and people's files in a partition directory are none of the dump's business."""
+def test_dump_directory_skips_unknown_files(directory: Path) -> None:
+    """Other programs' files in a partition directory are not shown."""
     (directory / "notes.txt").write_text("mine")
     (directory / "00000000000000000000.log.broken").write_bytes(b"cut bytes")
 
@@ -358,10 +355,8 @@ def test_dump_directory_passes_over_files_of_others(directory: Path) -> None:
     assert not [line for line in lines if "notes" in line or "broken" in line]
 
 
-def test_dump_of_a_cut_tail_shows_what_is_whole_in_it(
-    directory: Path, facts: list[BatchFact]
-) -> None:
-    """Named itself, a file of cut bytes is searched for batches like any other."""
+def test_dump_broken_file_shows_its_whole_batches(directory: Path, facts: list[BatchFact]) -> None:
+    """A file of truncated bytes, given as an argument, is searched for batches like any other."""
     content = (directory / FIRST_LOG).read_bytes()
     path = directory / f"{FIRST_LOG}.{facts[3].position + 9}.broken"
     path.write_bytes(content[facts[3].position + 9 : facts[6].position])
@@ -373,7 +368,7 @@ def test_dump_of_a_cut_tail_shows_what_is_whole_in_it(
 
 
 def test_dump_empty_log_has_no_batches(tmp_path: Path) -> None:
-    """A segment that was never written to is whole."""
+    """A segment without any batch is whole."""
     directory = copy_partition(CLEAN, "empty-0", tmp_path / "empty-0")
 
     status, lines, errors = run(directory / FIRST_LOG)
@@ -383,8 +378,8 @@ def test_dump_empty_log_has_no_batches(tmp_path: Path) -> None:
     assert "1 file, 0 batches" in errors
 
 
-def test_dump_into_a_closed_pipe_ends_quietly() -> None:
-    """`kafkalog dump ... | head -1`: no traceback, though megabytes were to come."""
+def test_dump_closed_pipe_ends_without_an_error() -> None:
+    """`kafkalog dump ... | head -1`: no traceback, though megabytes were to follow."""
     command = [sys.executable, "-m", "kafkalog", "dump", "-r", str(data_directory(CLEAN))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

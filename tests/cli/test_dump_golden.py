@@ -1,5 +1,4 @@
-"""`kafkalog dump` on what real brokers wrote: line for line Kafka's own dump, fact for fact the
-manifests."""
+"""`kafkalog dump` on files of real brokers: the lines of Kafka's own dump, and the manifests."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def test_dump_clean_partition_equals_kafkas_own_dump(partition: str) -> None:
     lines = run(manifest.directory)
     prefix = f"{manifest.directory.parent}/"
     ours = sections(line.replace(prefix, "") for line in lines)
-    # Of an index without entries the tool says so; here no line says that.
+    # Kafka's tool has a line for an index without entries; kafkalog has none.
     theirs = sections(
         line for line in manifest.dump().splitlines() if not line.endswith(" is empty.")
     )
@@ -77,7 +76,7 @@ def test_dump_clean_partition_equals_kafkas_own_dump(partition: str) -> None:
 
 @pytest.mark.parametrize("partition", partitions(UNCLEAN))
 def test_dump_unclean_partition_has_every_batch_of_kafkas_own_dump(partition: str) -> None:
-    """Preallocated indexes do not disturb; the batches are those that Kafka's tool saw."""
+    """With preallocated indexes, the batches are those of Kafka's tool."""
     manifest = Manifest(UNCLEAN, partition)
     lines = run(manifest.directory)
     expected = [line for line in manifest.dump().splitlines() if line.startswith("baseOffset")]
@@ -194,7 +193,7 @@ def test_dump_data_directory_shows_checkpoints_and_every_partition(data_set: str
 
 
 def test_dump_text_of_records_shows_keys_values_and_markers() -> None:
-    """Text for people: UTF-8 as it is, control records in words."""
+    """UTF-8 is shown unchanged, control records in words."""
     plain = run("-r", Manifest(CLEAN, "plain-small-0").directory / f"{0:020}.log")
     expected = (
         "| offset: 0 CreateTime: 1700000073470 keySize: 3 valueSize: 57 sequence: -1 "
@@ -212,8 +211,8 @@ def test_dump_text_of_records_shows_keys_values_and_markers() -> None:
     assert any("SnapshotHeader {" in line for line in metadata)
 
 
-def test_dump_summary_names_the_kinds_that_were_asked_for() -> None:
-    """Whoever asks for no records is not told that there are none."""
+def test_dump_summary_has_the_requested_kinds() -> None:
+    """Without `--records` the summary does not count records."""
     segment = Manifest(CLEAN, "plain-small-0").directory / f"{0:020}.log"
 
     batches = CliRunner().invoke(app, ["dump", str(segment)]).stderr.strip()

@@ -1,4 +1,4 @@
-"""`kafkalog dump` on directories of Kafka 0.8.2 to 2.8: outer entries and what is in them."""
+"""`kafkalog dump` on directories of Kafka 0.8.2 to 2.8: outer entries and inner messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.reference_messages import Message, encode_message
 
 
 def entry_object(entry: OldEntryFact) -> dict[str, Any]:
-    """Return what the dump says of an outer entry of magic 0 or 1."""
+    """Return the fields of an outer entry of magic 0 or 1 in the dump."""
     first = entry.records[0]
     return {
         "position": entry.position,
@@ -42,7 +42,7 @@ def entry_object(entry: OldEntryFact) -> dict[str, Any]:
 
 
 def record_object(record: OldRecordFact) -> tuple[Any, ...]:
-    """Return what the dump says of a record; of a long value its hash."""
+    """Return the fields of a record in the dump; of a long value its hash."""
     own_crc = record.crc if record.inner_crc is None else record.inner_crc
     return (
         record.offset,
@@ -56,8 +56,8 @@ def record_object(record: OldRecordFact) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_dump_json_of_old_directory_equals_the_manifest(broker: str, partition: str) -> None:
-    """Outer entries and inner records with their own sums; no damage in anything that is there."""
+def test_dump_json_old_directory_equals_the_manifest(broker: str, partition: str) -> None:
+    """Outer entries and inner records with separate checksums, and no damage."""
     manifest = manifest_of(broker, partition)
     with unchanged(manifest.directory):
         files = by_file(objects("--records", manifest.directory))
@@ -86,7 +86,7 @@ def test_dump_json_of_old_directory_equals_the_manifest(broker: str, partition: 
 
 
 def test_dump_text_of_old_messages_has_the_form_of_kafkas_tool(tmp_path: Path) -> None:
-    """Of an outer entry its own offset; of a message its sum, with the brace that the tool has."""
+    """An outer entry has its own offset, a message its checksum and the tool's brace."""
     chapters = chapters_of([(0, Codec.NONE, 1), (1, Codec.GZIP, 2)])
     path = write_chapters(tmp_path, chapters)
     first, second = (int.from_bytes(each.data[12:16]) for each in chapters)
@@ -103,8 +103,8 @@ compresscodec: gzip crc: {second} isvalid: true"""
     assert lines[6].startswith(f"| offset: 2 CreateTime: {chapters[1].facts[1][1]} keySize: 2 ")
 
 
-def test_dump_of_a_wrapper_that_holds_nothing_readable_tells_it_and_goes_on(tmp_path: Path) -> None:
-    """One damage line for the wrapper, whose sum is right."""
+def test_dump_unreadable_wrapper_is_one_damage_line(tmp_path: Path) -> None:
+    """The checksum of the wrapper is correct, and the dump continues."""
     before, behind = chapters_of([(0, Codec.GZIP, 2), (1, Codec.NONE, 1)])
     broken = encode_message(Message(1, 1, Codec.GZIP, 0, None, b"no gzip stream"))
     path = write_chapters(tmp_path, [before, Chapter(broken, 1, 1, ()), behind])

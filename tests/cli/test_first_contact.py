@@ -1,4 +1,4 @@
-"""What a new user meets first: versions, help, failures as JSON, an unbuilt source tree."""
+"""First steps of a new user: versions, help, failures as JSON, an unbuilt source tree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_version_is_that_of_the_installed_package() -> None:
+def test_version_equals_the_installed_package() -> None:
     """USE-10: of the module, and of the command."""
     version = importlib.metadata.version("kafkalog")
 
@@ -36,14 +36,14 @@ def test_version_is_that_of_the_installed_package() -> None:
 
 
 @pytest.mark.parametrize("verb", [[], ["dump"], ["stat"], ["spark"]])
-def test_short_help_is_the_long_one(verb: list[str]) -> None:
+def test_short_help_equals_the_long_one(verb: list[str]) -> None:
     """USE-10: `-h` of the command and of each verb."""
     assert run(*verb, "-h") == run(*verb, "--help")
     assert run(*verb, "-h")[0] == 0
 
 
-def test_dir_names_the_public_names_and_nothing_else() -> None:
-    """USE-10: no import of the module itself is among them."""
+def test_dir_has_only_the_public_names() -> None:
+    """USE-10: it has no import of the module."""
     names = [each for each in dir(kafkalog) if not each.startswith("__")]
 
     assert names == sorted(kafkalog.__all__)
@@ -51,7 +51,7 @@ def test_dir_names_the_public_names_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("verb", ["plan", "stat", "compact", "doctor", "dump"])
 def test_failure_with_json_is_an_object_on_standard_output(tmp_path: Path, verb: str) -> None:
-    """USE-10: with the class of the error and its text, which standard error has too."""
+    """USE-10: the object has the class and the text of the error, which standard error has too."""
     status, output, error = run(verb, "--json", tmp_path / "nowhere")
 
     found = json.loads(output)
@@ -61,8 +61,8 @@ def test_failure_with_json_is_an_object_on_standard_output(tmp_path: Path, verb:
     assert error == f"kafkalog: {found['message']}\n"
 
 
-def test_convert_that_fails_with_json_is_one_object(tmp_path: Path) -> None:
-    """USE-10: what was done, which is nothing, and why."""
+def test_convert_failure_with_json_is_one_object(tmp_path: Path) -> None:
+    """USE-10: it has the finished work, here none, and the reason."""
     status, output, _ = run("convert", "--json", tmp_path / "nowhere", tmp_path / "target")
 
     found = json.loads(output)
@@ -72,7 +72,7 @@ def test_convert_that_fails_with_json_is_one_object(tmp_path: Path) -> None:
 
 
 def test_keys_are_shown_as_text_of_a_bounded_width() -> None:
-    """USE-10: UTF-8 as it is; bytes that are none, and controls, escaped and not wider."""
+    """USE-10: UTF-8 unchanged; other bytes and control characters are escaped."""
     assert key_text("\u043a\u043b\u044e\u0447".encode()) == "\u043a\u043b\u044e\u0447"
     assert key_text(b"a\\\xff\x1b\n") == "a\\\\\\xff\\x1b\\x0a"
     assert key_text("\u202e".encode()) == "\\u202e"
@@ -84,8 +84,8 @@ def test_keys_are_shown_as_text_of_a_bounded_width() -> None:
     assert key_text("\u0436".encode() * 48) == "\u0436" * 48
 
 
-def test_dump_of_a_garbage_index_has_one_line_for_entries_side_by_side(tmp_path: Path) -> None:
-    """USE-10: it says how many there are, and what is wrong with the first."""
+def test_dump_garbage_index_has_one_line_for_adjacent_entries(tmp_path: Path) -> None:
+    """USE-10: the line has their number, and the damage of the first."""
     with kafkalog.open_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"x")])
     path = next((tmp_path / "t-0").glob("*.timeindex"))
@@ -99,8 +99,8 @@ def test_dump_of_a_garbage_index_has_one_line_for_entries_side_by_side(tmp_path:
     assert "size: 11988 reason: INDEX_ENTRY (999 entries, the first: " in damaged[0]
 
 
-def test_producer_names_the_key_that_is_no_bytes(tmp_path: Path) -> None:
-    """USE-8: as it does the value."""
+def test_producer_key_of_another_type_is_named_in_the_error(tmp_path: Path) -> None:
+    """USE-8: like the value."""
     with LogManager(tmp_path) as manager:
         manager.create_topic("orders", 2)
         with manager.producer() as producer:
@@ -111,8 +111,8 @@ def test_producer_names_the_key_that_is_no_bytes(tmp_path: Path) -> None:
         assert [r.key for n in (0, 1) for r in manager.log("orders", n).records()] == [b"k"]
 
 
-def test_source_tree_without_compiled_modules_says_so(tmp_path: Path) -> None:
-    """USE-9: Python in a checkout finds the folder there before an installed package."""
+def test_source_tree_without_compiled_modules_raises_with_the_fix(tmp_path: Path) -> None:
+    """USE-9: Python in a checkout finds the folder before an installed package."""
     skipped = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
     shutil.copytree(ROOT / "kafkalog", tmp_path / "kafkalog", ignore=skipped)
     done = subprocess.run(

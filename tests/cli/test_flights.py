@@ -1,4 +1,4 @@
-"""The demo's data: every row becomes the record that the issue of the demo promises."""
+"""Data of the demo: every row becomes one record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def test_flights_equal_the_rows_of_the_file() -> None:
-    """Key, value and timestamp of each record, against csv, json and the zone's own rules."""
+    """Key, value and timestamp of each record, compared with csv, json and the zone's own rules."""
     zone = ZoneInfo("America/New_York")
     records = list(flights(find_flights()))
     expected = rows()
@@ -53,8 +53,8 @@ def test_flights_equal_the_rows_of_the_file() -> None:
         assert int(departure.timestamp() * 1000) == record.timestamp_ms
 
 
-def test_by_departure_orders_by_time_and_loses_nothing() -> None:
-    """The file jumps between months; a log of events is told in their order."""
+def test_by_departure_all_flights_are_in_order_of_time() -> None:
+    """The file is not sorted by month; the log of events is in the order of time."""
     records = list(flights(find_flights(), 60_000))
     timestamps = [record.timestamp_ms for record in records]
 
@@ -63,12 +63,12 @@ def test_by_departure_orders_by_time_and_loses_nothing() -> None:
 
 
 def test_flights_limit_ends_the_stream() -> None:
-    """The first rows only, without reading the rest."""
+    """Only the first rows are read."""
     assert 7 == len(list(flights(find_flights(), 7)))
 
 
-def test_flights_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra."""
+def test_flights_missing_package_raises_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra to install."""
 
     def missing(_: str) -> None:
         raise PackageNotFoundError
@@ -80,7 +80,7 @@ def test_flights_missing_package_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_flights_other_columns_are_refused(tmp_path: Path) -> None:
-    """A file of another form is named, not misread."""
+    """The error names a file with other columns."""
     archive = tmp_path / "flights.csv.zip"
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr("flights.csv", "a,b\n1,2\n")

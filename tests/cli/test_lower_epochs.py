@@ -1,4 +1,4 @@
-"""`kafkalog lower-epochs`: partitions and data directories, its output, what it refuses."""
+"""`kafkalog lower-epochs`: partitions and data directories, output, refused arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.fixture(name="alone")
 def fixture_alone(tmp_path: Path) -> Path:
-    """A partition directory that stands alone, whose last batch has epoch 2."""
+    """A standalone partition directory with epoch 2 in its last batch."""
     with manual_log(tmp_path / "orders-0") as log:
         for _ in range(2):
             log.append(numbered(0, 2))
@@ -31,8 +31,8 @@ def fixture_alone(tmp_path: Path) -> Path:
     return tmp_path / "orders-0"
 
 
-def test_lower_epochs_of_a_partition_says_what_it_changed(alone: Path) -> None:
-    """INT-3: down to 0 unless another number is given."""
+def test_lower_epochs_partition_reports_the_changes(alone: Path) -> None:
+    """INT-3: the default is 0."""
     result = run(alone, "--to", "1", "--json")
     assert (0, [1, 1, 0]) == (result.exit_code, list(json.loads(result.stdout).values()))
     result = run(alone)
@@ -41,7 +41,7 @@ def test_lower_epochs_of_a_partition_says_what_it_changed(alone: Path) -> None:
         assert [0] == [batch.header.partition_leader_epoch for batch in log.batches()]
 
 
-def test_lower_epochs_of_data_directories_takes_all_their_partitions(tmp_path: Path) -> None:
+def test_lower_epochs_data_directories_change_all_partitions(tmp_path: Path) -> None:
     """INT-3: two directories of one manager; they are closed in order afterwards."""
     directories = [tmp_path / "one", tmp_path / "two"]
     for directory in directories:
@@ -60,8 +60,8 @@ def test_lower_epochs_of_data_directories_takes_all_their_partitions(tmp_path: P
     assert all((directory / ".kafka_cleanshutdown").exists() for directory in directories)
 
 
-def test_lower_epochs_refuses_what_is_no_log_and_a_mixture(alone: Path, tmp_path: Path) -> None:
-    """Status 2 for wrong arguments, 3 for what cannot be done."""
+def test_lower_epochs_other_paths_are_refused(alone: Path, tmp_path: Path) -> None:
+    """Status 2 for wrong arguments, such as a mixture of kinds; 3 for a directory without a log."""
     assert 2 == run(alone, "--to", "-1").exit_code
     other = tmp_path / "other"
     other.mkdir()

@@ -1,4 +1,4 @@
-"""`kafkalog plan` and `kafkalog explain`: which logs, by which settings, and what they show."""
+"""`kafkalog plan` and `kafkalog explain`: selection of logs, settings, output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(log: Any) -> None:
 
 @pytest.fixture(name="alone")
 def fixture_alone(tmp_path: Path) -> Path:
-    """A partition directory that stands alone."""
+    """A standalone partition directory."""
     with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
         fill(log)
     return tmp_path / "orders-0"
@@ -60,7 +60,7 @@ def fixture_data(tmp_path: Path) -> Iterator[Path]:
     yield directory
 
 
-def test_plan_shows_what_goes_and_why(alone: Path) -> None:
+def test_plan_log_shows_removed_records_with_reasons(alone: Path) -> None:
     """Lines, and a table of the segments; the log is only read."""
     with unchanged(alone):
         result = run("plan", alone, *COMPACT, *LITTLE)
@@ -80,15 +80,15 @@ def test_plan_shows_what_goes_and_why(alone: Path) -> None:
     assert "  10       active      -     71     71   0.0 %        -      -" == lines[10]
 
 
-def test_plan_as_json_is_one_object(alone: Path) -> None:
-    """With everything that a plan says."""
+def test_plan_json_is_one_object(alone: Path) -> None:
+    """It has all values of a plan."""
     (log,) = parsed(run("plan", alone, *COMPACT, *LITTLE, "--json", "--include-active"))["logs"]
     assert "orders-0" == log["topic_partition"]
     assert (11, 2) == (log["statistics"]["records_read"], log["statistics"]["records_kept"])
 
 
-def test_plan_of_a_data_directory_takes_what_its_topics_say(data: Path) -> None:
-    """All that are compacted; a manager of ours has written down which."""
+def test_plan_data_directory_uses_its_topic_settings(data: Path) -> None:
+    """All compacted logs, by the settings that a manager has stored."""
     found = parsed(run("plan", data, *LITTLE, "--json"))["logs"]
     # Nothing was written to the other partition.
     assert ["table-0"] == [log["topic_partition"] for log in found]
@@ -98,7 +98,7 @@ def test_plan_of_a_data_directory_takes_what_its_topics_say(data: Path) -> None:
     assert 0 == run("plan", data / "table-0", *LITTLE).exit_code
 
 
-def test_plan_takes_the_defaults_of_a_broker_s_file(alone: Path, tmp_path: Path) -> None:
+def test_plan_properties_file_sets_the_defaults(alone: Path, tmp_path: Path) -> None:
     """`log.cleanup.policy`, and the settings of the cleaner."""
     file = tmp_path / "server.properties"
     file.write_text("log.cleanup.policy=compact\nlog.cleaner.dedupe.buffer.size=2097152\n")
@@ -122,7 +122,7 @@ def test_plan_takes_the_defaults_of_a_broker_s_file(alone: Path, tmp_path: Path)
         (("explain", "{data}", "0", "--partition", "stream-0"), "cleanup.policy=delete"),
     ],
 )
-def test_plan_that_cannot_be_made_says_why(
+def test_plan_failure_reports_the_reason(
     alone: Path, data: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     """With status 2 or 3, and nothing on standard output."""
@@ -132,16 +132,16 @@ def test_plan_that_cannot_be_made_says_why(
     assert said in result.stderr
 
 
-def test_plan_of_a_directory_without_compacted_logs_says_so(tmp_path: Path) -> None:
-    """As a broker's is, whose topics' settings are elsewhere."""
+def test_plan_directory_without_compacted_logs_is_reported(tmp_path: Path) -> None:
+    """As a broker's directory, whose topic settings are elsewhere."""
     with unchanged(DATA):
         result = run("plan", DATA)
     assert 2 == result.exit_code
     assert "has compact in its cleanup.policy by the settings given here" in result.stderr
 
 
-def test_plan_of_what_a_broker_compacted_finds_it_clean() -> None:
-    """The broker's checkpoint says how far it came; nothing below it is superseded."""
+def test_plan_log_cleaned_by_a_broker_is_clean() -> None:
+    """The broker's checkpoint has the clean end; nothing below it is superseded."""
     with unchanged(DATA):
         found = run("plan", DATA, *COMPACT, "--partition", "compact-none-0", "--json", *LITTLE)
     (log,) = parsed(found)["logs"]
@@ -150,8 +150,8 @@ def test_plan_of_what_a_broker_compacted_finds_it_clean() -> None:
     assert not log["is_due"]
 
 
-def test_explain_says_it_in_a_sentence(alone: Path) -> None:
-    """Or as one object."""
+def test_explain_record_prints_one_sentence(alone: Path) -> None:
+    """Or one JSON object."""
     with unchanged(alone):
         result = run("explain", alone, 1, *COMPACT, *LITTLE)
     expected = "The record at offset 1 with key b'k1' goes: offset 9 has the same key.\n"
@@ -163,7 +163,7 @@ def test_explain_says_it_in_a_sentence(alone: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [("plan",), ("explain", "3")])
-def test_plan_of_a_damaged_log_names_the_place(alone: Path, verb: tuple[str, ...]) -> None:
+def test_plan_damaged_log_reports_the_position(alone: Path, verb: tuple[str, ...]) -> None:
     """A cleaning would end there, too."""
     log = alone / f"{0:020}.log"
     flip(log, 70)

@@ -1,4 +1,4 @@
-"""`kafkalog stat`: numbers against slow counting, the picture's geometry, keys from strangers."""
+"""`kafkalog stat`: counts compared with slow counting, geometry of the page, hostile keys."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def fixture_log(tmp_path: Path) -> Path:
     return tmp_path / "orders-0"
 
 
-def test_stat_shows_tables(log: Path) -> None:
+def test_stat_log_shows_tables(log: Path) -> None:
     """Segments, tombstones and keys; the log is only read."""
     with unchanged(log):
         result = run(log, *COMPACT, "--top", "3")
@@ -118,7 +118,7 @@ def test_stat_shows_tables(log: Path) -> None:
     assert "k" * 49 not in result.stdout
 
 
-def test_stat_as_json_equals_slow_counting(log: Path) -> None:
+def test_stat_json_equals_slow_counting(log: Path) -> None:
     """Bytes of each segment, live and dead, and the keys with theirs."""
     (found,) = parsed(run(log, *COMPACT, "--json", "--top", "100"))["logs"]
     with open_log(log, read_only=True) as opened:
@@ -142,8 +142,8 @@ def test_stat_as_json_equals_slow_counting(log: Path) -> None:
     }
 
 
-def test_stat_draws_a_page_without_scripts_or_addresses(log: Path, tmp_path: Path) -> None:
-    """Whatever keys and names of directories say."""
+def test_stat_page_has_no_scripts_or_addresses(log: Path, tmp_path: Path) -> None:
+    """For any keys and names of directories."""
     nasty = tmp_path / "<script>alert(1)<" / "orders-0"
     nasty.parent.mkdir()
     log.rename(nasty)
@@ -163,8 +163,8 @@ def test_stat_draws_a_page_without_scripts_or_addresses(log: Path, tmp_path: Pat
     assert result.stdout.startswith("logs drawn in ")
 
 
-def test_stat_draws_segments_as_wide_as_their_bytes(log: Path, tmp_path: Path) -> None:
-    """And the dead part of each as high as its share."""
+def test_stat_page_draws_segments_as_wide_as_their_bytes(log: Path, tmp_path: Path) -> None:
+    """The dead part of each is as high as its share."""
     run(log, *COMPACT, "--html", tmp_path / "page.html")
     (found,) = parsed(run(log, *COMPACT, "--json"))["logs"]
     page = page_of(tmp_path / "page.html")
@@ -187,8 +187,8 @@ def test_stat_draws_segments_as_wide_as_their_bytes(log: Path, tmp_path: Path) -
     assert 1 == len(bars)
 
 
-def test_stat_hides_keys_where_asked(log: Path, tmp_path: Path) -> None:
-    """Hashes in the page, in the tables and in JSON."""
+def test_stat_hide_keys_shows_hashes(log: Path, tmp_path: Path) -> None:
+    """In the page, in the tables and in JSON."""
     page = tmp_path / "page.html"
     for arguments in (("--html", page), ("--json",), ()):
         result = run(log, *COMPACT, "--hide-keys", *arguments)
@@ -197,18 +197,18 @@ def test_stat_hides_keys_where_asked(log: Path, tmp_path: Path) -> None:
         assert key_text(b"gone", hidden=True) in text
 
 
-def test_stat_of_a_broker_s_directory_has_every_log() -> None:
-    """Whatever its policy; a partition may be named."""
+def test_stat_broker_directory_has_every_log() -> None:
+    """With any policy; a partition may be named."""
     data = data_directory("kafka-4.1")
     with unchanged(data):
         (found,) = parsed(run(data, "--json", "--partition", "compact-none-0"))["logs"]
         plain = parsed(run(data, "--json", "--partition", "plain-0"))["logs"][0]
-    # The checkpoint tells that a broker compacted it.
+    # The checkpoint shows that a broker compacted it.
     assert (True, "checkpoint") == (found["is_compacted"], found["begins"]["kind"])
     assert (False, "log start") == (plain["is_compacted"], plain["begins"]["kind"])
 
 
-def test_stat_tells_a_damaged_log_and_shows_the_others(log: Path, tmp_path: Path) -> None:
+def test_stat_damaged_log_is_reported_and_others_are_shown(log: Path, tmp_path: Path) -> None:
     """With status 1."""
     with open_log(tmp_path / "whole-0") as other:
         other.append([Record(key=b"k", value=b"v")])
@@ -223,7 +223,7 @@ def test_stat_tells_a_damaged_log_and_shows_the_others(log: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("problem", ["absent", "empty", "file"])
-def test_stat_of_what_is_no_log_says_so(tmp_path: Path, problem: str) -> None:
+def test_stat_path_without_a_log_is_refused(tmp_path: Path, problem: str) -> None:
     """With status 2."""
     path = tmp_path / "x"
     if problem == "empty":
@@ -235,7 +235,7 @@ def test_stat_of_what_is_no_log_says_so(tmp_path: Path, problem: str) -> None:
     assert "kafkalog: " in result.stderr
 
 
-def test_stat_that_cannot_write_its_picture_says_so(log: Path, tmp_path: Path) -> None:
+def test_stat_unwritable_page_is_reported(log: Path, tmp_path: Path) -> None:
     """With status 3."""
     result = run(log, "--html", tmp_path / "absent" / "page.html")
     assert 3 == result.exit_code
@@ -247,7 +247,7 @@ def segment(base_offset: int, state: SegmentState, size_bytes: int) -> SegmentSu
     return SegmentSurvey(base_offset, state, size_bytes, 0, 1, 0, 0, -1, -1)
 
 
-def test_picture_of_many_segments_has_few_bars() -> None:
+def test_bars_of_many_segments_are_few() -> None:
     """Neighbours of one state are one bar; no state is lost, and the width is that of the page."""
     states = [SegmentState.CLEAN] * 3000 + [SegmentState.HELD] + [SegmentState.ACTIVE]
     segments = [segment(number, state, 1000) for number, state in enumerate(states)]
@@ -260,7 +260,7 @@ def test_picture_of_many_segments_has_few_bars() -> None:
     assert 3_002_000 == sum(bar.size_bytes for bar in bars)
 
 
-def test_picture_of_an_empty_segment_has_a_bar() -> None:
-    """Though it has no bytes."""
+def test_bars_of_an_empty_segment_are_one_bar() -> None:
+    """The segment has no bytes."""
     (bar,) = segment_bars([segment(0, SegmentState.ACTIVE, 0)])
     assert (0.0, WIDTH) == (bar.x, bar.width)

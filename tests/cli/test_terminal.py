@@ -1,4 +1,4 @@
-"""What the command writes: no control character of a file reaches a terminal; pipes that close."""
+"""Output of the command: control characters of files are escaped, and pipes may close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAD_BYTES = [each.encode() for each in ("\x1b", "\x07", "\x7f", "\x9b", "\u202e"
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run the command with pipes, and without a limit of its own on what it prints."""
+    """Run the command with pipes, without a limit on its output."""
     return subprocess.run(
         [str(TOOL), *map(str, arguments)], capture_output=True, cwd=cwd, timeout=120, check=False
     )
@@ -80,7 +80,7 @@ def test_verbs_write_no_control_character_of_a_file(evil: Path, verb: tuple[str,
     assert b"Traceback" not in done.stderr
 
 
-def test_escape_leaves_ordinary_text_as_it_is() -> None:
+def test_escape_plain_text_is_unchanged() -> None:
     """Letters of all languages, newlines and tabs."""
     assert "\u043a\u043b\u044e\u0447\t\u00e9\n\u65e5" == escape(
         "\u043a\u043b\u044e\u0447\t\u00e9\n\u65e5"
@@ -91,7 +91,7 @@ def test_escape_leaves_ordinary_text_as_it_is() -> None:
 def test_safe_console_on_a_terminal_styles_but_escapes_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The console's own sequences get through, those in the text do not."""
+    """The console's own sequences are written, those in the text are not."""
 
     class Terminal(io.StringIO):
         encoding = "utf-8"
@@ -130,9 +130,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [("dump", "-r"), ("stat",), ("stat", "--json"), ("plan",), ("convert", "--estimate")],
     ids=" ".join,
 )
-def test_verbs_reader_that_closes_the_pipe_ends_them_with_0(
-    healthy: Path, verb: tuple[str, ...]
-) -> None:
+def test_verbs_closed_pipe_ends_with_0(healthy: Path, verb: tuple[str, ...]) -> None:
     """USE-7: `| head -1` with pipefail made a healthy log look damaged."""
     line = f'set -o pipefail; "{TOOL}" {" ".join(verb)} "{healthy}" | head -c 1 > /dev/null'
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=120, check=False)
@@ -141,8 +139,8 @@ def test_verbs_reader_that_closes_the_pipe_ends_them_with_0(
     assert b"Broken" not in done.stderr
 
 
-def test_exit_statuses_tell_usage_from_failure(healthy: Path, tmp_path: Path) -> None:
-    """USE-7: 0 fine, 1 findings, 2 usage, 3 could not be done."""
+def test_exit_statuses_of_usage_and_failure_differ(healthy: Path, tmp_path: Path) -> None:
+    """USE-7: 0 success, 1 findings, 2 usage, 3 failure."""
     assert 0 == run("stat", healthy).returncode
     assert 2 == run("stat").returncode
     assert 2 == run("plan", healthy, "--set", "no.such=1").returncode
@@ -165,10 +163,10 @@ def test_exit_statuses_tell_usage_from_failure(healthy: Path, tmp_path: Path) ->
     ],
     ids=" ".join,
 )
-def test_verbs_of_a_missing_path_fail_and_create_nothing(
+def test_verbs_missing_path_fails_and_creates_nothing(
     tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
-    """USE-3: a typo made a log there, and exited with 0."""
+    """USE-3: a mistyped path made a log there, and exited with 0."""
     (tmp_path / "empty").mkdir()
     done = run(*verb, cwd=tmp_path)
     assert 3 == done.returncode
@@ -178,5 +176,5 @@ def test_verbs_of_a_missing_path_fail_and_create_nothing(
 
 
 def test_plan_without_a_terminal_writes_nothing_to_stderr(healthy: Path) -> None:
-    """USE-10: an empty line there is mail from cron."""
+    """USE-10: cron sends a mail for an empty line."""
     assert b"" == run("plan", healthy).stderr

@@ -1,4 +1,4 @@
-"""The lists of files in `docs/contributing/` are complete and up to date."""
+"""Lists of files in `docs/contributing/`: they are complete and up to date."""
 
 from __future__ import annotations
 

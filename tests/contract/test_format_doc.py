@@ -1,4 +1,4 @@
-"""The bytes printed in docs/format/ are what the prose beside them says."""
+"""Examples in docs/format/: their bytes have the values of the text."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def examples(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", PAGE_NAMES)
-def test_page_has_its_parts_and_is_linked(name: str) -> None:
-    """Each has an example and the section on checksums, and the overview leads to it."""
+def test_format_page_has_its_parts_and_is_linked(name: str) -> None:
+    """Each has an example and the section on checksums, and the overview links to it."""
     text = page(name)
     assert "orked example" in text
     assert "hat no checksum covers\n" in text
@@ -81,15 +81,15 @@ def test_page_has_its_parts_and_is_linked(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "number", "path", "position"), FROM_BROKERS)
-def test_example_of_a_broker_is_what_the_broker_wrote(
+def test_broker_example_equals_the_golden_bytes(
     name: str, number: int, path: str, position: int
 ) -> None:
-    """Byte for byte, where the page says that a broker wrote it."""
+    """For every example that a broker wrote."""
     example = examples(name)[number]
     assert example == (GOLDEN / path).read_bytes()[position : position + len(example)]
 
 
-def test_record_batch_example_decodes_to_what_the_text_says() -> None:
+def test_record_batch_example_decodes_to_the_stated_values() -> None:
     """The batch is whole, and header and records have the values of the table."""
     (batch,) = examples("record-batch")
     header = parse_header(batch)
@@ -115,7 +115,7 @@ def test_record_batch_example_decodes_to_what_the_text_says() -> None:
 
 
 def test_record_batch_header_table_is_without_gaps_and_ends_at_61() -> None:
-    """The table of header fields adds up, and is the layout that `struct` would read."""
+    """The sizes of the header fields add up, and equal the layout that `struct` reads."""
     section = page("record-batch").split("\nAttributes,")[0]
     rows = re.findall(r"^\| (\d+) \| (\d+) \| ", section, re.MULTILINE)
     end = 0
@@ -147,7 +147,7 @@ def decoded(entry: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [row(record) for record in decode_entry(entry, header)]
 
 
-def test_message_set_examples_decode_to_what_the_text_says() -> None:
+def test_message_set_examples_decode_to_the_stated_values() -> None:
     """A plain message of each format, and a wrapper with two messages."""
     oldest, plain, wrapper = examples("message-set")
     assert [(54, -1, b"k32", b"basal")] == decoded(oldest)
@@ -158,14 +158,14 @@ def test_message_set_examples_decode_to_what_the_text_says() -> None:
     ] == decoded(wrapper)
 
 
-def test_compression_examples_all_hold_the_same_bytes() -> None:
+def test_compression_examples_decompress_to_the_same_bytes() -> None:
     """One text in four codecs, in the order of the page."""
     order = (Codec.SNAPPY, Codec.LZ4, Codec.ZSTD, Codec.GZIP)
     for codec, example in zip(order, examples("compression"), strict=True):
         assert b"hello hello hello hello" == decompress(codec, example)
 
 
-def test_index_examples_decode_to_what_the_text_says() -> None:
+def test_index_examples_decode_to_the_stated_values() -> None:
     """Both entries of the offset index and both of the time index are found."""
     (offset_index,), (time_index,) = examples("offset-index"), examples("time-index")
     offsets = OffsetIndexView(offset_index, 2239)
@@ -176,14 +176,14 @@ def test_index_examples_decode_to_what_the_text_says() -> None:
     assert expected == [times.entry(0), times.entry(1)]
 
 
-def test_transaction_index_example_decodes_to_what_the_text_says() -> None:
+def test_transaction_index_example_decodes_to_the_stated_values() -> None:
     """Five fields, and the layout of the table."""
     (entry,) = examples("transaction-index")
     assert (0, 6, 148, 149, 150) == struct.unpack(">hqqqq", entry)
 
 
-def test_producer_snapshot_example_decodes_to_what_the_text_says() -> None:
-    """The sum is right, and so is the one entry."""
+def test_producer_snapshot_example_decodes_to_the_stated_values() -> None:
+    """The checksum and the one entry are correct."""
     (snapshot,) = examples("producer-snapshot")
     version, crc, count = struct.unpack_from(">hIi", snapshot)
     assert (1, value(snapshot[6:]), 1) == (version, crc, count)
@@ -191,8 +191,8 @@ def test_producer_snapshot_example_decodes_to_what_the_text_says() -> None:
     assert entry == struct.unpack(">qhiqiqiq", snapshot[10:])
 
 
-def test_text_file_examples_are_read_as_the_text_says(tmp_path: Path) -> None:
-    """Each by the code that reads it in a directory."""
+def test_text_file_examples_parse_to_the_stated_values(tmp_path: Path) -> None:
+    """Each with the code that reads it in a directory."""
     filesystem = PosixFileSystem()
     offsets, epochs = examples("checkpoints")
     (tmp_path / "offsets").write_bytes(offsets)
@@ -214,7 +214,7 @@ def test_text_file_examples_are_read_as_the_text_says(tmp_path: Path) -> None:
     assert 436 == marker.broker_epoch
 
 
-def test_name_examples_are_parsed_as_the_text_says() -> None:
+def test_name_examples_parse_to_the_stated_values() -> None:
     """In the order of the table."""
     names = re.findall(r"^\| `([^`]+)` \| ", page("names").split("Worked examples")[1], re.M)
     log, index, broken, live, doomed = names

@@ -1,7 +1,8 @@
-"""`import kafkalog` stays light, and so does what Spark's planning processes import.
+"""Imports of `kafkalog` and of Spark's planning processes: they load few modules.
 
-Nothing optional, nothing that only the command line needs; the package itself loads what a name
-stands for when that is asked for, and who plans or reads for Spark never loads what writes a log.
+They load no optional package and no module of the command line. The package loads the
+module of a name at the first use of the name. Planning and reading for Spark never load modules that
+write logs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ UNWANTED = (
     *("cramjam", "isal", "lz4", "zstandard"),
 )
 
-ENGINE = ("numpy", *(f"kafkalog.{room}" for room in ("_core", "files", "log", "records", "state")))
-# What only who opens, writes, converts, cleans or manages logs needs.
+ENGINE = (
+    "numpy",
+    *(f"kafkalog.{package}" for package in ("_core", "files", "log", "records", "state")),
+)
+# Modules that only open, write, convert, clean or manage logs.
 WRITING = (
     *("log.log", "log.opening", "log.local_log", "log.segment", "log.loader", "log.writable"),
     *("records.packing", "records.validation", "records.conversion"),
@@ -43,10 +47,8 @@ print(",".join(sorted(set(sys.argv[2:]) & set(sys.modules))))
         ("kafkalog.spark.source", (*OF_PLANNING, *(f"kafkalog.{name}" for name in WRITING))),
     ],
 )
-def test_import_loads_nothing_that_it_can_do_without(
-    module: str, unwanted: tuple[str, ...]
-) -> None:
-    """In a fresh interpreter, with all of the optional packages installed."""
+def test_import_loads_no_unneeded_module(module: str, unwanted: tuple[str, ...]) -> None:
+    """In a new interpreter, with all optional packages installed."""
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LIST_UNWANTED, module, *unwanted],
         cwd=ROOT,

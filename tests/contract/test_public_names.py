@@ -1,4 +1,4 @@
-"""The public surface of the package, frozen: a change of it is a change for users."""
+"""Public names of the package: a change of this list is a change for users."""
 
 from __future__ import annotations
 
@@ -291,13 +291,13 @@ FIELDS = {
 }
 
 
-def test_public_names_are_these() -> None:
-    """Nothing came, nothing went, without this list being changed with it."""
+def test_public_names_equal_this_list() -> None:
+    """A name that is added or removed changes this list, too."""
     assert NAMES == list(kafkalog.__all__)
 
 
 def test_public_names_exist_and_have_a_docstring() -> None:
-    """What is promised is there, and `help` says something of it."""
+    """Every name can be imported, and `help` shows a text."""
     for name in NAMES:
         found = getattr(kafkalog, name)
         if not isinstance(found, int):
@@ -305,11 +305,11 @@ def test_public_names_exist_and_have_a_docstring() -> None:
 
 
 def test_public_names_contain_every_error() -> None:
-    """Whoever catches an error can name it without looking for its module."""
+    """A caller can name every error without its module."""
     assert set(errors.__all__) <= set(NAMES)
 
 
-def test_public_dataclasses_have_these_fields() -> None:
+def test_public_dataclasses_equal_these_fields() -> None:
     """Names of fields are as public as names of classes."""
     for name, expected in FIELDS.items():
         public = getattr(kafkalog, name)

@@ -1,4 +1,4 @@
-"""The Python that README and pages print runs as printed."""
+"""Python code of README and pages: it runs as printed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _python_blocks(name: str) -> list[str]:
 
 
 def _run_blocks(name: str, session: dict[str, object]) -> None:
-    """Run what a page prints as a reader does who pastes it in order into one session."""
+    """Run the blocks of a page in order in one session, like pasted code."""
     blocks = _python_blocks(name)
     assert blocks
     for block in blocks:
         exec(compile(block, name, "exec"), session)
 
 
-def test_readme_example_runs_and_prints_what_it_says(
+def test_readme_example_prints_the_stated_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It appends three records, reads the last two, and finds one by its time."""
@@ -45,16 +45,16 @@ def test_readme_example_runs_and_prints_what_it_says(
 
 
 def test_readme_example_has_about_twenty_lines() -> None:
-    """What the heading promises."""
+    """As its heading promises."""
     (block,) = _python_blocks("README.md")
     lines = [line for line in block.splitlines() if line.strip()]
     assert 15 <= len(lines) <= 22
 
 
-def test_quickstart_blocks_run_one_after_another(
+def test_quickstart_blocks_in_order_print_the_stated_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And print what the page says."""
+    """In one session."""
     monkeypatch.chdir(tmp_path)
     _run_blocks("docs/quickstart.md", {})
     assert [
@@ -65,10 +65,10 @@ def test_quickstart_blocks_run_one_after_another(
     ] == capsys.readouterr().out.splitlines()
 
 
-def test_clients_blocks_run_one_after_another(
+def test_clients_blocks_in_order_print_the_stated_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A producer, a consumer and a transaction, as the page has them."""
+    """A producer, a consumer and a transaction."""
     monkeypatch.chdir(tmp_path)
     _run_blocks("docs/clients.md", {})
     assert ["3 partitions", "read up to 100"] == capsys.readouterr().out.splitlines()
@@ -77,7 +77,7 @@ def test_clients_blocks_run_one_after_another(
     assert sum(each.offset for each in committed if each is not None) == 100
 
 
-def test_operations_blocks_run_one_after_another(
+def test_operations_blocks_in_order_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A manager of two disks."""
@@ -92,7 +92,7 @@ def test_operations_blocks_run_one_after_another(
         assert manager.log("orders", 3).log_end_offset == 1
 
 
-# What a page leaves known, as Python says it.
+# Page, and a condition in Python that is true after its blocks.
 PAGES = {
     "clients": "True",
     "columns": "(len(table), len(frame), size, len(some), longest, first)"
@@ -108,8 +108,8 @@ PAGES = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_runs_in_an_empty_folder_with_nothing_imported(page: str, tmp_path: Path) -> None:
-    """USE-5: block after block as printed, in a process of its own where each warning counts."""
+def test_page_blocks_in_an_empty_folder_run(page: str, tmp_path: Path) -> None:
+    """USE-5: in a separate process without imports, where each warning is an error."""
     code = "\n".join(_python_blocks(f"docs/{page}.md"))
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"{code}\nassert {PAGES[page]}\n"],
@@ -123,7 +123,7 @@ def test_page_runs_in_an_empty_folder_with_nothing_imported(page: str, tmp_path:
     assert (0, "") == (result.returncode, result.stderr)
 
 
-def test_pages_with_python_are_run() -> None:
-    """Those about Spark by the tests of Spark."""
+def test_pages_with_python_are_in_the_list() -> None:
+    """The tests of Spark run the pages about Spark."""
     pages = {path.stem for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text()}
     assert {page for page in pages if not page.startswith("spark")} == set(PAGES)

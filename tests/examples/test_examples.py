@@ -1,4 +1,4 @@
-"""The programs under `examples` run to their end, and do what they say."""
+"""Programs under `examples`: each runs to its end, with the stated results."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def numbers(line: str) -> list[int]:
     return [int(each) for each in re.findall(r"\d+", line)]
 
 
-def test_cache_is_rebuilt_from_about_as_many_records_as_there_are_rows(
+def test_change_subscription_restart_reads_about_one_record_per_row(
     run: object, tmp_path: Path
 ) -> None:
-    """3,000 changes of 40 products; the log that is left has each once, tombstones too."""
+    """3,000 changes of 40 products; the compacted log has each once, tombstones too."""
     assert callable(run)
     first, second, verdict = run("change_subscription")
     changes, rows = numbers(first)
@@ -48,8 +48,8 @@ def test_cache_is_rebuilt_from_about_as_many_records_as_there_are_rows(
         assert (records, changes) == (len(list(log.records())), log.log_end_offset)
 
 
-def test_bank_is_restored_from_its_snapshot_and_the_events_behind_it(run: object) -> None:
-    """A record for each account, and fewer events than lie between two snapshots."""
+def test_event_sourcing_restart_reads_snapshot_and_later_events(run: object) -> None:
+    """A record for each account, and fewer events than between two snapshots."""
     assert callable(run)
     _first, second, verdict = run("event_sourcing")
     snapshots, events = numbers(second)
@@ -57,8 +57,8 @@ def test_bank_is_restored_from_its_snapshot_and_the_events_behind_it(run: object
     assert 0 < events < 40
 
 
-def test_counter_goes_on_in_a_second_process_when_the_first_is_killed(run: object) -> None:
-    """SIGKILL amid the requests; each of them counts once, whether it was answered or not."""
+def test_journaling_killed_process_is_replaced_without_double_counts(run: object) -> None:
+    """SIGKILL during the requests; each request counts once, with or without an answer."""
     assert callable(run)
     first, killed, second, total, verdict = run("journaling")
     assert first == "the first process is ready 0"

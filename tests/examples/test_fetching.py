@@ -1,4 +1,4 @@
-"""The example that serves logs over loopback."""
+"""Example that serves logs over loopback."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.support.logs import manual_log, numbered
 EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "fetching.py")
 
 
-def test_fetching_reads_all_of_both_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Plain and compressed, with a buffer that the first batch of each does not fit."""
+def test_fetching_both_logs_are_read_completely(capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain and compressed, with a buffer that is smaller than the first batch of each."""
     assert runpy.run_path(EXAMPLE)["main"]([]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("read {'plain-0': 1000, 'packed-0': 1000} with ")
 
 
-def test_fetching_answers_one_partition_and_refuses_the_others(tmp_path: Path) -> None:
-    """Errors have Kafka's numbers, and leave the connection and the other partitions alone."""
+def test_fetching_refused_partitions_leave_the_others_served(tmp_path: Path) -> None:
+    """Errors have Kafka's numbers, and do not affect the connection or other partitions."""
     names = runpy.run_path(EXAMPLE)
     asyncio = names["asyncio"]
 

@@ -1,4 +1,4 @@
-"""The pipeline through Spark runs to its end, and its sums are those of pandas."""
+"""Example of a pipeline through Spark: it ends, and its sums equal those of pandas."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.spark_session import ROOT, environment, why_not
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_pipeline_counts_every_flight_once(tmp_path: Path) -> None:
-    """Two runs of the query from one checkpoint, a compaction, an export, and pandas agrees."""
+def test_spark_pipeline_counts_every_flight_once(tmp_path: Path) -> None:
+    """Two runs from one checkpoint, a compaction, an export; pandas has the same sums."""
     reason = why_not()
     if reason is not None:
         pytest.skip(f"NOT TESTED with Spark: {reason}")
