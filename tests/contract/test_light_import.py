@@ -1,8 +1,7 @@
 """Imports of `kafkalog` and of Spark's planning processes: they load few modules.
 
-They load no optional package and no module of the command line. The package loads the
-module of a name at the first use of the name. Planning and reading for Spark never load modules that
-write logs.
+They load no optional package and no module of the command line. The package loads the module of a
+name at the first use of the name. Planning and reading for Spark load no module that writes logs.
 """
 
 from __future__ import annotations
