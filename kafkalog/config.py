@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from kafkalog.codec_table import CODEC_NAMES, CODECS, CODECS_BY_NAME
 from kafkalog.errors import ConfigError
 from kafkalog.settings import (
     LONG_MAX,
@@ -37,7 +38,8 @@ BEHAVIOUR: Final = "Behaviour"
 PERFORMANCE: Final = "Performance"
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-_COMPRESSION: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_COMPRESSION: Final = ("uncompressed", *CODEC_NAMES[:0:-1], "producer")
+_GZIP, _LZ4, _ZSTD = (levels for row in CODECS if (levels := row.levels) is not None)
 _NEVER: Final = f"{LONG_MAX} means never"
 
 # Release of Kafka -> magic of the batches that it wrote by default.
@@ -239,19 +241,19 @@ class LogConfig:
         group=PERFORMANCE, choices=_COMPRESSION,
     )  # fmt: skip
     compression_gzip_level: int = setting(
-        "compression.gzip.level", "int", -1,
+        "compression.gzip.level", "int", _GZIP.default,
         "Level of gzip; -1 is the library's own choice.",
-        group=PERFORMANCE, lower=1, upper=9, extra=-1,
+        group=PERFORMANCE, lower=_GZIP.lower, upper=_GZIP.upper, extra=_GZIP.extra,
     )  # fmt: skip
     compression_lz4_level: int = setting(
-        "compression.lz4.level", "int", 9,
+        "compression.lz4.level", "int", _LZ4.default,
         "Level of lz4. As in Kafka 9 is the fast compressor and any other the thorough one.",
-        group=PERFORMANCE, lower=1, upper=17,
+        group=PERFORMANCE, lower=_LZ4.lower, upper=_LZ4.upper,
     )  # fmt: skip
     compression_zstd_level: int = setting(
-        "compression.zstd.level", "int", 3,
+        "compression.zstd.level", "int", _ZSTD.default,
         "Level of zstd; negative ones are faster than 1.",
-        group=PERFORMANCE, lower=-131_072, upper=22,
+        group=PERFORMANCE, lower=_ZSTD.lower, upper=_ZSTD.upper,
     )  # fmt: skip
     batch_bytes: int = setting(
         "kafkalog.batch.bytes", "int", 65_536,
@@ -286,9 +288,11 @@ class LogConfig:
                 f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: must not exceed "
                 f"max.compaction.lag.ms = {self.max_compaction_lag_ms}"
             )
-        if self.compression_type == "zstd" and self.message_magic < 2:
+        codec = CODECS_BY_NAME.get(self.compression_type)
+        if codec is not None and self.message_magic < codec.first_magic:
             raise ConfigError(
-                f"compression.type = zstd: came with format v2, and message.format.version is "
+                f"compression.type = {codec.name}: came with format v{codec.first_magic}, and"
+                f" message.format.version is "
                 f"{self.message_format_version}"
             )
 
@@ -402,12 +406,11 @@ class LogConfig:
 
     def compression_level(self, codec_name: str) -> int | None:
         """Return the level for a codec by its Kafka name, None where it has no levels."""
-        levels = {
-            "gzip": self.compression_gzip_level,
-            "lz4": self.compression_lz4_level,
-            "zstd": self.compression_zstd_level,
-        }
-        return levels.get(codec_name)
+        row = CODECS_BY_NAME.get(codec_name)
+        if row is None or row.levels is None:
+            return None
+        level: int = getattr(self, f"compression_{codec_name}_level")
+        return level
 
     def random_segment_jitter(self, source: random.Random) -> int:
         """Return the milliseconds to take off `max_segment_ms`; drawn once for each segment."""

@@ -27,6 +27,7 @@ from libc.string cimport memset
 
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.codec cimport is_decoded_here, is_known_codec
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
@@ -38,7 +39,6 @@ from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CODEC_NONE,
-    CODEC_ZSTD,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
@@ -47,7 +47,6 @@ from kafkalog._core.payloads cimport (
     DecompressedPayload,
     discard_payloads,
     find_decompressed,
-    is_decoded_here,
     open_payload,
 )
 from kafkalog._core.record cimport (
@@ -247,7 +246,7 @@ cdef bint _is_full(const Build* build) noexcept nogil:
 
 
 cdef inline bint _needs_library(int codec) noexcept nogil:
-    return codec != CODEC_NONE and codec <= CODEC_ZSTD and not is_decoded_here(codec)
+    return codec != CODEC_NONE and is_known_codec(codec) and not is_decoded_here(codec)
 
 
 cdef int64_t count_compressed(const RunState* run, int64_t bytes_max) noexcept nogil:

@@ -13,6 +13,7 @@ from libc.string cimport memset
 
 import numpy as np
 
+from kafkalog._core.codec cimport is_known_codec
 from kafkalog._core.header cimport (
     BatchFields,
     BatchHeader,
@@ -25,7 +26,6 @@ from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CODEC_NONE,
-    CODEC_ZSTD,
     RECORD_BATCH_OVERHEAD,
 )
 from kafkalog._core.message_set cimport MessageFields, check_is_plain, load_message
@@ -153,7 +153,7 @@ cdef int _batch_kernel(
     records.position = batch + RECORD_BATCH_OVERHEAD
     records.end = batch + fields.size_bytes
     if codec != CODEC_NONE:
-        status = STATUS_COMPRESSED if codec <= CODEC_ZSTD else STATUS_UNKNOWN_CODEC
+        status = STATUS_COMPRESSED if is_known_codec(codec) else STATUS_UNKNOWN_CODEC
     elif fields.record_count > capacity - state.row:
         status = STATUS_FULL
     else:

@@ -14,9 +14,10 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
 from kafkalog._core.columns cimport ColumnPointers, RecordColumns, decode_payload
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.codec cimport is_decoded_here
 from kafkalog._core.header cimport BatchFields, crc_of_batch, is_legacy, load_whole_batch
 from kafkalog._core.layout cimport CODEC_MASK, RECORD_BATCH_OVERHEAD
-from kafkalog._core.payloads cimport Payloads, discard_payloads, is_decoded_here, open_payload
+from kafkalog._core.payloads cimport Payloads, discard_payloads, open_payload
 from kafkalog._core.record cimport PayloadRef, check_payload, open_payload as open_data
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,

@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.byteorder cimport load_u32
 from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.codec cimport is_known_codec
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
@@ -21,7 +22,6 @@ from kafkalog._core.header cimport (
 )
 from kafkalog._core.layout cimport (
     CODEC_MASK,
-    CODEC_ZSTD,
     CONTROL_MASK,
     CRC_POSITION,
     MAGIC_V2,
@@ -47,7 +47,7 @@ cdef inline bint is_ordinary(const BatchFields* fields, int64_t next_offset,
         and fields.base_offset >= next_offset
         and fields.size_bytes <= size_limit
         and fields.attributes & CONTROL_MASK == 0
-        and fields.attributes & CODEC_MASK <= CODEC_ZSTD
+        and is_known_codec(fields.attributes & CODEC_MASK)
         and fields.partition_leader_epoch >= NO_PARTITION_LEADER_EPOCH
         and fields.producer_id >= NO_PRODUCER_ID
         and fields.producer_epoch >= NO_PRODUCER_EPOCH

@@ -8,6 +8,7 @@ Thread-safety: pure functions.
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
+from kafkalog._core.codec cimport is_known_codec
 from kafkalog._core.header cimport BatchFields
 from kafkalog._core.builder cimport BatchDraft
 from kafkalog._core.byteorder cimport store_i16, store_i32, store_i64, store_u32
@@ -19,7 +20,6 @@ from kafkalog._core.layout cimport (
     BASE_TIMESTAMP_POSITION,
     BATCH_LENGTH_POSITION,
     CODEC_NONE,
-    CODEC_ZSTD,
     CONTROL_MASK,
     CRC_POSITION,
     LAST_OFFSET_DELTA_POSITION,
@@ -66,7 +66,7 @@ cdef void write_batch_header(
 
 
 cdef int check_codec(const BatchDraft* draft, int codec, object payload) except -1:
-    if codec < CODEC_NONE or codec > CODEC_ZSTD:
+    if not is_known_codec(codec):
         raise_for_status(STATUS_UNKNOWN_CODEC, 0)
     if (codec == CODEC_NONE) != (payload is None):
         raise InvalidRecordError("a payload belongs to a codec above 0, and to no other")

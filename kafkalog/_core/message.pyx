@@ -28,8 +28,9 @@ from typing import NamedTuple
 from kafkalog._core.byteorder cimport load_i64
 from kafkalog._core.columns cimport ColumnPointers, RecordColumns
 from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.codec cimport is_codec_of_format
 from kafkalog._core.header cimport BatchHeader
-from kafkalog._core.layout cimport BASE_OFFSET_POSITION, CODEC_LZ4, CODEC_MASK, NO_TIMESTAMP
+from kafkalog._core.layout cimport BASE_OFFSET_POSITION, CODEC_MASK, NO_TIMESTAMP
 from kafkalog._core.message_set cimport (
     MessageFields,
     MessageSet,
@@ -94,7 +95,7 @@ def wrapper_value(data not None, BatchHeader header not None, *, bint strict=Tru
         raise ValueError("the header is of a plain message")
     memset(&message, 0, sizeof(message))
     status = load_message(cursor.position, cursor.end, False, False, &message)
-    if status == STATUS_OK and (header.attributes & CODEC_MASK) > CODEC_LZ4:
+    if status == STATUS_OK and not is_codec_of_format(header.attributes & CODEC_MASK, header.magic):
         status = STATUS_UNKNOWN_CODEC
     if status == STATUS_OK and message.value_size < 0:
         status = STATUS_EMPTY_WRAPPER

@@ -17,12 +17,12 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kafkalog._core.builder cimport seal_messages
 from kafkalog._core.byteorder cimport load_i32, load_i64, store_i64
+from kafkalog._core.codec cimport is_codec_of_format
 from kafkalog._core.header_writer cimport checked_last_offset_delta
 from kafkalog._core.layout cimport (
     BASE_OFFSET_POSITION,
     BATCH_LENGTH_POSITION,
     CODEC_NONE,
-    CODEC_ZSTD,
     LOG_OVERHEAD,
     MAGIC_V0,
     MAGIC_V1,
@@ -157,7 +157,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
         cdef const uint8_t[::1] data = compressed
         cdef int64_t size = message_size(self.draft.magic, -1, data.shape[0])
         cdef MessageParts wrapper
-        if not CODEC_NONE < codec < CODEC_ZSTD:
+        if codec == CODEC_NONE or not is_codec_of_format(codec, self.draft.magic):
             raise UnsupportedCodecError(
                 f"codec {codec} is none of a wrapper: the old formats have gzip, snappy and lz4"
             )

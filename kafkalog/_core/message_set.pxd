@@ -10,11 +10,11 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from kafkalog._core.byteorder cimport load_i32, load_i64, load_u32
 from kafkalog._core.crc32 cimport crc32
 from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.codec cimport is_codec_of_format
 from kafkalog._core.header cimport BatchFields, BatchHeader, crc_of_batch
 from kafkalog._core.layout cimport (
     BASE_OFFSET_POSITION,
     BATCH_LENGTH_POSITION,
-    CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
     LEGACY_LENGTH_MIN,
@@ -161,7 +161,9 @@ cdef inline int check_is_plain(
         return STATUS_OK
     if check_crc and crc_of_batch(entry, fields.size_bytes) != fields.crc:
         return STATUS_CRC
-    return STATUS_COMPRESSED if codec <= CODEC_LZ4 else STATUS_UNKNOWN_CODEC
+    if is_codec_of_format(codec, fields.magic):
+        return STATUS_COMPRESSED
+    return STATUS_UNKNOWN_CODEC
 
 
 cdef inline int timestamp_type_of(int magic, int attributes) noexcept nogil:

@@ -23,8 +23,6 @@ cdef struct Payloads:
 
 # Give back what undoing codecs has taken.
 cdef void discard_payloads(Payloads* payloads) noexcept nogil
-# Whether a codec is one of those that are undone here.
-cdef bint is_decoded_here(int codec) noexcept nogil
 # What was given for a batch; NULL for nothing.
 cdef const DecompressedPayload* find_decompressed(
     Payloads* payloads, const uint8_t* batch

@@ -27,10 +27,6 @@ cdef enum:
     KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
-cdef bint is_decoded_here(int codec) noexcept nogil:
-    return codec == CODEC_LZ4 or codec == CODEC_SNAPPY or (codec == CODEC_ZSTD and has_zstd())
-
-
 cdef void discard_payloads(Payloads* payloads) noexcept nogil:
     discard(&payloads.memory)
     close_zstd(&payloads.zstd)

@@ -12,14 +12,13 @@ from libc.string cimport memcpy
 
 from kafkalog._core.byteorder cimport load_i16, store_i16, store_i32, store_u32
 from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.codec cimport is_known_codec
 from kafkalog._core.header cimport BatchFields, crc_of_batch, load_whole_batch, open_cursor
 from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MAX,
     BATCH_LENGTH_POSITION,
     CODEC_MASK,
-    CODEC_NONE,
-    CODEC_ZSTD,
     CRC_POSITION,
     LOG_OVERHEAD,
     MAGIC_V2,
@@ -57,7 +56,7 @@ def replace_payload(const uint8_t[::1] batch not None, int codec, payload not No
     cdef int status = load_whole_batch(&cursor, &fields)
     if status == STATUS_OK and fields.magic != MAGIC_V2:
         status = STATUS_LEGACY
-    elif status == STATUS_OK and not CODEC_NONE <= codec <= CODEC_ZSTD:
+    elif status == STATUS_OK and not is_known_codec(codec):
         status = STATUS_UNKNOWN_CODEC
     elif status == STATUS_OK and size - LOG_OVERHEAD > BATCH_LENGTH_MAX:
         status = STATUS_TOO_LARGE

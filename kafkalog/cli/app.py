@@ -22,6 +22,7 @@ from kafkalog.cli.exits import (
     error_boundary,
 )
 from kafkalog.cli.spark.verbs import app as spark_jobs
+from kafkalog.codec_table import CODEC_CHOICES
 
 __all__ = ["app"]
 
@@ -103,7 +104,7 @@ def convert(
     ] = False,
     compression: Annotated[
         str,
-        typer.Option("--compression", "-c", help="keep, none, gzip, snappy, lz4 or zstd."),
+        typer.Option("--compression", "-c", help=f"keep, {CODEC_CHOICES}."),
     ] = "keep",
     level: Annotated[int | None, typer.Option(help="Level of that codec.")] = None,
     estimate: Annotated[

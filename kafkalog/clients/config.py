@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafkalog.codec_table import CODEC_NAMES
 from kafkalog.errors import ConfigError
 from kafkalog.settings import LONG_MAX, check_config, replace_fields, setting
 
@@ -47,7 +48,7 @@ class ProducerConfig:
     compression_type: str = setting(
         "compression.type", "string", "none",
         "Codec of the batches. A topic whose own setting is not `producer` has the last word.",
-        group=BATCHES, effect="reopening", choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        group=BATCHES, effect="reopening", choices=CODEC_NAMES,
     )  # fmt: skip
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys", "boolean", False,

@@ -18,6 +18,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog._core.mapping import check_bytes
+from kafkalog.codec_table import CODECS, CodecRow
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     BatchTooLargeError,
@@ -28,6 +29,7 @@ from kafkalog.records import gzip_members, lz4_frame, snappy, zstd_frames
 from kafkalog.settings import settings_of
 
 __all__ = [
+    "CODECS",
     "DEFAULT_LIMIT_BYTES",
     "Codec",
     "compress",
@@ -50,8 +52,13 @@ class Codec(IntEnum):
 
     @property
     def kafka_name(self) -> str:
-        """Kafka's word for it in lower case."""
+        """Kafka's name in lower case."""
         return self.name.lower()
+
+    @property
+    def row(self) -> CodecRow:
+        """Row of the codec in the table."""
+        return CODECS[self]
 
     @classmethod
     def of(cls, number: int) -> Codec:
@@ -64,7 +71,9 @@ class Codec(IntEnum):
         try:
             return cls(number)
         except ValueError as error:
-            raise UnsupportedCodecError(f"unknown codec {number}, 0 to 4 are known") from error
+            raise UnsupportedCodecError(
+                f"unknown codec {number}, 0 to {len(CODECS) - 1} are known"
+            ) from error
 
     @classmethod
     def of_config(cls, compression_type: str) -> Codec | None:
@@ -169,8 +178,8 @@ def decompress(
 
 
 def is_codec_of(magic: int, number: int) -> bool:
-    """Say whether batches of a magic can have the codec with a number, installed or not."""
-    return number in _BY_NUMBER and (magic >= 2 or number != Codec.ZSTD)
+    """Return whether batches of a format can have a codec, whether its library is installed."""
+    return number in _BY_NUMBER and magic >= CODECS[number].first_magic
 
 
 def _codec_of(number: int, magic: int) -> Codec:
@@ -178,7 +187,7 @@ def _codec_of(number: int, magic: int) -> Codec:
     codec = _BY_NUMBER.get(number)
     if codec is None:
         return Codec.of(number)  # which refuses
-    if codec is Codec.ZSTD and magic < 2:
+    if magic < 2 and magic < CODECS[number].first_magic:
         raise UnsupportedCodecError(
             f"{codec.kafka_name} does not exist in messages of magic {magic}"
         )
@@ -223,7 +232,8 @@ def _checked_level(codec: Codec, level: int | None) -> int:
 _LEVELS: Final = {
     codec: setting
     for codec in Codec
-    if (setting := settings_of(LogConfig).get(f"compression_{codec.kafka_name}_level"))
+    if CODECS[codec].levels is not None
+    and (setting := settings_of(LogConfig)[f"compression_{codec.kafka_name}_level"])
 }
 # Levels that were checked before: one batch after the other has the same.
 _ALLOWED_LEVELS: Final[set[tuple[Codec, int]]] = set()

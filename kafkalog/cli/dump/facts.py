@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from kafkalog.codec_table import CODEC_NAMES
 from kafkalog.records.control import ControlRecord, ControlType
 
 __all__ = [
@@ -33,7 +34,8 @@ __all__ = [
 
 # By their number; magic 0 has none, which is -1.
 TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd", "codec5", "codec6", "codec7")
+# Three bits hold the codec; damaged or foreign batches may have any of them.
+NAMES_BY_CODEC: Final = (*CODEC_NAMES, *(f"codec{number}" for number in range(len(CODEC_NAMES), 8)))
 _SEQUENCE_COUNT: Final = 2**31
 
 # Fields of a batch that messages of the old formats do not have.
@@ -158,7 +160,7 @@ class BatchFact:
             f"{offsets} position: {self.position} "
             f"{self.timestamp_type}: {self.max_timestamp} size: {self.size_bytes} "
             f"magic: {self.magic} "
-            f"compresscodec: {CODECS[self.attributes & 7]} crc: {self.crc} isvalid: true"
+            f"compresscodec: {NAMES_BY_CODEC[self.attributes & 7]} crc: {self.crc} isvalid: true"
         )
 
     def _text_of_v2(self) -> str:
@@ -184,7 +186,7 @@ class BatchFact:
             "base_timestamp": self.base_timestamp,
             "max_timestamp": self.max_timestamp,
             "timestamp_type": self.timestamp_type,
-            "codec": CODECS[self.attributes & 7],
+            "codec": NAMES_BY_CODEC[self.attributes & 7],
             "magic": self.magic,
             "crc": self.crc,
             "leader_epoch": self.leader_epoch,

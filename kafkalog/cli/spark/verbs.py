@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from kafkalog.cli.exits import EXIT_DAMAGE_FOUND, error_boundary
+from kafkalog.codec_table import CODEC_CHOICES
 from kafkalog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def copy(
 def import_(
     source: Annotated[Path, typer.Argument(help="A directory of Parquet files.")],
     path: Annotated[Path, typer.Argument(help="A data directory.")],
-    codec: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "zstd",
+    codec: Annotated[str, typer.Option(help=f"{CODEC_CHOICES}.")] = "zstd",
     preserve_offsets: Annotated[bool, typer.Option(help="Keep the offsets of the rows.")] = True,
     master: Master = "local[*]",
     conf: Conf = None,

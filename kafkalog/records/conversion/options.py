@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalog.errors import ConfigError, UnsupportedCodecError
-from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, is_codec_of
 
 __all__ = ["DEFAULT_BATCH_BYTES", "ConversionOptions"]
 
@@ -40,8 +40,11 @@ class ConversionOptions:
     def __post_init__(self) -> None:
         if self.magic not in (0, 1, 2):
             raise ValueError(f"magic is {self.magic}; formats 0, 1 and 2 are known")
-        if self.magic < 2 and self.codec is Codec.ZSTD:
-            raise UnsupportedCodecError(f"zstd came with format v2: v{self.magic} has it not")
+        if self.codec is not None and not is_codec_of(self.magic, self.codec):
+            raise UnsupportedCodecError(
+                f"{self.codec.kafka_name} came with format v{self.codec.row.first_magic}:"
+                f" v{self.magic} has it not"
+            )
         if self.level is not None and self.codec is None:
             raise ConfigError("a compression level belongs to a codec, and none is named")
 

@@ -43,7 +43,7 @@ from kafkalog.errors import (
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec
+from kafkalog.records.codecs import Codec, is_codec_of
 from kafkalog.records.entry_columns import EntryColumns, scan_entries
 from kafkalog.records.old_format_batches import (
     EncodedBatches,
@@ -215,10 +215,10 @@ class OldFormatAppend:
         wanted = self._rules.wanted_codec
         codec = Codec.of(header.codec) if wanted is None else wanted
         self._source_codec = header.codec or self._source_codec
-        if codec == Codec.ZSTD and self._rules.magic < MAGIC_V2:
+        if not is_codec_of(self._rules.magic, codec):
             raise UnsupportedCodecError(
-                f"the batch at position {header.position} is compressed with zstd, which messages"
-                f" of v{self._rules.magic} do not know",
+                f"the batch at position {header.position} is compressed with {codec.kafka_name},"
+                f" which messages of v{self._rules.magic} do not know",
                 position=header.position,
                 base_offset=header.base_offset,
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kafkalog.codec_table import CODEC_NAMES
 from kafkalog.spark.options.option import IgnoredOption, Option, Where
 
 __all__ = [
@@ -447,7 +448,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         name="compression",
         kind="word",
         default="zstd",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        choices=CODEC_NAMES,
         where=_WRITE,
         group=OUTPUT,
         doc="Codec of the batches.",

@@ -37,7 +37,7 @@ class WriteOptions:
     topic: str | None = None
     partitions: int = 1
     partitioner: Literal["murmur2", "roundrobin", "explicit"] = "murmur2"
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
+    compression: str = "zstd"
     batch_bytes: int = 1024**2
     segment_bytes: int = 1024**3
     include_headers: bool = False
