@@ -166,7 +166,9 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "staging" / f"{changed[-1]:020}.log.cleaned").unlink()
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         before = content(there)
-        with pytest.raises(LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is missing"):
+        with pytest.raises(
+            LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is missing"
+        ):
             install_cleaning(log, staged)
 
         assert before == content(there)
