@@ -301,6 +301,13 @@ class ScanResult(NamedTuple):
     offset_of_max_timestamp: int
 
 
+# Type of each column, widest first, and how many there are of it.
+COLUMN_TYPES = tuple(
+    (numpy.dtype(name), count)
+    for name, count in (("i8", 6), ("i4", 4), ("u4", 1), ("i2", 2), ("i1", 1))
+)
+
+
 @cython.final
 cdef class BatchColumns:
     """
@@ -358,13 +365,14 @@ cdef class BatchColumns:
         self._make_arrays(block, capacity)
 
     cdef _make_arrays(self, object block, Py_ssize_t capacity):
+        # Rows of one array for each type: a view of the block for each column costs 5,000
+        # instructions more in all (of 6,000), and an iteration over the rows an exception each.
         columns = []
-        end = 0
-        for dtype, count in (("i8", 6), ("i4", 4), ("u4", 1), ("i2", 2), ("i1", 1)):
-            for _ in range(count):
-                start = end
-                end += capacity * numpy.dtype(dtype).itemsize
-                columns.append(block[start:end].view(dtype))
+        start = 0
+        for dtype, count in COLUMN_TYPES:
+            rows = numpy.ndarray((count, capacity), dtype, block, start)
+            columns += [rows[row] for row in range(count)]
+            start += count * capacity * dtype.itemsize
         (self.position, self.base_offset, self.last_offset, self.base_timestamp,
          self.max_timestamp, self.producer_id, self.size_bytes, self.record_count,
          self.leader_epoch, self.base_sequence, self.crc, self.attributes,
