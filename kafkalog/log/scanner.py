@@ -8,15 +8,24 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.batch_totals import BatchTotals
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.zeros import Holes
+from kafkalog.log.batch_walk import (
+    CrcCheck,
+    OnDamage,
+    WalkDamage,
+    WalkedBatches,
+    WalkRange,
+    walk_source,
+)
+from kafkalog.log.byte_source import ByteSource, MappedSource
 from kafkalog.log.corrupt_ranges import CorruptRange, find_resume
 from kafkalog.log.judging import (
     OVERFLOW_MAX,
@@ -30,19 +39,16 @@ from kafkalog.log.judging import (
     offsets_inside,
 )
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.walk import WalkResult, walk_batches
 
 __all__ = ["RELATIVE_OFFSET_MAX", "SegmentScan", "largest_timestamp", "scan_file", "scan_segment"]
 
 OK = STATUS_CODES["OK"]
-FULL = STATUS_CODES["FULL"]
-TRUNCATED = STATUS_CODES["TRUNCATED"]
 OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 CHUNK_BATCHES = 4096
-# Of a file that is not mapped, at a time.
-WINDOW_BYTES = 1 << 20
+# The last batches of a segment, as a rule: where only the largest timestamp is wanted.
+HEADER_BATCHES = 64
 # One below the largest of 63 bits: the offset behind it is one, too.
 LARGEST_OFFSET = 2**63 - 2
 NO_EPOCH = -1
@@ -81,8 +87,8 @@ class SegmentScan:
     record_count: int = 0
     has_producers: bool = False
     has_markers: bool = False
-    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
-    corrupt_ranges: list[CorruptRange] = field(default_factory=list)
+    leader_epochs: Sequence[tuple[int, int]] = ()
+    corrupt_ranges: Sequence[CorruptRange] = ()
     tail_status: int = OK
     offset_entries: bytes = b""
     time_entries: bytes = b""
@@ -113,13 +119,14 @@ def scan_segment(
         interval: `index.interval.bytes`.
         offset_max: largest offset that may be in the segment; any if None.
         known_end: what is known of the end of the log, for its last segment.
-        find_holes: returns large holes of the file, which a search behind damage leaves out.
+        find_holes: returns large holes of the file, which a search after damage leaves out.
     """
     limit = _limit(base_offset, offset_max)
     scanner = _Scanner(base_offset, interval, limit, known_end)
-    scan, is_odd = scanner.run_fast_path(data, find_holes)
-    if not is_odd:
-        return scan
+    if scanner.run_in_order(
+        MappedSource(data), lambda damage: _is_tail(data, damage, base_offset, limit, find_holes)
+    ):
+        return scanner.finish()
     judgement = judge_batches(
         data,
         path,
@@ -130,11 +137,15 @@ def scan_segment(
         questioned=scanner.questioned,
         holes=find_holes(),
     )
-    scan = scanner.run_around(data, judgement.corrupt_ranges, judgement.whole_end)
-    scan.corrupt_ranges = list(judgement.corrupt_ranges)
-    scan.whole_end, scan.next_offset = judgement.whole_end, judgement.next_offset
-    scan.free_offset, scan.tail_status = judgement.free_offset, judgement.tail_status
-    return scan
+    scanner.run_around(data, judgement.corrupt_ranges, judgement.whole_end)
+    return replace(
+        scanner.finish(),
+        corrupt_ranges=judgement.corrupt_ranges,
+        whole_end=judgement.whole_end,
+        next_offset=judgement.next_offset,
+        free_offset=judgement.free_offset,
+        tail_status=judgement.tail_status,
+    )
 
 
 def _limit(base_offset: int, offset_max: int | None) -> int:
@@ -156,11 +167,10 @@ def scan_file(
     Args: as of `scan_segment`.
     """
     if not file.maps:
-        limit = _limit(base_offset, offset_max)
-        scan = _Scanner(base_offset, interval, limit, known_end).run_over_windows(file)
-        if scan is not None:
-            return scan
-    # What damage is, and how far it reaches, only all that follows tells.
+        scanner = _Scanner(base_offset, interval, _limit(base_offset, offset_max), known_end)
+        if scanner.run_in_order(file.source(file.size_bytes), lambda _damage: False):
+            return scanner.finish()
+    # The extent of damage, and its kind, show only in all bytes.
     return scan_segment(
         file.whole(),
         file.path,
@@ -172,8 +182,34 @@ def scan_file(
     )
 
 
+def _is_tail(
+    data: memoryview,
+    damage: WalkDamage,
+    base_offset: int,
+    limit: int,
+    find_holes: Callable[[], Holes],
+) -> bool:
+    """Return whether what ended a walk is the torn end of a segment: nothing whole follows it."""
+    if damage.status in (OFFSET_ORDER, BASE_OFFSET):
+        return False
+    position, end = damage.position, len(data)
+    resume, _ = find_resume(data, position, end, base_offset, limit, find_holes())
+    return resume == end and not is_whole_without_offset(data, position)
+
+
 class _Scanner:
-    """Goes over a segment, and puts together what its batches say."""
+    """
+    Scans a segment, and puts together what its batches say.
+
+    Args:
+        base_offset: of the segment.
+        interval: `index.interval.bytes`.
+        limit: largest offset that may be in the segment.
+        known_end: what is known of the end of the log, for its last segment.
+
+    Attributes:
+        questioned: where the last batch begins, if it is a wrapper that does not fit.
+    """
 
     def __init__(
         self, base_offset: int, interval: int, limit: int, known_end: KnownEnd | None
@@ -183,49 +219,51 @@ class _Scanner:
         self._limit = limit
         self._known_end = known_end
         self._columns = BatchColumns(CHUNK_BATCHES)
-        # Where the last batch begins, if it is a wrapper that does not fit.
         self.questioned: tuple[int, ...] = ()
         self._begin()
 
     def _begin(self) -> None:
         self._entries = _Entries(self._base_offset, self._interval)
         self._tally = BatchTotals()
-        self._scan = SegmentScan(next_offset=self._base_offset)
+        self._next_offset, self._free_offset = self._base_offset, 0
+        self._whole_end, self._tail_status = 0, OK
         # Of the log's last segment: the last batch's base offset, and the end of those before it.
         self._last_base = self._before_last = self._base_offset
-        # Where it lies, if it is a wrapper.
+        # Its position and size, if it is a wrapper.
         self._last_wrapper: tuple[int, int] | None = None
 
-    def run_fast_path(
-        self, data: memoryview, find_holes: Callable[[], Holes]
-    ) -> tuple[SegmentScan, bool]:
-        """Scan bytes as long as they are in order; say whether more has to be known of them."""
-        position, end = 0, len(data)
-        while position < end:
-            walk = self._walk(data, position)
-            self._collect(walk)
-            position = walk.position
-            if walk.status in (OK, FULL):
-                continue
-            if walk.status in (OFFSET_ORDER, BASE_OFFSET):
-                return self._scan, True
-            low, high = self._base_offset, self._limit
-            resume, _ = find_resume(data, position, end, low, high, find_holes())
-            if resume < end or is_whole_without_offset(data, position):
-                return self._scan, True
-            self._scan.tail_status = walk.status
-            break
-        is_odd = self._has_odd_end()
-        if self._last_wrapper is not None:
-            start, stop = self._last_wrapper
-            is_odd |= not self._last_fits(data[start:stop])
-        return self._finished(), is_odd
+    def run_in_order(self, source: ByteSource, is_tail: Callable[[WalkDamage], bool]) -> bool:
+        """
+        Scan bytes as long as they are in order.
 
-    def _last_fits(self, wrapper: memoryview) -> bool:
-        """Hold the last batch, a wrapper, against the one before: nothing behind it speaks."""
-        assert self._last_wrapper is not None and self._known_end is not None
-        start, _ = self._last_wrapper
-        end_before = self._before_last if start else self._known_end.begin_offset
+        Args:
+            source: all bytes of the segment.
+            is_tail: returns whether what ended the walk is only the end of the segment.
+
+        Returns:
+            False where the segment has to be judged.
+        """
+        is_odd = False
+
+        def stop(damage: WalkDamage) -> None:
+            nonlocal is_odd
+            self._tail_status = damage.status
+            is_odd = not is_tail(damage)
+
+        self._walk(source, 0, source.size_bytes, stop)
+        if is_odd or self._known_end is None:
+            return not is_odd
+        return not self._has_odd_end(self._known_end) and self._last_wrapper_fits(
+            source, self._known_end.begin_offset
+        )
+
+    def _last_wrapper_fits(self, source: ByteSource, begin_offset: int) -> bool:
+        """Return whether the last batch, if it is a wrapper, fits after the batch before it."""
+        if self._last_wrapper is None:
+            return True
+        start, size = self._last_wrapper
+        wrapper = source.window(start, size)
+        end_before = self._before_last if start else begin_offset
         inside = None if start else offsets_inside(wrapper, 0)
         begins = inside is None or may_begin_segment(*inside, self._base_offset, end_before)
         if begins and fits_after(wrapper, 0, end_before):
@@ -233,121 +271,99 @@ class _Scanner:
         self.questioned = (start,)
         return False
 
-    def run_over_windows(self, file: SegmentFile) -> SegmentScan | None:
-        """Return what a scan finds; None where there is damage, or a torn tail."""
-        size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
-        while position < size:
-            data, _origin = file.window(position, wanted, size)
-            walk = self._walk(data, 0)
-            is_cut = walk.status == TRUNCATED and position + len(data) < size
-            if walk.status not in (OK, FULL) and not is_cut:
-                return None
-            if not walk.count:
-                # A batch that is larger than the window.
-                wanted *= 2
-                continue
-            self._columns.position[: walk.count] += position
-            self._collect(replace(walk, position=position + walk.position))
-            position, wanted = position + walk.position, WINDOW_BYTES
-        if self._has_odd_end():
-            return None
-        if self._last_wrapper is not None:
-            start, stop = self._last_wrapper
-            if not self._last_fits(file.read(start, stop - start)):
-                return None
-        return self._finished()
-
     def run_around(
         self, data: memoryview, corrupt_ranges: Sequence[CorruptRange], whole_end: int
-    ) -> SegmentScan:
+    ) -> None:
         """Scan what lies around the damaged ranges."""
         self._begin()
-        position = 0
-        for start, stop in [
-            *((f.position, f.end_position) for f in corrupt_ranges),
-            (whole_end, 0),
-        ]:
-            while position < start:
-                walk = self._walk(data[:start], position)
-                self._collect(walk)
-                position = walk.position
-                if walk.status not in (OK, FULL):
-                    raise AssertionError(f"position {position} was judged to be whole")
-            position = stop
-        return self._finished()
+        source, position = MappedSource(data), 0
+        for corrupt_range in corrupt_ranges:
+            self._walk(source, position, corrupt_range.position, _was_judged)
+            position = corrupt_range.end_position
+        self._walk(source, position, whole_end, _was_judged)
 
-    def _walk(self, data: memoryview, position: int) -> WalkResult:
-        self._columns.clear()
-        return walk_batches(
-            data,
-            position,
-            self._columns,
-            next_offset=self._scan.next_offset,
-            offset_max=self._limit,
-        )
+    def _walk(self, source: ByteSource, position: int, end: int, on_damage: OnDamage) -> None:
+        walk_range = WalkRange(position, end, self._next_offset, self._limit)
+        for walked in walk_source(source, walk_range, self._columns, on_damage=on_damage):
+            self._collect(walked)
 
-    def _collect(self, walk: WalkResult) -> None:
-        """Take in the batches that a walk has found."""
-        count, columns, scan = walk.count, self._columns, self._scan
-        if not count:
-            return
+    def _collect(self, walked: WalkedBatches) -> None:
+        """Add the batches that a walk has found."""
+        count, columns = walked.count, self._columns
+        if walked.origin:
+            columns.position[:count] += walked.origin
         self._tally.add(columns, count)
-        self._entries.select(columns, count)
+        self._entries.select(columns, walked)
         if self._known_end is not None:
-            self._record_last_batch(count)
-        scan.next_offset = scan.free_offset = walk.next_offset
-        scan.whole_end = walk.position
+            self._record_last_batch(walked)
+        self._next_offset = self._free_offset = walked.next_offset
+        self._whole_end = walked.end_position
 
-    def _record_last_batch(self, count: int) -> None:
-        columns, before = self._columns, self._scan.next_offset
-        if count > 1:
-            before = int(columns.last_offset[count - 2]) + 1
-        self._last_base, self._before_last = int(columns.base_offset[count - 1]), before
-        self._last_wrapper = None
-        if columns.record_count[count - 1] < 0:
-            start = int(columns.position[count - 1])
-            self._last_wrapper = start, start + int(columns.size_bytes[count - 1])
+    def _record_last_batch(self, walked: WalkedBatches) -> None:
+        columns, row = self._columns, walked.count - 1
+        self._last_base = int(columns.base_offset[row])
+        self._before_last = int(columns.last_offset[row - 1]) + 1 if row else walked.expected
+        is_wrapper = columns.record_count[row] < 0
+        place = int(columns.position[row]), int(columns.size_bytes[row])
+        self._last_wrapper = place if is_wrapper else None
 
-    def _has_odd_end(self) -> bool:
-        """Say whether what is known of the log's end may contradict the last batch."""
-        known_end = self._known_end
-        if known_end is None:
-            return False
+    def _has_odd_end(self, known_end: KnownEnd) -> bool:
+        """Return whether what is known of the log's end may contradict the last batch."""
         return has_odd_end(
             known_end,
             base_offset=self._base_offset,
             expected=self._before_last,
             last_base=self._last_base,
-            next_offset=self._scan.next_offset,
+            next_offset=self._next_offset,
         )
 
-    def _finished(self) -> SegmentScan:
-        self._entries.finish(self._scan)
-        _collect(self._scan, self._tally)
-        return self._scan
+    def finish(self) -> SegmentScan:
+        """Return what was found."""
+        offset_entries, time_entries = self._entries.finish()
+        max_timestamp, offset_of_max_timestamp = self._entries.latest()
+        tally = self._tally
+        return SegmentScan(
+            whole_end=self._whole_end,
+            next_offset=self._next_offset,
+            free_offset=self._free_offset,
+            max_timestamp=max_timestamp,
+            offset_of_max_timestamp=offset_of_max_timestamp,
+            first_max_timestamp=tally.first_max_timestamp,
+            batch_count=tally.batch_count,
+            record_count=tally.record_count,
+            has_producers=tally.has_producers,
+            has_markers=tally.has_markers,
+            leader_epochs=tally.leader_epochs,
+            tail_status=self._tail_status,
+            offset_entries=offset_entries,
+            time_entries=time_entries,
+        )
+
+
+def _was_judged(damage: WalkDamage) -> None:
+    raise AssertionError(f"position {damage.position} was judged to be whole")
 
 
 def largest_timestamp(file: SegmentFile, position: int, next_offset: int) -> tuple[int, int] | None:
     """
     Return the largest timestamp of the batches from a position on, and the offset that has it.
 
-    Of the earliest of them the last offset, (-1, -1) where there is none. Headers are read, no sum
+    Of the earliest of them the last offset, (-1, -1) where there is none. Headers are read, no CRC
     is checked; None where they are no run of whole batches.
     """
-    found, size, wanted = (-1, -1), file.size_bytes, WINDOW_BYTES
-    while position < size:
-        data, origin = file.window(position, size if file.maps else wanted, size)
-        met = scan_batches(data, position - origin, check_crc=False, next_offset=next_offset)
-        is_cut = met.status == TRUNCATED and origin + len(data) < size
-        if met.status != OK and not is_cut:
-            return None
-        if not met.count:
-            wanted *= 2
-            continue
-        if met.max_timestamp > found[0]:
-            found = met.max_timestamp, met.offset_of_max_timestamp
-        position, next_offset, wanted = origin + met.position, met.next_offset, WINDOW_BYTES
-    return found
+    largest, damage = (-1, -1), list[WalkDamage]()
+    columns = BatchColumns(HEADER_BATCHES)
+    for walked in walk_source(
+        file.source(file.size_bytes),
+        WalkRange(position, file.size_bytes, next_offset, LARGEST_OFFSET),
+        columns,
+        check_crc=CrcCheck.NEVER,
+        on_damage=damage.append,
+    ):
+        row = int(columns.max_timestamp[: walked.count].argmax())
+        latest = int(columns.max_timestamp[row]), int(columns.last_offset[row])
+        largest = max(largest, latest, key=itemgetter(0))
+    return None if damage else largest
 
 
 class _Entries:
@@ -361,12 +377,12 @@ class _Entries:
         # Largest timestamp of the batches that no entry can name, and the offset that has it.
         self._beyond = (-1, -1)
 
-    def select(self, columns: BatchColumns, count: int) -> None:
+    def select(self, columns: BatchColumns, walked: WalkedBatches) -> None:
         # What does not fit an entry is found by a walk from the one before.
-        all_rows = count
-        if columns.last_offset[count - 1] > self._offset_max:
+        all_rows = count = walked.count
+        if walked.next_offset > self._offset_max + 1:
             count = int(columns.last_offset[:count].searchsorted(self._offset_max, side="right"))
-        if count and columns.position[count - 1] > RELATIVE_OFFSET_MAX:
+        if walked.end_position > RELATIVE_OFFSET_MAX:
             count = int(columns.position[:count].searchsorted(RELATIVE_OFFSET_MAX, side="right"))
         if count < all_rows:
             row = count + int(columns.max_timestamp[count:all_rows].argmax())
@@ -378,19 +394,14 @@ class _Entries:
         self._offsets += offsets
         self._times += times
 
-    def finish(self, scan: SegmentScan) -> None:
-        """Put entries and largest timestamp into the result."""
-        scan.offset_entries = bytes(self._offsets)
-        scan.time_entries = bytes(self._times) + self._selector.final_time_entry()
-        scan.max_timestamp = self._selector.max_timestamp
-        scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
-        if self._beyond[0] > scan.max_timestamp:
-            scan.max_timestamp, scan.offset_of_max_timestamp = self._beyond
+    def finish(self) -> tuple[bytes, bytes]:
+        """Return the entries of both indexes."""
+        times = bytes(self._times) + self._selector.final_time_entry()
+        return bytes(self._offsets), times
 
-
-def _collect(scan: SegmentScan, tally: BatchTotals) -> None:
-    """Put what the batches say together into the result."""
-    scan.first_max_timestamp = tally.first_max_timestamp
-    scan.batch_count, scan.record_count = tally.batch_count, tally.record_count
-    scan.has_producers, scan.has_markers = tally.has_producers, tally.has_markers
-    scan.leader_epochs = tally.leader_epochs
+    def latest(self) -> tuple[int, int]:
+        """Return the largest timestamp, and the last offset of the earliest batch that has it."""
+        selector, beyond = self._selector, self._beyond
+        if beyond[0] > selector.max_timestamp:
+            return beyond
+        return selector.max_timestamp, selector.offset_of_max_timestamp

@@ -34,6 +34,7 @@ from kafkalog.files.zeros import (
     is_zero,
     is_zero_between,
 )
+from kafkalog.log.byte_source import ByteSource, MappedSource
 from kafkalog.log.lazy_attribute import LazyAttribute
 
 __all__ = ["SegmentFile"]
@@ -141,6 +142,10 @@ class SegmentFile:
         if self.maps:
             return self.whole()[:stop], 0
         return self._copy(position, stop - position), position
+
+    def source(self, end: int) -> ByteSource:
+        """Return the bytes before `end`: the mapping, or windows that are copied one by one."""
+        return MappedSource(self.whole()[:end]) if self.maps else _CopiedSource(self._copy, end)
 
     def whole(self) -> memoryview:
         """Return all bytes of the log in this file, mapped where that may be."""
@@ -433,6 +438,25 @@ class _ZeroWriter:
                 self._on_error(error)
             return _ALL
         return end + missing
+
+
+class _CopiedSource:
+    """Bytes of a file that is not mapped: each window is new memory."""
+
+    __slots__ = ("_copy", "size_bytes")
+
+    whole_is_free: Final = False
+
+    def __init__(self, copy: Callable[[int, int], memoryview], size_bytes: int) -> None:
+        self._copy = copy
+        self.size_bytes = size_bytes
+
+    def window(self, position: int, size: int) -> memoryview:
+        """Return a copy; zeros where the file has become shorter."""
+        return self._copy(position, min(size, self.size_bytes - position))
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def _path_of(given: Path | tuple[Path, str]) -> Path:

@@ -55,7 +55,7 @@ OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WalkResult:
     """
     How far a walk came.
