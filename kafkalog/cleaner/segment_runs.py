@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kafkalog._core.batch import BatchColumns
-from kafkalog._core.status import STATUS_CODES
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.cleaner.grouping import group_segments
 from kafkalog.cleaner.selection import SegmentCleaningFacts
 from kafkalog.config import LogConfig
+from kafkalog.log.batch_walk import ResumePoint
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.reading import start_position
+from kafkalog.log.reading import after_damage, start_position
 from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["boundary_of", "grouped", "read_runs", "segments_between"]
 
-_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 _RUN_BATCHES: Final = 4096
 
 
@@ -84,24 +83,12 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[FileRecords]:
         position = start_position(segment, start_offset, bound, "raise")
     if position is None:
         return
-    expected = segment.base_offset
-    columns = BatchColumns(_RUN_BATCHES)
-    wanted = run_bytes
-    while position < bound.end:
-        data, origin = segment.file.window(position, wanted, bound.end)
-        walk = segment.walk(data, origin, position - origin, bound, columns, expected)
-        if walk.count == 0 and walk.status == _TRUNCATED and origin + len(data) < bound.end:
-            # Larger than a run.
-            wanted *= 2
-            continue
-        if walk.count == 0:
-            corrupt_range = segment.corrupt_range_at(
-                origin + walk.position,
-                bound,
-                walk.status,
-                walk.next_offset,
-                origin + walk.resume_min,
-            )
-            raise corrupt_range.to_error()
-        yield FileRecords(data[position - origin : walk.position], segment.path, position)
-        position, expected, wanted = origin + walk.position, walk.next_offset, run_bytes
+    start = ResumePoint(position, segment.base_offset)
+    for walked in segment.walk(
+        start,
+        bound,
+        BatchColumns(_RUN_BATCHES),
+        after_damage(segment, bound, "raise"),
+        window_bytes=run_bytes,
+    ):
+        yield FileRecords(walked.run, segment.path, walked.position)

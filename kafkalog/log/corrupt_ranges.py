@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -30,7 +30,9 @@ __all__ = [
     "find_corrupt_range",
     "find_resume",
     "first_offset_at",
+    "gap_around",
     "join_corrupt_ranges",
+    "next_corrupt_range",
     "with_tail",
 ]
 
@@ -49,6 +51,7 @@ WRAPPER_BYTES = 16 * 1024 * 1024
 SEARCHES_MAX = 16
 OFFSET_MAX = 2**63 - 1
 _start_of = attrgetter("position")
+_end_of = attrgetter("end_position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,22 @@ def join_corrupt_ranges(
         for corrupt_range in found
     )
     return tuple(joined[place] for place in sorted(joined))
+
+
+def next_corrupt_range(ranges: Sequence[CorruptRange], position: int) -> CorruptRange | None:
+    """Return the first of rising ranges that ends after a position and has bytes."""
+    slot = bisect_right(ranges, position, key=_end_of)
+    while slot < len(ranges) and not ranges[slot].size_bytes:
+        slot += 1
+    return ranges[slot] if slot < len(ranges) else None
+
+
+def gap_around(ranges: Sequence[CorruptRange], first: int, last: int, end: int) -> tuple[int, int]:
+    """Return where the gap between rising ranges begins and ends that has the bytes of batches."""
+    before = bisect_right(ranges, first, key=_end_of)
+    behind = bisect_left(ranges, last, key=_start_of)
+    start = ranges[before - 1].end_position if before else 0
+    return start, min(end, ranges[behind].position) if behind < len(ranges) else end
 
 
 def _is_within(corrupt_range: CorruptRange, found: Sequence[CorruptRange]) -> bool:

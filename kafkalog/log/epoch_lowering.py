@@ -23,7 +23,7 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog._engine.snapshot import ReadBound
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.reading import walk_segment
+from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.segment import LogSegment
 
 __all__ = ["lower_batches"]
@@ -53,10 +53,11 @@ def _lower_segment(
     local: LocalLog, segment: LogSegment, bound: ReadBound, columns: BatchColumns, highest: int
 ) -> int:
     positions: list[int] = []
-    for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
-        is_above = columns.leader_epoch[: walk.count] > highest
-        is_above &= columns.magic[: walk.count] >= MAGIC_V2
-        positions += columns.position[: walk.count][is_above].tolist()
+    for walked in walk_whole_segment(segment, bound, columns):
+        is_above = columns.leader_epoch[: walked.count] > highest
+        is_above &= columns.magic[: walked.count] >= MAGIC_V2
+        found = columns.position[: walked.count][is_above] + walked.origin
+        positions += found.tolist()
     if not positions:
         return 0
     filesystem, epoch = local.context.filesystem, highest.to_bytes(4, "big")

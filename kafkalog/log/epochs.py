@@ -44,7 +44,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.partition_paths import PartitionPaths
-from kafkalog.log.reading import walk_segment
+from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.scanner import NO_EPOCH
 from kafkalog.state.checkpoints import EpochEntry
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
@@ -374,10 +374,10 @@ def _epochs_of(snapshot: LogSnapshot) -> Iterable[tuple[int, int]]:
     columns = BatchColumns(WALK_BATCHES)
     for slot, segment in enumerate(snapshot.segments.segments):
         bound = snapshot.read_bound(slot)
-        for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
-            epochs = columns.leader_epoch[: walk.count].tolist()
-            bases = columns.base_offset[: walk.count].tolist()
-            is_new = columns.magic[: walk.count] >= MAGIC_V2
+        for walked in walk_whole_segment(segment, bound, columns):
+            epochs = columns.leader_epoch[: walked.count].tolist()
+            bases = columns.base_offset[: walked.count].tolist()
+            is_new = columns.magic[: walked.count] >= MAGIC_V2
             for epoch, base_offset, has_epoch in zip(epochs, bases, is_new.tolist(), strict=True):
                 if epoch != before and (epoch >= 0 or not has_epoch):
                     before = epoch

@@ -37,7 +37,9 @@ from kafkalog.files.sendfile import (
 )
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.walk import WalkResult, check_wrapper
+from kafkalog.log.batch_walk import ResumePoint, WalkDamage, WalkedBatches
+from kafkalog.log.byte_source import MappedSource
+from kafkalog.log.walk import check_wrapper
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
@@ -46,9 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchData"]
 
-OK = STATUS_CODES["OK"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
-FULL = STATUS_CODES["FULL"]
 
 
 class FetchData(SegmentSlice):
@@ -186,7 +186,7 @@ class FetchData(SegmentSlice):
     @property
     def next_offset(self) -> int:
         """The offset to read next: one above the last whole batch here."""
-        return max([self.start_offset, *(walk.next_offset for walk, _ in self._walks())])
+        return max([self.start_offset, *(walked.next_offset for walked, _ in self._walks())])
 
     def batches(self) -> Iterator[BatchView]:
         """
@@ -195,30 +195,31 @@ class FetchData(SegmentSlice):
         A batch cut by `max_bytes` is left out.
         """
         data, path = self.data, self.path
-        for walk, columns in self._walks():
-            starts = columns.position[: walk.count].tolist()
-            sizes = columns.size_bytes[: walk.count].tolist()
+        for walked, columns in self._walks():
+            starts = columns.position[: walked.count].tolist()
+            sizes = columns.size_bytes[: walked.count].tolist()
             for start, size in zip(starts, sizes, strict=True):
                 yield BatchView(
                     data[start : start + size], path=path, position=self.position + start
                 )
 
-    def _walks(self) -> Iterator[tuple[WalkResult, BatchColumns]]:
-        """Yield walks over whole batches, and the columns that each filled, until the next one."""
-        data, position, expected = self.data, 0, self._floor()
-        columns = BatchColumns(256)
+    def _walks(self) -> Iterator[tuple[WalkedBatches, BatchColumns]]:
+        """Yield runs of whole batches, and the columns that each filled, until the next one."""
+        segment, columns = self._segment, BatchColumns(256)
         bound = ReadBound(self.bound_position, self.following_offset)
-        while position < len(data):
-            walk = self._segment.walk(data, self.position, position, bound, columns, expected)
-            if walk.count:
-                yield walk, columns
-            position = walk.position
-            expected = walk.next_offset if walk.count else expected
-            if walk.status == FULL:
-                continue
-            if walk.status not in (OK, TRUNCATED):
-                raise self._damage(walk, max(expected, self.start_offset))
-            return
+
+        def stop(damage: WalkDamage) -> None:
+            if damage.status == TRUNCATED:
+                return  # Cut by `max_bytes`.
+            next_offset = max(damage.next_offset, self.start_offset)
+            raise segment.corrupt_range_at(
+                damage.position, bound, damage.status, next_offset, damage.resume_min
+            ).to_error()
+
+        source = MappedSource(self.data, self.position)
+        start = ResumePoint(self.position, self._floor())
+        for walked in segment.walk(start, bound, columns, stop, source=source):
+            yield walked, columns
 
     def records(self) -> Iterator[Record]:
         """
@@ -304,12 +305,3 @@ class FetchData(SegmentSlice):
             limit_bytes=self._segment.decompressed_max_bytes,
         )
         return ConvertedFetch(self.batches(), self.data, options)
-
-    def _damage(self, walk: WalkResult, next_offset: int) -> CorruptRecordError:
-        return self._segment.corrupt_range_at(
-            self.position + walk.position,
-            ReadBound(self.bound_position, self.following_offset),
-            walk.status,
-            next_offset,
-            self.position + walk.resume_min,
-        ).to_error()

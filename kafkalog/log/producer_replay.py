@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalog._core.batch import BatchColumns
+from kafkalog.log.batch_walk import ResumePoint
 from kafkalog.log.producer_recovery import replay_batches
-from kafkalog.log.reading import start_position, walk_windows
+from kafkalog.log.reading import after_damage, start_position
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producers import CompletedTransaction, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
@@ -78,11 +79,16 @@ def replay_segments(
                 position = start_position(segment, states.end_offset, bound, "skip")
             if position is not None:
                 columns = columns or BatchColumns(WALK_BATCHES)
-                for data, origin, walk in walk_windows(
-                    segment, position, bound, segment.base_offset, columns, "skip"
-                ):
+                start = ResumePoint(position, segment.base_offset)
+                on_damage = after_damage(segment, bound, "skip")
+                for walked in segment.walk(start, bound, columns, on_damage):
                     completed += replay_batches(
-                        states, data, columns, walk.count, path=segment.path, position=origin
+                        states,
+                        walked.data,
+                        columns,
+                        walked.count,
+                        path=segment.path,
+                        position=walked.origin,
                     )
         if bound.following_offset > states.end_offset:
             states.advance_to(bound.following_offset)

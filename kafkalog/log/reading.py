@@ -10,8 +10,8 @@ and then the typed error; `"skip"` goes on behind the corrupt range with the nex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,13 +19,12 @@ import numpy as np
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record
-from kafkalog._core.status import STATUS_CODES
 from kafkalog._core.time_read import first_record_at
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
+from kafkalog.log.batch_walk import OnDamage, ResumePoint, WalkDamage, WalkedBatches
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.holes import record_hole
-from kafkalog.log.walk import WalkResult
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OnCorrupt",
     "WalkStart",
+    "after_damage",
     "fetch",
     "find_latest",
     "find_timestamp",
@@ -45,25 +45,17 @@ __all__ = [
     "reaching_slots",
     "read_batches",
     "read_parts",
-    "resume_after_damage",
     "start_position",
     "try_records",
     "walk_ahead",
-    "walk_segment",
-    "walk_starts",
-    "walk_windows",
+    "walk_place",
+    "walk_whole_segment",
 ]
 
 OnCorrupt = Literal["raise", "skip"]
 
 _Decoded = TypeVar("_Decoded")
 
-OK = STATUS_CODES["OK"]
-FULL = STATUS_CODES["FULL"]
-TRUNCATED = STATUS_CODES["TRUNCATED"]
-
-# Of a file that is not mapped, at a time.
-WINDOW_BYTES = 1 << 20
 # Checked ahead of the batch that a reader gets: so many bytes of small batches, and of larger ones
 # so many batches. More than the last number cost memory, and no less time each.
 WALK_BYTES = 1024 * 1024
@@ -261,39 +253,47 @@ def _header_at(segment: LogSegment, position: int, bound: ReadBound) -> BatchHea
 def _segment_batches(
     walk_start: WalkStart, expected: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView]:
-    segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     columns = BatchColumns(ahead)
-    data = segment.file.whole()[: bound.end]
-    for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
-        yield from _views(data, segment, columns, 0, walk.count)
+    for walked in walk_place(walk_start, expected, columns, on_corrupt):
+        yield from _views(walked, walk_start.segment.path, columns, 0, walked.count)
 
 
 def _segment_parts(
     walk_start: WalkStart, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView | MessageRun]:
-    segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
-    columns = BatchColumns(ahead)
-    data = segment.file.whole()[: bound.end]
-    for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
-        for first, stop, is_plain in _stretches(columns, walk.count):
+    path, columns = walk_start.segment.path, BatchColumns(ahead)
+    for walked in walk_place(walk_start, expected, columns, on_corrupt):
+        for first, stop, is_plain in _stretches(columns, walked.count):
             if is_plain:
                 offsets = columns.base_offset[first:stop]
                 wanted_stop = first + max(int(offsets.searchsorted(end_offset)), 1)
-                yield _run_of(data, segment, columns, first, wanted_stop)
+                yield _run_of(walked, path, columns, first, wanted_stop)
                 if wanted_stop < stop:
                     return
             else:
-                yield from _views(data, segment, columns, first, stop)
+                yield from _views(walked, path, columns, first, stop)
+
+
+def walk_place(
+    walk_start: WalkStart, expected: int, columns: BatchColumns, on_corrupt: OnCorrupt
+) -> Iterator[WalkedBatches]:
+    """Walk a segment from a place on; offsets below `expected` were read before."""
+    start, on_damage = (
+        ResumePoint(walk_start.position, expected),
+        after_damage(walk_start.segment, walk_start.bound, on_corrupt),
+    )
+    return walk_start.segment.walk(start, walk_start.bound, columns, on_damage)
 
 
 def _views(
-    data: memoryview, segment: LogSegment, columns: BatchColumns, first: int, stop: int
+    walked: WalkedBatches, path: Path, columns: BatchColumns, first: int, stop: int
 ) -> Iterator[BatchView]:
     """Yield batch by batch what a walk has found."""
+    data, origin = walked.data, walked.origin
     starts = columns.position[first:stop].tolist()
     sizes = columns.size_bytes[first:stop].tolist()
     for start, size in zip(starts, sizes, strict=True):
-        yield BatchView(data[start : start + size], path=segment.path, position=start)
+        yield BatchView(data[start : start + size], path=path, position=origin + start)
 
 
 def _stretches(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bool]]:
@@ -309,91 +309,46 @@ def _stretches(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bo
 
 
 def _run_of(
-    data: memoryview, segment: LogSegment, columns: BatchColumns, first: int, stop: int
+    walked: WalkedBatches, path: Path, columns: BatchColumns, first: int, stop: int
 ) -> MessageRun:
     position, last_position = int(columns.position[first]), int(columns.position[stop - 1])
     return MessageRun(
-        data[position : last_position + int(columns.size_bytes[stop - 1])],
-        path=segment.path,
-        position=position,
-        last_position=last_position,
+        walked.data[position : last_position + int(columns.size_bytes[stop - 1])],
+        path=path,
+        position=walked.origin + position,
+        last_position=walked.origin + last_position,
         first_offset=int(columns.base_offset[first]),
         last_offset=int(columns.last_offset[stop - 1]),
     )
 
 
-def walk_segment(
-    segment: LogSegment,
-    position: int,
-    bound: ReadBound,
-    expected: int,
-    columns: BatchColumns,
-    on_corrupt: OnCorrupt,
-) -> Iterator[tuple[int, WalkResult]]:
+def walk_whole_segment(
+    segment: LogSegment, bound: ReadBound, columns: BatchColumns
+) -> Iterator[WalkedBatches]:
+    """Walk a segment from its start on, around damage."""
+    start = ResumePoint(0, segment.base_offset)
+    return segment.walk(start, bound, columns, after_damage(segment, bound, "skip"))
+
+
+def after_damage(segment: LogSegment, bound: ReadBound, on_corrupt: OnCorrupt) -> OnDamage:
     """
-    Walk a segment from `position` on, run after run of whole batches, around damage where asked.
+    Return what a reader of a segment does at damage: raise, or go on behind the corrupt range.
 
-    Yields where a run begins, and the walk over it: the first `walk.count` rows of the columns.
+    Args:
+        segment: the segment. It remembers the corrupt range.
+        bound: how far it is read.
+        on_corrupt: what to do.
     """
-    data = segment.file.whole()[: bound.end]
-    while position < bound.end:
-        walk = segment.walk(data, 0, position, bound, columns, expected)
-        if walk.count:
-            yield position, walk
-        position, expected = walk.position, walk.next_offset
-        if walk.status not in (OK, FULL):
-            position, expected = resume_after_damage(segment, bound, walk, on_corrupt)
 
+    def go_on(damage: WalkDamage) -> ResumePoint:
+        found = segment.corrupt_range_at(
+            damage.position, bound, damage.status, damage.next_offset, damage.resume_min
+        )
+        if on_corrupt == "raise":
+            raise found.to_error()
+        return ResumePoint(found.end_position, max(damage.next_offset, found.next_offset))
 
-def walk_windows(
-    segment: LogSegment,
-    position: int,
-    bound: ReadBound,
-    expected: int,
-    columns: BatchColumns,
-    on_corrupt: OnCorrupt,
-) -> Iterator[tuple[memoryview, int, WalkResult]]:
-    """
-    As `walk_segment`, for those who need not have all bytes of the segment at hand.
-
-    Yields the bytes that a run is in, where they begin in the file, and the walk over it; positions
-    in that and in the columns are those in the bytes.
-    """
-    window_bytes = bound.end if segment.file.maps else WINDOW_BYTES
-    wanted = window_bytes
-    while position < bound.end:
-        data, origin = segment.file.window(position, wanted, bound.end)
-        walk = segment.walk(data, origin, position - origin, bound, columns, expected)
-        is_cut = walk.status == TRUNCATED and origin + len(data) < bound.end
-        if is_cut and not walk.count:
-            # A batch that is larger than the window.
-            wanted *= 2
-            continue
-        if walk.count:
-            yield data, origin, walk
-        position, expected, wanted = origin + walk.position, walk.next_offset, window_bytes
-        if walk.status not in (OK, FULL) and not is_cut:
-            resume_min = origin + walk.resume_min
-            met = replace(walk, position=position, resume_min=resume_min)
-            position, expected = resume_after_damage(segment, bound, met, on_corrupt)
-
-
-def resume_after_damage(
-    segment: LogSegment, bound: ReadBound, walk: WalkResult, on_corrupt: OnCorrupt
-) -> tuple[int, int]:
-    """
-    Fence what ended a walk; return where reading goes on behind it, and with which offset at least.
-
-    Raises:
-        CorruptRecordError: with on_corrupt="raise".
-    """
-    expected = walk.next_offset
-    corrupt_range = segment.corrupt_range_at(
-        walk.position, bound, walk.status, expected, walk.resume_min
-    )
-    if on_corrupt == "raise":
-        raise corrupt_range.to_error()
-    return corrupt_range.end_position, max(expected, corrupt_range.next_offset)
+    return go_on
 
 
 def find_timestamp(

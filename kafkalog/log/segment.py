@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +31,7 @@ from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
-from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._core.status import STATUS_CODES
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
 from kafkalog._engine.snapshot import ReadBound
@@ -43,54 +40,43 @@ from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
-from kafkalog.log.corrupt_ranges import (
-    CorruptRange,
-    find_corrupt_range,
-    join_corrupt_ranges,
-    with_tail,
+from kafkalog.log.batch_walk import (
+    CrcCheck,
+    OnDamage,
+    ResumePoint,
+    WalkDamage,
+    WalkedBatches,
+    WalkRange,
+    walk_source,
 )
+from kafkalog.log.byte_source import ByteSource
+from kafkalog.log.corrupt_ranges import CorruptRange
 from kafkalog.log.index_lookup import (
     WALK_BYTES,
     read_header,
     read_whole_header,
     walk_headers,
 )
-from kafkalog.log.judging import OVERFLOW_MAX, judge_batches
 from kafkalog.log.lazy_attribute import LazyAttribute
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_timestamp
+from kafkalog.log.segment_damage import SegmentDamage, SegmentJudge
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.walk import WalkResult, walk_batches
-from kafkalog.log.wrapper_checks import (
-    QUESTIONED_MAX,
-    Neighbour,
-    WrapperChecks,
-    has_wrapper,
-    neighbour_at,
-    neighbours_in,
-)
+from kafkalog.log.wrapper_checks import WrapperChecks, neighbour_at
 
 __all__ = ["LogSegment", "open_segment"]
 
 logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
-FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
-OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 
 _ABSENT = FileExtent(0)
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 SLOW_PATH_BATCHES = 64
-# Walks from one place, each around damage that the one before has shown.
-WALKS_MAX = 8
-
-
-_end_of = attrgetter("end_position")
-_start_of = attrgetter("position")
 
 
 class LogSegment(SegmentIndexes):
@@ -102,7 +88,6 @@ class LogSegment(SegmentIndexes):
         file: the `.log` file.
         offset_index, time_index: its indexes.
         transactions: its transaction index.
-        corrupt_ranges: damage known so far, in order of position.
         end: where it takes appends, None where it takes none.
         is_released: whether it is the active segment, and holds no file open for appending.
     """
@@ -111,11 +96,7 @@ class LogSegment(SegmentIndexes):
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
         super().__init__(context, base_offset, file)
-        # Where wrappers begin that do not fit between their neighbours.
-        self._questioned: frozenset[int] = frozenset()
-        self.corrupt_ranges: tuple[CorruptRange, ...] = ()
-        # So many bytes were judged: what is damaged in them is fenced.
-        self._judged_bytes = 0
+        self._damage = SegmentDamage(context, base_offset, file)
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
         self.is_released = False
@@ -152,6 +133,11 @@ class LogSegment(SegmentIndexes):
     def path(self) -> Path:
         """The `.log` file."""
         return self.file.path
+
+    @property
+    def corrupt_ranges(self) -> tuple[CorruptRange, ...]:
+        """Damage known so far, in order of position."""
+        return self._damage.ranges
 
     @property
     def is_active(self) -> bool:
@@ -331,7 +317,7 @@ class LogSegment(SegmentIndexes):
         """
         hint = self._index_lookup.start_for(offset)
         position, status = walk_headers(self.file, find_offset, offset, hint, bound.end)
-        is_around = self.corrupt_ranges and self._is_corrupt(hint, position)
+        is_around = self._damage.ranges and self._damage.is_between(hint, position)
         if status == OK and not is_around and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
@@ -344,7 +330,7 @@ class LogSegment(SegmentIndexes):
 
     def find_record(self, offset: int, bound: ReadBound, check_crcs: bool = True) -> Record | None:
         """Return the record at `offset` where a quick look finds it, None where it does not."""
-        if self.corrupt_ranges and check_crcs:
+        if self._damage.ranges and check_crcs:
             return None
         position = self.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
@@ -410,7 +396,7 @@ class LogSegment(SegmentIndexes):
 
     def _first_max_timestamp(self) -> int:
         position = 0
-        for corrupt_range in self.corrupt_ranges:
+        for corrupt_range in self._damage.ranges:
             if corrupt_range.position > position:
                 break
             position = corrupt_range.end_position
@@ -427,7 +413,7 @@ class LogSegment(SegmentIndexes):
         position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
         if status == TRUNCATED and position >= bound.end:
             return None
-        is_around = self.corrupt_ranges and self._is_corrupt(position, position)
+        is_around = self._damage.ranges and self._damage.is_between(position, position)
         if status == OK and not is_around and self._fits_at(position, bound):
             return position
         return self.find_timestamp_slow_path(timestamp_ms, bound, start)
@@ -444,11 +430,13 @@ class LogSegment(SegmentIndexes):
         self, timestamp_ms: int, bound: ReadBound, start: int = 0
     ) -> int | None:
         """As `find_timestamp` from `start` on, every CRC from the segment's start on checked."""
-        for columns, count, _corrupt_range in self._walk_slow_path(0, bound):
-            reaching = columns.max_timestamp[:count] >= timestamp_ms
-            rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
+        columns = BatchColumns(SLOW_PATH_BATCHES)
+        for walked in self._walk_slow_path(0, bound, columns, lambda _range: None):
+            reaching = columns.max_timestamp[: walked.count] >= timestamp_ms
+            positions = columns.position[: walked.count] + walked.origin
+            rows = np.flatnonzero(reaching & (positions >= start))
             if rows.size:
-                return int(columns.position[rows[0]])
+                return int(positions[rows[0]])
         return None
 
     def begins_with_wrapper(self) -> bool:
@@ -467,185 +455,64 @@ class LogSegment(SegmentIndexes):
     def corrupt_range_at(
         self, position: int, bound: ReadBound, status: int, next_offset: int, resume_min: int = 0
     ) -> CorruptRange:
-        """Return the known corrupt range that has `position`, or find its extent and cache it."""
-        for corrupt_range in self.corrupt_ranges:
-            if corrupt_range.position <= position < corrupt_range.end_position:
-                return corrupt_range
-        corrupt_range = find_corrupt_range(
-            self.file.whole(),
-            self.path,
-            position=position,
-            end=bound.end,
-            status=status,
-            next_offset=next_offset,
-            offset_max=self._limit(bound),
-            following_offset=bound.following_offset,
-            resume_min=resume_min,
-            holes=self.file.holes(),
-        )
-        self.add_corrupt_ranges([corrupt_range])
-        return corrupt_range
+        """Return the corrupt range that holds `position`; it is found and kept where need be."""
+        return self._damage.range_at(position, bound, status, next_offset, resume_min)
 
     def add_corrupt_ranges(self, found: Sequence[CorruptRange]) -> None:
-        """Remember damaged ranges; a new tuple, so that readers need no lock."""
-        if not found:
-            return
-        self.corrupt_ranges = join_corrupt_ranges(self.corrupt_ranges, found)
-        # What finds records without a look at the corrupt ranges is not to be asked here any more.
-        self._context.report_damage()
+        """Remember damaged ranges."""
+        self._damage.add(found)
 
     def mark_judged(self) -> None:
         """Take note that a scan has told all corrupt ranges of the present bytes."""
-        self._judged_bytes = self.file.size_bytes
-
-    def judge(self, bound: ReadBound) -> None:
-        """Find all damaged ranges of what may be read, unless that was done."""
-        if self._judged_bytes < bound.end:
-            self._judge(bound)
-
-    def _judge(self, bound: ReadBound) -> None:
-        data = self.file.whole()[: bound.end]
-        judgement = judge_batches(
-            data,
-            self.path,
-            first_offset=self.base_offset,
-            offset_max=self._limit(bound),
-            following_offset=bound.following_offset,
-            questioned=self._questioned,
-            holes=self.file.holes(),
-        )
-        corrupt_ranges, whole_end = judgement.corrupt_ranges, judgement.whole_end
-        if whole_end < bound.end == len(data):
-            tail = CorruptRange(
-                path=self.path,
-                position=whole_end,
-                size_bytes=bound.end - whole_end,
-                first_offset=judgement.next_offset,
-                next_offset=max(bound.following_offset, judgement.free_offset),
-                reason=status_name(judgement.tail_status),
-            )
-            corrupt_ranges = tuple(with_tail(corrupt_ranges, tail))
-        self.add_corrupt_ranges(corrupt_ranges)
-        if len(data) == bound.end:
-            self._judged_bytes = bound.end
+        self._damage.mark_judged()
 
     def walk(
         self,
-        data: memoryview,
-        origin: int,
-        position: int,
+        start: ResumePoint,
         bound: ReadBound,
         columns: BatchColumns,
-        next_offset: int,
+        on_damage: OnDamage,
         *,
-        check_crc: bool = True,
-    ) -> WalkResult:
+        check_crc: CrcCheck = CrcCheck.ALWAYS,
+        source: ByteSource | None = None,
+        window_bytes: int | None = None,
+    ) -> Iterator[WalkedBatches]:
         """
-        Walk the believed batches of `data` from `position` on, up to the next damaged range.
-
-        As `walk_batches`, but where anything is odd the whole segment is judged, so that all
-        readers believe the same batches, wherever they begin; and wrappers of old formats are held
-        against what is around them (`wrapper_checks.py`). In front of a corrupt range the walk is
-        OK; at its first byte it finds nothing, and has the corrupt range's reason as status.
+        Walk the batches from a position on that all readers believe, around damage.
 
         Args:
-            data: bytes of the segment.
-            origin: where they begin in the file.
-            position: in the data.
+            start: of the walk.
             bound: how far the segment may be read.
-            columns, next_offset, check_crc: as for `walk_batches`.
+            columns, on_damage, check_crc, window_bytes: as of `walk_source`.
+            source: the bytes, where the caller has some of them; those of the file if None.
         """
-        was_judged = False
-        for _attempt in range(WALKS_MAX):
-            end = len(data)
-            damage = self._corrupt_range_from(origin + position) if self.corrupt_ranges else None
-            if damage is not None:
-                start = damage.position - origin
-                if start <= position:
-                    columns.clear()
-                    status = STATUS_CODES[damage.reason]
-                    end = damage.end_position - origin
-                    return WalkResult(0, position, status, next_offset, end)
-                end = min(end, start)
-            columns.clear()
-            is_judged = self._judged_bytes >= bound.end
-            walk = walk_batches(
-                data if end == len(data) else data[:end],
-                position,
-                columns,
-                next_offset=0 if is_judged else next_offset,
-                offset_max=self._limit(bound),
-                check_crc=check_crc,
-            )
-            if not walk.count:
-                walk = replace(walk, next_offset=next_offset)
-            is_cut = walk.status == TRUNCATED and origin + len(data) < bound.end
-            is_fine = walk.status in (OK, FULL) or is_cut or is_judged or not check_crc
-            if not is_fine and not was_judged:
-                self.judge(bound)
-                was_judged = True
-            elif self._fits(columns, walk.count, origin, bound):
-                break
-        return walk
+        damage = self._damage
+        if source is None:
+            source = self.file.source(bound.end)
+        return walk_source(
+            source,
+            WalkRange(start.position, bound.end, start.next_offset, damage.limit(bound)),
+            columns,
+            check_crc=check_crc,
+            on_damage=on_damage,
+            judge=SegmentJudge(damage, bound, lambda: self._wrappers),
+            window_bytes=window_bytes,
+        )
 
     def _make_checks(self) -> WrapperChecks:
         hints, context = self._index_lookup, self._context
         return WrapperChecks(self.file, self.base_offset, hints.start_before, context.end_before)
 
-    def _fits(self, columns: BatchColumns, count: int, origin: int, bound: ReadBound) -> bool:
-        """Hold wrappers that a walk has found against what is around them; judge what is odd."""
-        if not count or not has_wrapper(columns, count):
-            return True
-        return self._fit(neighbours_in(columns, count, origin), bound)
-
     def _fits_at(self, position: int, bound: ReadBound) -> bool:
-        """As `_fits`, of the batch at a position and those beside it."""
+        """Return whether the batch at a position fits; the segment is judged where it does not."""
         header = read_whole_header(self.file, position, bound.end)
         if header is None or not header.is_wrapper:
             return True
-        return self._fit([neighbour_at(position, header)], bound)
-
-    def _fit(self, batches: list[Neighbour], bound: ReadBound) -> bool:
-        first, last = batches[0].position, batches[-1].end
-        corrupt_ranges = self.corrupt_ranges
-        before, behind = (
-            bisect_right(corrupt_ranges, first, key=_end_of),
-            bisect_left(corrupt_ranges, last, key=_start_of),
-        )
-        start = corrupt_ranges[before - 1].end_position if before else 0
-        end = (
-            min(bound.end, corrupt_ranges[behind].position)
-            if behind < len(corrupt_ranges)
-            else bound.end
-        )
-        found = self._wrappers.find_misfit(batches, start, end)
-        if found is None:
+        judge = SegmentJudge(self._damage, bound, lambda: self._wrappers)
+        if judge.fits([neighbour_at(position, header)]):
             return True
-        wrapper, end_before = found
-        if wrapper.position in self._questioned or len(self._questioned) >= QUESTIONED_MAX:
-            # The judgement of the segment has found nothing in it, or was asked too often.
-            self.corrupt_range_at(wrapper.position, bound, OFFSET_ORDER, end_before)
-        else:
-            self._questioned |= {wrapper.position}
-            self._judge(bound)
+        judge.judge_refused()
         return False
-
-    def _limit(self, bound: ReadBound) -> int:
-        """Return the largest offset that may be here."""
-        return min(bound.following_offset - 1, self.base_offset + OVERFLOW_MAX)
-
-    def _corrupt_range_from(self, position: int) -> CorruptRange | None:
-        """Return the first damaged range that ends behind a position, None where none does."""
-        corrupt_ranges = self.corrupt_ranges
-        slot = bisect_right(corrupt_ranges, position, key=_end_of)
-        while slot < len(corrupt_ranges) and not corrupt_ranges[slot].size_bytes:
-            slot += 1
-        return corrupt_ranges[slot] if slot < len(corrupt_ranges) else None
-
-    def _is_corrupt(self, start: int, position: int) -> bool:
-        """Say whether a walk from `start` to the batch at `position` meets a damaged range."""
-        corrupt_range = self._corrupt_range_from(start)
-        return corrupt_range is not None and corrupt_range.position <= position
 
     # ------------------------------------------------------------------------------- private
 
@@ -687,38 +554,37 @@ class LogSegment(SegmentIndexes):
 
     def _find_slow_path(self, offset: int, position: int, bound: ReadBound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
-        for columns, count, corrupt_range in self._walk_slow_path(position, bound):
-            reaching = np.flatnonzero(columns.last_offset[:count] >= offset)
-            if reaching.size:
-                return int(columns.position[reaching[0]])
-            if (
-                corrupt_range is not None
-                and corrupt_range.first_offset <= offset < corrupt_range.next_offset
-            ):
+
+        def ensure_outside(corrupt_range: CorruptRange) -> None:
+            if corrupt_range.first_offset <= offset < corrupt_range.next_offset:
                 raise corrupt_range.to_error()
+
+        columns = BatchColumns(SLOW_PATH_BATCHES)
+        for walked in self._walk_slow_path(position, bound, columns, ensure_outside):
+            reaching = np.flatnonzero(columns.last_offset[: walked.count] >= offset)
+            if reaching.size:
+                return walked.origin + int(columns.position[reaching[0]])
         return None
 
     def _walk_slow_path(
-        self, position: int, bound: ReadBound
-    ) -> Iterator[tuple[BatchColumns, int, CorruptRange | None]]:
-        """Yield whole batches run by run, every CRC checked, and each damage with no batch."""
-        data = self.file.whole()[: bound.end]
+        self,
+        position: int,
+        bound: ReadBound,
+        columns: BatchColumns,
+        on_range: Callable[[CorruptRange], None],
+    ) -> Iterator[WalkedBatches]:
+        """Walk batches with every CRC checked; `on_range` is called with each corrupt range."""
+
+        def go_around(damage: WalkDamage) -> ResumePoint:
+            # Only now: who has found a batch before it need not know how far damage reaches.
+            found = self.corrupt_range_at(
+                damage.position, bound, damage.status, damage.next_offset, damage.resume_min
+            )
+            on_range(found)
+            return ResumePoint(found.end_position, max(damage.next_offset, found.next_offset))
+
         expected = read_header(self.file, position).base_offset if position else self.base_offset
-        columns = BatchColumns(SLOW_PATH_BATCHES)
-        while position < bound.end:
-            walk = self.walk(data, 0, position, bound, columns, expected)
-            yield columns, walk.count, None
-            position, expected = walk.position, walk.next_offset
-            if walk.status not in (OK, FULL):
-                # Only now: who has found a batch in the run need not know how far damage reaches.
-                corrupt_range = self.corrupt_range_at(
-                    position, bound, walk.status, expected, walk.resume_min
-                )
-                position, expected = (
-                    corrupt_range.end_position,
-                    max(expected, corrupt_range.next_offset),
-                )
-                yield columns, 0, corrupt_range
+        return self.walk(ResumePoint(position, expected), bound, columns, go_around)
 
     def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""

@@ -56,7 +56,7 @@ from kafkalog.indexes.transaction_index import (
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
-from kafkalog.log.reading import walk_windows
+from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
 from kafkalog.log.segment_types import SegmentContext
@@ -478,14 +478,12 @@ class _MarkerWalk:
         segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         columns = BatchColumns(WALK_BATCHES)
         end = 0
-        for data, origin, walk in walk_windows(
-            segment, 0, bound, segment.base_offset, columns, "skip"
-        ):
-            if origin + int(columns.position[0]) != end:
+        for walked in walk_whole_segment(segment, bound, columns):
+            if walked.position != end:
                 # What was passed over may have held a marker: what was open may be over.
                 self._opened.clear()
-            end = origin + walk.position
-            self._add(columns, walk.count, data, origin, segment.path)
+            end = walked.end_position
+            self._add(columns, walked.count, walked.data, walked.origin, segment.path)
         if end != bound.end:
             self._opened.clear()
 

@@ -21,7 +21,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.ranges.damage import Damage, ends_in_zeros
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
@@ -78,11 +78,13 @@ def verify_segment(
         Path(split_range.directory),
         split_range.start,
         split_range.end,
-        timestamps=Integers(),
-        is_hidden=None,
-        check_crcs=True,
-        max_batch_bytes=options.max_batch_bytes,
-        retries=options.retries,
+        RangeOptions(
+            timestamps=Integers(),
+            is_hidden=None,
+            check_crcs=True,
+            max_batch_bytes=options.max_batch_bytes,
+            retries=options.retries,
+        ),
         on_damage=found.damage.append,
         on_missing=note_end,
     )

@@ -35,7 +35,7 @@ from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.ranges.aborted import AbortedOnDisk
 from kafkalog.log.ranges.damage import Damage
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions, make_options
 from kafkalog.log.scan.rows import RowReader
@@ -170,11 +170,13 @@ class SplitReader:
             directory,
             start,
             end,
-            timestamps=self._filters.timestamps,
-            is_hidden=is_hidden,
-            check_crcs=options.check_crcs,
-            max_batch_bytes=options.max_batch_bytes,
-            retries=options.retries,
+            RangeOptions(
+                timestamps=self._filters.timestamps,
+                is_hidden=is_hidden,
+                check_crcs=options.check_crcs,
+                max_batch_bytes=options.max_batch_bytes,
+                retries=options.retries,
+            ),
             on_damage=lambda damage: self._on_damage(split_range, start, damage),
             on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
         )

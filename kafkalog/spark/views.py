@@ -36,7 +36,7 @@ from kafkalog.layout import (
 )
 from kafkalog.log.ranges.aborted import AbortedOnDisk
 from kafkalog.log.ranges.damage import Damage
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
@@ -180,11 +180,13 @@ def _batch_slices(
         directory,
         split_range.start,
         split_range.end,
-        timestamps=_ANY_TIME,
-        is_hidden=is_hidden,
-        check_crcs=options.check_crcs,
-        max_batch_bytes=options.max_batch_bytes,
-        retries=options.retries,
+        RangeOptions(
+            timestamps=_ANY_TIME,
+            is_hidden=is_hidden,
+            check_crcs=options.check_crcs,
+            max_batch_bytes=options.max_batch_bytes,
+            retries=options.retries,
+        ),
         on_damage=meet,
         on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
     )

@@ -33,7 +33,7 @@ from kafkalog import (
 )
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.ranges.aborted import AbortedOnDisk
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.options import make_options
 from kafkalog.log.scan.rows import RowReader
@@ -419,14 +419,16 @@ def by_ranges(case: Case, draw: Draw) -> None:
         directory,
         start,
         end,
-        timestamps=options.conditions.timestamps,
-        is_hidden=is_hidden,
-        check_crcs=draw(st.booleans()),
-        max_batch_bytes=2**31 - 1,
-        retries=0,
+        RangeOptions(
+            timestamps=options.conditions.timestamps,
+            is_hidden=is_hidden,
+            check_crcs=draw(st.booleans()),
+            max_batch_bytes=2**31 - 1,
+            retries=0,
+            piece_bytes=draw(st.sampled_from([100, 500, 1 << 20])),
+        ),
         on_damage=fail,
         on_missing=fail,
-        piece_bytes=draw(st.sampled_from([100, 500, 1 << 20])),
     )
     rows = RowReader(options)
     batches = rows.read(

@@ -19,7 +19,7 @@ from kafkalog.cli.app import app
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log import segment_writer, splitting
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.conditions import Integers
 from tests.support.crash_rig import ALONE, Place, Rig, Scenario, crashes
 from tests.support.damage import flip, forget_shutdown, log_file
@@ -187,11 +187,13 @@ def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start
         overflowing,
         start,
         2 * FAR + 6,
-        timestamps=Integers(),
-        is_hidden=None,
-        check_crcs=True,
-        max_batch_bytes=2**31 - 1,
-        retries=0,
+        RangeOptions(
+            timestamps=Integers(),
+            is_hidden=None,
+            check_crcs=True,
+            max_batch_bytes=2**31 - 1,
+            retries=0,
+        ),
         on_damage=fail,
         on_missing=fail,
     )

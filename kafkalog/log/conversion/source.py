@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from kafkalog._core.batch import BatchColumns
 from kafkalog._engine.snapshot import LogSnapshot, ReadBound
 from kafkalog.files.errors import storage_errors
-from kafkalog.log.reading import OnCorrupt, start_position, walk_segment
+from kafkalog.log.batch_walk import ResumePoint
+from kafkalog.log.reading import OnCorrupt, after_damage, start_position
 from kafkalog.log.segment import LogSegment
 from kafkalog.records.conversion.conversion_units import FileRecords
 
@@ -69,9 +70,9 @@ def segment_runs(source: SegmentSource, on_corrupt: OnCorrupt) -> Iterator[FileR
             position = start_position(segment, start_offset, bound, on_corrupt)
         if position is None:
             return
-        data = segment.file.whole()[: bound.end]
-        columns = BatchColumns(_RUN_BATCHES)
-        for start, walk in walk_segment(
-            segment, position, bound, segment.base_offset, columns, on_corrupt
-        ):
-            yield FileRecords(data[start : walk.position], segment.path, start)
+        start, on_damage = (
+            ResumePoint(position, segment.base_offset),
+            after_damage(segment, bound, on_corrupt),
+        )
+        for walked in segment.walk(start, bound, BatchColumns(_RUN_BATCHES), on_damage):
+            yield FileRecords(walked.run, segment.path, walked.position)

@@ -11,8 +11,7 @@ Thread-safety: functions over an open file, and frozen values.
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalog._core.batch import BatchColumns, check_batch
@@ -23,7 +22,16 @@ from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.zeros import data_between, end_of_data, find_holes, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range, find_resume
+from kafkalog.log.batch_walk import WalkDamage
+from kafkalog.log.byte_source import ByteSource
+from kafkalog.log.corrupt_ranges import (
+    CorruptRange,
+    find_corrupt_range,
+    find_resume,
+    gap_around,
+    join_corrupt_ranges,
+    next_corrupt_range,
+)
 from kafkalog.log.judging import (
     Judgement,
     KnownEnd,
@@ -33,25 +41,28 @@ from kafkalog.log.judging import (
 )
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
+from kafkalog.log.walk import WalkResult
+from kafkalog.log.wrapper_checks import (
+    QUESTIONED_MAX,
+    Neighbour,
+    WrapperChecks,
+    has_wrapper,
+    neighbours_in,
+)
 
 __all__ = [
     "Damage",
-    "cut_size",
-    "damage_of",
-    "declared_size",
+    "RangeJudge",
     "ends_in_zeros",
-    "judge_segment",
     "known_end_of",
     "last_batch_is_odd",
-    "single_corrupt_range",
-    "tail_damage",
-    "too_large",
 ]
 
 OK: Final = STATUS_CODES["OK"]
 MAGIC: Final = STATUS_CODES["MAGIC"]
 OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
+TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 
@@ -93,112 +104,241 @@ def ends_in_zeros(handle: FileHandle, position: int, size: int) -> bool:
     return True
 
 
-def too_large(
-    handle: FileHandle,
-    segment: SegmentOnDisk,
-    position: int,
-    batch_bytes: int,
-    next_offset: int,
-) -> Damage:
-    """Return what stands for a batch that is whole by its header, and larger than allowed."""
-    head = memoryview(handle.pread(RECORD_BATCH_OVERHEAD, position))
-    corrupt_range = CorruptRange(
-        path=segment.files.log,
-        position=position,
-        size_bytes=batch_bytes,
-        first_offset=next_offset,
-        next_offset=max(parse_header(head).next_offset, next_offset),
-        reason="TOO_LARGE",
-    )
-    return Damage(corrupt_range, batch_bytes=batch_bytes)
-
-
-def judge_segment(
-    filesystem: FileSystem,
-    handle: FileHandle,
-    segment: SegmentOnDisk,
-    size: int,
-    *,
-    position: int,
-    status: int,
-    following: int,
-    questioned: Collection[int] = (),
-    judges_end: bool = True,
-) -> Judgement | None:
+class RangeJudge:
     """
-    Return what is believed of a segment; None where nothing whole lies behind what failed.
+    The judge of walks over one segment that another process owns.
 
     Args:
         filesystem: the disk.
-        handle: the open `.log`.
-        segment: whose it is.
-        size: bytes of the file.
-        position: where a walk stopped.
-        status: why; OK to judge in any case.
-        following: offset that follows the segment, or the range that is read.
-        questioned: where wrappers begin whose records do not fit between their neighbours.
-        judges_end: whether what is known of the end of the log is held against its last batch.
-
-    Raises:
-        ShortFileError: the file was cut.
-        LogStorageError: it was cut meanwhile, or the disk does not give it.
+        segment: the segment.
+        handle: its open `.log`.
+        source: the bytes that are walked.
+        checks: which of its wrappers fit between their neighbours.
+        range_end: one past the last offset that is read.
     """
-    # Room that a writer has made ahead is not gone through.
-    size = min(max(end_of_data(handle, size), position + 1), size)
-    data, holes = _whole(handle, size), find_holes(handle, size)
-    first_offset, offset_max = segment.base_offset, segment.offset_max
-    if status not in (OK, OFFSET_ORDER, BASE_OFFSET):
-        resume, _ = find_resume(data, position, size, first_offset, offset_max, holes)
-        if resume == size and not is_whole_without_offset(data, position):
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        segment: SegmentOnDisk,
+        handle: FileHandle,
+        source: ByteSource,
+        checks: WrapperChecks,
+        range_end: int,
+    ) -> None:
+        self._filesystem = filesystem
+        self._segment = segment
+        self._handle = handle
+        self._source = source
+        self._checks = checks
+        # Offset that follows the segment, or the range that is read.
+        self._following = range_end if segment.following is None else segment.following
+        self._ranges: tuple[CorruptRange, ...] = ()
+        self._is_judged = self._is_end_judged = False
+        # Where the file was cut, or its last zeros begin; where the last whole batch ends, and why.
+        self._size = self._whole_end = 2**63 - 1
+        self._tail_status = OK
+        self._questioned: frozenset[int] = frozenset()
+        self._misfit: tuple[Neighbour, int] | None = None
+        self._walk_end = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that may belong to the log."""
+        return min(self._size, self._source.size_bytes)
+
+    @property
+    def end(self) -> int:
+        """One past the last whole batch, as far as that is known."""
+        return min(self._whole_end, self.size)
+
+    @property
+    def is_final(self) -> bool:
+        """True if all damage before the end is known."""
+        return self._is_judged
+
+    def corrupt_range_from(self, position: int) -> CorruptRange | None:
+        """Return the first corrupt range that ends after a position."""
+        return next_corrupt_range(self._ranges, position)
+
+    def judge(self, damage: WalkDamage, /) -> None:
+        """Find all damage, unless what ended the walk is only the end of the segment."""
+        following = self._segment.following
+        is_complete = following is None or damage.next_offset >= following
+        if (
+            damage.status != OK
+            and is_complete
+            and ends_in_zeros(self._handle, damage.position, self.size)
+        ):
+            self._size = damage.position
+        else:
+            self._judge(damage.position, damage.status)
+
+    def accepts(
+        self, walk: WalkResult, origin: int, expected: int, columns: BatchColumns, /
+    ) -> bool:
+        """
+        Return whether a walk's wrappers fit between the batches around them.
+
+        And whether what is known of the end of the log fits its last batch.
+        """
+        self._misfit, self._walk_end = None, origin + walk.position
+        if has_wrapper(columns, walk.count):
+            batches = neighbours_in(columns, walk.count, origin)
+            first, last = batches[0].position, batches[-1].end
+            start, end = gap_around(self._ranges, first, last, self.end)
+            self._misfit = self._checks.find_misfit(batches, start, end)
+        if self._misfit is not None:
+            return False
+        is_last = self._segment.following is None and not self._is_end_judged
+        if not is_last or self._walk_end < self.end:
+            return True
+        row = walk.count - 1
+        end_before = int(columns.last_offset[row - 1]) + 1 if row else expected
+        return not last_batch_is_odd(self._filesystem, self._segment, columns, row, end_before)
+
+    def judge_refused(self) -> None:
+        """Judge the segment, because `accepts` returned False."""
+        if self._misfit is None:
+            self._judge(self._walk_end, OK)
+            return
+        wrapper, end_before = self._misfit
+        if wrapper.position in self._questioned or len(self._questioned) >= QUESTIONED_MAX:
+            self._add_single_range(wrapper.position, end_before)
+        else:
+            self._questioned |= {wrapper.position}
+            self._judge(self._walk_end, OK, judges_end=wrapper.end >= self.end)
+
+    def damage_at(self, damage: WalkDamage) -> Damage | None:
+        """
+        Return the damage that a walk came to.
+
+        None where another process has changed the file since it was judged: it ends there then.
+        """
+        if damage.batch_bytes:
+            return self._too_large(damage)
+        known = self.corrupt_range_from(damage.position)
+        if known is not None and known.position <= damage.position:
+            return damage_of(self._handle, known, self.size)
+        self._whole_end, self._tail_status = damage.position, damage.status
+        return None
+
+    def tail_damage(self, position: int, next_offset: int) -> Damage | None:
+        """
+        Return what lies behind the last whole batch, as damage that reaches to the end.
+
+        None for a torn tail, which is no damage: the log ends before it, and perhaps below the
+        range; nor are zeros.
+        """
+        following, size = self._segment.following, self.size
+        is_torn = following is None and self._tail_status == TRUNCATED
+        is_complete = following is None or next_offset >= following
+        if is_torn or (is_complete and ends_in_zeros(self._handle, position, size)):
             return None
-    judges_end = judges_end and segment.following is None
-    return judge_batches(
-        data,
-        segment.files.log,
-        first_offset=first_offset,
-        offset_max=offset_max,
-        following_offset=following,
-        known_end=known_end_of(filesystem, segment) if judges_end else None,
-        questioned=questioned,
-        holes=holes,
-    )
+        corrupt_range = CorruptRange(
+            path=self._segment.files.log,
+            position=position,
+            size_bytes=size - position,
+            first_offset=next_offset,
+            next_offset=max(self._following, next_offset),
+            reason=status_name(self._tail_status),
+        )
+        return damage_of(self._handle, corrupt_range, size)
 
+    def _judge(self, position: int, status: int, *, judges_end: bool = True) -> None:
+        """
+        Judge the segment, unless nothing whole lies behind what failed at a position.
 
-def single_corrupt_range(
-    handle: FileHandle,
-    segment: SegmentOnDisk,
-    size: int,
-    *,
-    position: int,
-    next_offset: int,
-    following: int,
-) -> CorruptRange:
-    """
-    Return the damaged range of one wrapper whose records do not fit between its neighbours.
+        Args:
+            position: where a walk stopped.
+            status: why; OK to judge in any case.
+            judges_end: whether what is known of the end of the log is held against its last batch.
+        """
+        try:
+            judgement = self._judgement(position, status, judges_end=judges_end)
+        except (ShortFileError, LogStorageError) as error:
+            # Another process has cut the file: what lies before the cut is the log now.
+            self._size = self._size_after_cut(error)
+            return
+        if judgement is None:
+            self._whole_end, self._tail_status = position, status
+            return
+        self._is_judged = True
+        self._is_end_judged |= judges_end
+        self._ranges = join_corrupt_ranges(self._ranges, judgement.corrupt_ranges)
+        self._whole_end, self._tail_status = judgement.whole_end, judgement.tail_status
+        self._join_tail()
 
-    Args:
-        handle: the open `.log`.
-        segment: whose it is.
-        size: where its whole batches end.
-        position: where the wrapper begins.
-        next_offset: the end of the batch before.
-        following: offset that follows the segment, or the range that is read.
+    def _judgement(self, position: int, status: int, *, judges_end: bool) -> Judgement | None:
+        handle, segment = self._handle, self._segment
+        # Zeros that a writer has made ahead are not gone through.
+        size = min(max(end_of_data(handle, self.size), position + 1), self.size)
+        data, holes = _whole(handle, size), find_holes(handle, size)
+        first_offset, offset_max = segment.base_offset, segment.offset_max
+        if status not in (OK, OFFSET_ORDER, BASE_OFFSET):
+            resume, _ = find_resume(data, position, size, first_offset, offset_max, holes)
+            if resume == size and not is_whole_without_offset(data, position):
+                return None
+        judges_end = judges_end and segment.following is None
+        return judge_batches(
+            data,
+            segment.files.log,
+            first_offset=first_offset,
+            offset_max=offset_max,
+            following_offset=self._following,
+            known_end=known_end_of(self._filesystem, segment) if judges_end else None,
+            questioned=self._questioned,
+            holes=holes,
+        )
 
-    Raises:
-        ShortFileError: the file was cut.
-        LogStorageError: it was cut meanwhile, or the disk does not give it.
-    """
-    return find_corrupt_range(
-        _whole(handle, size),
-        segment.files.log,
-        position=position,
-        end=size,
-        status=OFFSET_ORDER,
-        next_offset=next_offset,
-        offset_max=segment.offset_max,
-        following_offset=following,
-        holes=find_holes(handle, size),
-    )
+    def _add_single_range(self, position: int, next_offset: int) -> None:
+        """Add the corrupt range of a wrapper that does not fit, though a judgement believes it."""
+        end = self.end
+        try:
+            corrupt_range = find_corrupt_range(
+                _whole(self._handle, end),
+                self._segment.files.log,
+                position=position,
+                end=end,
+                status=OFFSET_ORDER,
+                next_offset=next_offset,
+                offset_max=self._segment.offset_max,
+                following_offset=self._following,
+                holes=find_holes(self._handle, end),
+            )
+        except (ShortFileError, LogStorageError) as error:
+            self._size = self._size_after_cut(error)
+        else:
+            self._ranges = join_corrupt_ranges(self._ranges, [corrupt_range])
+
+    def _size_after_cut(self, error: OSError | LogStorageError) -> int:
+        """Return the size of a file that was cut while it was read; raise what is another error."""
+        present = self._handle.size()
+        if present >= self.size:
+            raise error
+        return present
+
+    def _join_tail(self) -> None:
+        """Let damage at the end of a segment that others follow reach to the end of its file."""
+        if self._segment.following is None or not self._ranges or self.end >= self.size:
+            return
+        last = self._ranges[-1]
+        if last.end_position == self.end and not ends_in_zeros(self._handle, self.end, self.size):
+            whole = replace(last, size_bytes=self.size - last.position)
+            self._ranges = (*self._ranges[:-1], whole)
+            self._whole_end = self.size
+
+    def _too_large(self, damage: WalkDamage) -> Damage:
+        """Return what stands for a batch that is whole by its header, and larger than allowed."""
+        corrupt_range = CorruptRange(
+            path=self._segment.files.log,
+            position=damage.position,
+            size_bytes=damage.batch_bytes,
+            first_offset=damage.next_offset,
+            next_offset=max(parse_header(damage.rest).next_offset, damage.next_offset),
+            reason="TOO_LARGE",
+        )
+        return Damage(corrupt_range, batch_bytes=damage.batch_bytes)
 
 
 def _whole(handle: FileHandle, size: int) -> memoryview:
@@ -214,14 +354,6 @@ def _whole(handle: FileHandle, size: int) -> memoryview:
     if len(data) < size:
         raise ShortFileError(handle.path, len(data), size)
     return data
-
-
-def cut_size(handle: FileHandle, size: int, error: OSError | LogStorageError) -> int:
-    """Return the size of a file that was cut while it was read; raise what is another error."""
-    present = handle.size()
-    if present >= size:
-        raise error
-    return present
 
 
 def last_batch_is_odd(
@@ -272,28 +404,6 @@ def damage_of(handle: FileHandle, corrupt_range: CorruptRange, size: int) -> Dam
         )
         magic = _unknown_magic(handle, data, corrupt_range.position, size)
     return Damage(corrupt_range, unknown_magic=magic)
-
-
-def tail_damage(
-    handle: FileHandle,
-    segment: SegmentOnDisk,
-    *,
-    position: int,
-    size: int,
-    status: int,
-    next_offset: int,
-    following: int,
-) -> Damage:
-    """Return what lies behind the last whole batch, as damage that reaches to the end."""
-    corrupt_range = CorruptRange(
-        path=segment.files.log,
-        position=position,
-        size_bytes=size - position,
-        first_offset=next_offset,
-        next_offset=max(following, next_offset),
-        reason=status_name(status),
-    )
-    return damage_of(handle, corrupt_range, size)
 
 
 def _unknown_magic(handle: FileHandle, data: memoryview, position: int, size: int) -> int | None:

@@ -4,7 +4,7 @@ A file that is mapped and then cut gives an error; one that is read by `pread` g
 files of another process are not mapped, and no index either: of an offset index the few entries are
 read that a binary search asks for.
 
-Thread-safety: a FileWindow is one thread's; the rest is functions and frozen values.
+Thread-safety: functions and frozen values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
 from kafkalog.log.wrapper_checks import WrapperChecks
 
 __all__ = [
-    "FileWindow",
     "SegmentOnDisk",
     "find_start",
     "floor_slot",
@@ -93,28 +92,6 @@ def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:
 def floor_slot(segments: Sequence[SegmentOnDisk], offset: int) -> int:
     """Return the number of the segment that may hold an offset, -1 where it lies below all."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-
-
-class FileWindow:
-    """
-    Parts of open files, read into one piece of memory that is used again for each.
-
-    What `read` returned is good until the next `read`.
-    """
-
-    __slots__ = ("_memory",)
-
-    def __init__(self, size: int) -> None:
-        self._memory = memoryview(bytearray(size))
-
-    def read(self, handle: FileHandle, position: int, size: int) -> memoryview:
-        """Return up to `size` bytes from `position`, fewer only where the file ends."""
-        if size > len(self._memory):
-            # Not kept: one large batch must not make all that follow read so far ahead.
-            memory = memoryview(bytearray(size))
-            return memory[: handle.pread_into(memory, position)].toreadonly()
-        count = handle.pread_into(self._memory[:size], position)
-        return self._memory[:count].toreadonly()
 
 
 class _Pieces:

@@ -20,7 +20,7 @@ from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.producer_recovery import aborted_of, replay_batches
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.on_disk import floor_slot, segments_of
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.state.producers import CompletedTransaction, ProducerStates
@@ -62,11 +62,13 @@ def all_batches(
         directory,
         start,
         _NO_END if end is None else end,
-        timestamps=timestamps,
-        is_hidden=None,
-        check_crcs=check_crcs,
-        max_batch_bytes=_MAX_BATCH_BYTES,
-        retries=_RETRIES,
+        RangeOptions(
+            timestamps=timestamps,
+            is_hidden=None,
+            check_crcs=check_crcs,
+            max_batch_bytes=_MAX_BATCH_BYTES,
+            retries=_RETRIES,
+        ),
         on_damage=_skip_damage,
         on_missing=_stop_at_missing,
     )

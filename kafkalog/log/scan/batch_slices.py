@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import BatchHeader, parse_header
-from kafkalog._core.status import STATUS_CODES
 from kafkalog.layout import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -34,10 +33,10 @@ from kafkalog.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from kafkalog.log.batch_walk import CrcCheck, ResumePoint, WalkedBatches
 from kafkalog.log.holes import record_hole
-from kafkalog.log.reading import OnCorrupt, WalkStart, resume_after_damage, walk_ahead, walk_starts
+from kafkalog.log.reading import OnCorrupt, WalkStart, after_damage, walk_ahead, walk_starts
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.walk import WalkResult
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
@@ -51,9 +50,6 @@ __all__ = [
     "read_batch_slices",
     "wanted_batches",
 ]
-
-OK = STATUS_CODES["OK"]
-FULL = STATUS_CODES["FULL"]
 
 # How far headers are looked at ahead: four times as far as by other readers, since what Python does
 # for each walk is time in which other threads wait. No record is read for it.
@@ -95,25 +91,23 @@ class BatchSlice:
     def __init__(
         self,
         path: Path,
-        data: memoryview,
+        walked: WalkedBatches,
         batches: BatchColumns,
         first: int,
         stop: int,
         *,
         is_wanted: bool,
         is_plain: bool,
-        is_checked: bool,
-        origin: int = 0,
     ) -> None:
         self.path = path
-        self.origin = origin
-        self.data = data
+        self.origin = walked.origin
+        self.data = walked.data
         self.batches = batches
         self.first = first
         self.stop = stop
         self.is_wanted = is_wanted
         self.is_plain = is_plain
-        self.is_checked = is_checked
+        self.is_checked = walked.is_checked
         self.rejected_row: int | None = None
 
     def reject(self, row: int) -> None:
@@ -205,14 +199,14 @@ def _of_segment(
         # Times need not rise, so that there is a place to begin, but none to end.
         position = max(position, segment.start_for_time(timestamps.first, bound))
     batches = BatchColumns(walk_ahead(walk_start, end_offset - expected, WALK_BYTES))
-    data = segment.file.whole()[: bound.end]
-    is_rejected = False
-    while position < bound.end:
-        walk = segment.walk(data, 0, position, bound, batches, expected, check_crc=is_rejected)
-        if not is_rejected and walk.status not in (OK, FULL):
-            is_rejected = True
-            continue
-        count = count_below(batches, walk, expected, end_offset)
+    for walked in segment.walk(
+        ResumePoint(position, expected),
+        bound,
+        batches,
+        after_damage(segment, bound, on_corrupt),
+        check_crc=CrcCheck.ON_DOUBT,
+    ):
+        data, count = walked.data, count_below(batches, walked, end_offset)
         wanted = wanted_batches(batches, count, timestamps)
         if is_hidden is not None:
             leave_out_aborted(wanted, batches, data, is_hidden)
@@ -220,34 +214,26 @@ def _of_segment(
         for first, stop in pairwise(kind_edges(wanted, is_plain)):
             batch_slice = BatchSlice(
                 segment.path,
-                data,
+                walked,
                 batches,
                 first,
                 stop,
                 is_wanted=bool(wanted[first]),
                 is_plain=bool(is_plain[first]),
-                is_checked=is_rejected,
             )
             yield batch_slice
             if batch_slice.rejected_row is not None:
+                walked.reject(batch_slice.rejected_row)
                 break
         else:
-            if count < walk.count:
+            if count < walked.count:
                 return
-            position, expected, is_rejected = walk.position, walk.next_offset, False
-            if walk.status not in (OK, FULL):
-                position, expected = resume_after_damage(segment, bound, walk, on_corrupt)
-            continue
-        # Walked again from there, with a look at every CRC: what that finds is what counts.
-        row, is_rejected = batch_slice.rejected_row, True
-        position = int(batches.position[row])
-        expected = int(batches.last_offset[row - 1]) + 1 if row else expected
 
 
-def count_below(batches: BatchColumns, walk: WalkResult, expected: int, end_offset: int) -> int:
+def count_below(batches: BatchColumns, walked: WalkedBatches, end_offset: int) -> int:
     """Return how many batches of a walk begin below the end."""
-    count = walk.count
-    if walk.next_offset <= end_offset:
+    count = walked.count
+    if walked.next_offset <= end_offset:
         return count
     # The first of those that reach the end may begin below it.
     row = int(batches.last_offset[:count].searchsorted(end_offset))
@@ -256,7 +242,7 @@ def count_below(batches: BatchColumns, walk: WalkResult, expected: int, end_offs
     is_wrapper = batches.magic[row] < MAGIC_V2 and batches.attributes[row] & CODEC_MASK
     if is_wrapper:
         # A wrapper has its last offset; its first may be the next one.
-        begins = int(batches.last_offset[row - 1]) + 1 if row else expected
+        begins = int(batches.last_offset[row - 1]) + 1 if row else walked.expected
     else:
         begins = int(batches.base_offset[row])
     return row + (begins < end_offset)

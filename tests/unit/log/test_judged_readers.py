@@ -19,7 +19,7 @@ from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.log import partition_of
 from kafkalog.log.ranges.damage import Damage
-from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.options import make_options
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.model import TopicPartition
@@ -98,14 +98,16 @@ def served_by_ranges(
         directory,
         start,
         end,
-        timestamps=options.conditions.timestamps,
-        is_hidden=None,
-        check_crcs=True,
-        max_batch_bytes=2**31 - 1,
-        retries=0,
+        RangeOptions(
+            timestamps=options.conditions.timestamps,
+            is_hidden=None,
+            check_crcs=True,
+            max_batch_bytes=2**31 - 1,
+            retries=0,
+            piece_bytes=piece_bytes,
+        ),
         on_damage=note,
         on_missing=miss,
-        piece_bytes=piece_bytes,
     )
     rows = RowReader(options, lambda view, error: True)
     offsets: list[int] = []

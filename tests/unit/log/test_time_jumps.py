@@ -43,7 +43,8 @@ def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice
 
 def first_position(log: Log, first: int) -> int:
     """Return where a scan from a time on begins."""
-    return next(batch_slices(log, first)).start_position
+    found = next(batch_slices(log, first))
+    return found.origin + found.start_position
 
 
 def time_index(directory: Path) -> Path:

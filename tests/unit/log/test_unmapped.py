@@ -22,7 +22,7 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log import batch_walk, reading
+from kafkalog.log import batch_walk
 from kafkalog.log.conversion.source import sources
 from kafkalog.log.log import partition_of
 from tests.support.compacted_logs import fill
@@ -85,7 +85,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a segment be many windows, some smaller than a batch."""
     monkeypatch.setattr(batch_walk, "WINDOW_BYTES", WINDOW_BYTES)
-    monkeypatch.setattr(reading, "WINDOW_BYTES", WINDOW_BYTES)
 
 
 def opened(directory: Path, disk: WatchedDisk | None = None) -> Log:
