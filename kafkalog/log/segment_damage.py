@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._engine.snapshot import ReadBound
 from kafkalog.log.batch_walk import WalkDamage
 from kafkalog.log.corrupt_ranges import (
     CorruptRange,
@@ -28,7 +29,7 @@ from kafkalog.log.corrupt_ranges import (
 )
 from kafkalog.log.judging import OVERFLOW_MAX, judge_batches
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.segment_types import ReadBound, SegmentContext
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.walk import WalkResult
 from kafkalog.log.wrapper_checks import (
     QUESTIONED_MAX,
