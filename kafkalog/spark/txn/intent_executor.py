@@ -94,7 +94,7 @@ class IntentExecutor:
                 continue
             log = self._manager.log(*partition)
             for entry in self.intent.entries_of(partition):
-                self._state.ensure_in_charge()
+                self._state.ensure_owner()
                 self._apply(log, entry)
             log.flush()
             self.intent = replace(self.intent, applied=number + 1)
@@ -102,7 +102,7 @@ class IntentExecutor:
         for topic, number, end in self.intent.emptied:
             if (topic, number) not in known:
                 continue
-            self._state.ensure_in_charge()
+            self._state.ensure_owner()
             log = self._manager.log(topic, number)
             if log.log_start_offset < end:
                 log.delete_records(min(end, log.log_end_offset))

@@ -66,7 +66,7 @@ class SinkState:
         self.epoch = self._read_epoch() + 1
         self._write(EPOCH_FILE, b"%d\n" % self.epoch)
 
-    def ensure_in_charge(self) -> None:
+    def ensure_owner(self) -> None:
         """
         Raise if a later session has begun: this one must write nothing more.
 
@@ -102,7 +102,7 @@ class SinkState:
 
     def write_intent(self, intent: Intent) -> None:
         """Write an intent: from the moment it is on the disk, its transaction is committed."""
-        self.ensure_in_charge()
+        self.ensure_owner()
         self._write(INTENT_FILE, intent.to_json())
 
     def remove_intent(self) -> None:
@@ -144,7 +144,7 @@ class SinkState:
             now_ms: the time.
             keep_ms: how long writes without a version are kept.
         """
-        self.ensure_in_charge()
+        self.ensure_owner()
         transaction = intent.transaction
         if transaction.version is None:
             known = {
