@@ -66,19 +66,19 @@ _OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA,
 _SET_ASIDE: Final = {
     DirectoryState.DELETE: Advice(
         Severity.NOTE,
-        "doomed directories take {size}; a manager or broker that opens this removes them",
+        "deleted directories use {size}; a manager or broker that opens this removes them",
         "",
     ),
     DirectoryState.STRAY: Advice(
         Severity.WARNING,
-        "a broker did not know them as its own and put them aside: they take {size}, and nobody"
-        " removes or serves them",
-        "look at them with `kafkalog dump`; then remove them, or rename them to TOPIC-PARTITION",
+        "a broker did not recognize them and renamed them: they use {size}, and are neither"
+        " removed nor served",
+        "inspect them with `kafkalog dump`; then remove them, or rename them to TOPIC-PARTITION",
     ),
     DirectoryState.FUTURE: Advice(
         Severity.NOTE,
-        "copies on their way to another disk take {size}; without the broker that was moving them"
-        " nothing becomes of them",
+        "copies being moved to another disk use {size}; without the broker that was moving them"
+        " the moves do not end",
         "",
     ),
 }
@@ -143,7 +143,7 @@ def check_broken_bytes(context: CheckContext) -> Iterator[Finding]:
             "files.broken",
             f"{len(found)} files .broken with {size_text(sum(size for _, size in found))}"
             f" ({named(_names(paths))})",
-            "bytes that a recovery cut off the end of a log, kept for people to look at",
+            "bytes that a recovery cut off the end of a log, kept for inspection",
             f"kafkalog dump {shlex.quote(str(paths[0]))}; then remove them",
             tuple(paths),
         )
@@ -199,7 +199,7 @@ def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
                 Severity.WARNING,
                 "files.unknown",
                 f"directories that are no partitions: {named(_names(directories))}",
-                "they are passed over here; a broker does not start on them",
+                "they are ignored here; a broker does not start on them",
                 _how_to_move(survey, directories),
                 tuple(directories),
             )
@@ -212,9 +212,9 @@ def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 "files.misnamed",
-                f"{len(misnamed)} files are named like segments, and are none"
+                f"{len(misnamed)} files have names like segments, but are not segments"
                 f" ({named(_names(misnamed))})",
-                "no segment has such a name: what they hold is not served",
+                "no segment has such a name: their records are not served",
                 f"kafkalog dump {shlex.quote(str(misnamed[0]))}; then give them the name of their"
                 " first offset in 20 digits, or remove them",
                 tuple(misnamed),
@@ -225,7 +225,7 @@ def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
                 Severity.NOTE,
                 "files.unknown",
                 f"{len(files)} files of no known kind ({named(_names(files))})",
-                "they are passed over, and never removed",
+                "they are ignored, and never removed",
                 "",
                 tuple(files),
             )
@@ -269,7 +269,7 @@ def check_indexes(context: CheckContext) -> Iterator[Finding]:
             Severity.NOTE,
             "indexes.missing",
             f"{len(missing)} indexes are missing ({named(_names(missing))})",
-            "the first look-up that needs one reads its whole segment, and makes it anew",
+            "the first look-up that needs one reads its whole segment, and rebuilds it",
             "",
             tuple(missing),
         )
@@ -311,7 +311,7 @@ def check_links(context: CheckContext) -> Iterator[Finding]:
             f"{len(links)} partition directories are symbolic links"
             f" ({named([path.name for path in links])})",
             "they are not opened for writing here: a link may lead anywhere. A broker follows them",
-            f"mv the directory itself in the place of the link: rm {shlex.quote(str(links[0]))};"
+            f"replace the link by the directory itself: rm {shlex.quote(str(links[0]))};"
             f" mv TARGET {shlex.quote(str(links[0]))}",
             tuple(links),
         )
@@ -343,7 +343,7 @@ def check_owners(context: CheckContext) -> Iterator[Finding]:
                 "files.owner",
                 f"{len(others)} files are not of user {top.user_id}, who has {survey.path}"
                 f" ({named(_names(others))})",
-                "somebody else has written here, root perhaps: who writes next may be refused",
+                "another user has written here, root perhaps: the next writer may be refused",
                 f"chown -R {top.user_id} {shlex.quote(str(survey.path))}",
                 tuple(others),
             )
@@ -354,7 +354,7 @@ def check_owners(context: CheckContext) -> Iterator[Finding]:
                 "files.world_writable",
                 f"every user may change {len(exposed)} of {len(looked)} files"
                 f" ({named(_names(exposed))})",
-                "a program that writes here beside the lock destroys logs unnoticed",
+                "a program that writes here without the lock destroys logs unnoticed",
                 f"chmod -R o-w {shlex.quote(str(survey.path))}",
                 tuple(exposed),
             )
@@ -375,8 +375,8 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             "clock.now",
-            f"the clock says {context.now_ms} ms after 1970",
-            "records get that time, and retention and look-ups by time go by it",
+            f"the clock is at {context.now_ms} ms after 1970",
+            "records get that time, and retention and look-ups by time use it",
             "set the clock (timedatectl set-ntp true) before anything is written",
         )
         return
@@ -392,7 +392,7 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "clock.future_files",
-            f"{len(late)} files are of the future, the latest by {ahead_s} s"
+            f"{len(late)} files have dates in the future, the latest by {ahead_s} s"
             f" ({named(_names([path for _, path in late]))})",
             "the clock goes back, or was wrong when they were written; a segment without"
             " timestamps is kept by retention.ms until that date is old",

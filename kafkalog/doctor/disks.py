@@ -74,20 +74,20 @@ _OPTION_RULES: Final = (
     _Rule(
         frozenset({"data=journal"}),
         Severity.WARNING,
-        "every byte is written twice, and a failed write-back is told one sync too late: a recovery"
-        " writes again all that lies above the recovery point",
+        "every byte is written twice, and a failed write-back is reported one sync too late: a"
+        " recovery writes everything above the recovery point again",
         "mount with data=ordered, the default, in /etc/fstab (not by a remount)",
     ),
     _Rule(
         frozenset({"errors=continue"}),
         Severity.WARNING,
-        "after an error in its own structure the file system goes on, and may damage more",
+        "after an error in its own structure the file system continues, and may damage more",
         "mount -o remount,errors=remount-ro {point}",
     ),
     _Rule(
         frozenset({"sync", "dirsync"}),
         Severity.WARNING,
-        "every write waits for the disk, also where nobody asked for it to be durable",
+        "every write waits for the disk, even if no caller asked for it to be durable",
         "mount -o remount,async {point}",
     ),
     _Rule(
@@ -125,7 +125,7 @@ def _judged(mount: Mount) -> Advice | None:
     if kind in ("fuse", "fuseblk"):
         return Advice(
             Severity.WARNING,
-            f"a program ({fuse or mount.source}) stands between the kernel and the disk: what a"
+            f"a program ({fuse or mount.source}) is between the kernel and the disk: what a"
             " sync or a lock means is up to it",
             move,
         )
@@ -153,7 +153,7 @@ def _judged(mount: Mount) -> Advice | None:
     if not mount_keeps_errors(mount) and "data=journal" not in mount.options:
         return Advice(
             Severity.NOTE,
-            "whether it tells of a failed write-back is not known here: after a kill, a recovery"
+            "it is unknown whether it reports a failed write-back: after a kill, a recovery"
             " writes again all that lies above the recovery point",
             "",
         )
@@ -171,7 +171,7 @@ def check_mount_options(context: CheckContext) -> Iterator[Finding]:
                 f"{mount.point} is mounted read-only",
                 "logs can be read (read_only=True), and nothing else; a disk that was made so by"
                 " the kernel has had an error",
-                f"look into `dmesg`, check the disk, then: mount -o remount,rw {mount.point}",
+                f"check `dmesg`, check the disk, then: mount -o remount,rw {mount.point}",
                 (path,),
             )
         for rule in _OPTION_RULES:
@@ -191,7 +191,7 @@ def check_mount_options(context: CheckContext) -> Iterator[Finding]:
                 Severity.WARNING,
                 "mount.options",
                 f"{mount.point} is mounted with commit={commit}",
-                "names and lengths that nobody synced wait so many seconds for the disk: a power"
+                "names and lengths without a sync wait that many seconds for the disk: a power"
                 " cut takes what was appended with wait='written' in that time",
                 f"mount -o remount,commit=5 {mount.point}",
                 (path,),
@@ -229,7 +229,7 @@ def check_free_space(context: CheckContext) -> Iterator[Finding]:
                 Severity.WARNING,
                 "disk.room",
                 left,
-                "truncations, compactions and conversions write a segment anew beside the old one"
+                "truncations, compactions and conversions write a new segment next to the old one"
                 f" (the largest here has {size_text(largest)}), and deleted segments keep their"
                 " room for file.delete.delay.ms",
                 f"keep {size_text(needed)} free: lower retention.bytes, or enlarge it",

@@ -64,7 +64,7 @@ _LEFTOVERS: Final = {
     ),
     FileState.COVERED: (
         Severity.ERROR,
-        "segments that a compaction was replacing; a broker passes over the mark, and serves them",
+        "segments that a compaction was replacing; a broker ignores the mark, and serves them",
     ),
     FileState.CLEANED: (Severity.WARNING, "a broker removes them, as the next opening here does"),
     FileState.DELETED: (Severity.WARNING, "a broker removes them, as the next opening here does"),
@@ -155,7 +155,7 @@ def _check_closed(check_context: CheckContext) -> Iterator[Finding]:
                 Severity.ERROR,
                 "lock",
                 f"process {survey.lock_holder} has {survey.state_directory} locked",
-                "a broker does not start beside it, and what it writes is not examined",
+                "a broker does not start at the same time, and what it writes is not examined",
                 "close it, and examine the directory again",
                 [survey.state_directory],
             )
@@ -164,7 +164,7 @@ def _check_closed(check_context: CheckContext) -> Iterator[Finding]:
                 Severity.ERROR,
                 "unclean",
                 f"{survey.state_directory} has no {CLEAN_SHUTDOWN_MARKER}",
-                "a broker recovers every log by its own rules: it cuts whole batches behind damage,"
+                "a broker recovers every log by its own rules: it cuts whole batches after damage,"
                 " and believes indexes below the recovery point",
                 _CLOSE,
                 [survey.state_directory],
@@ -189,7 +189,7 @@ def _check_identities(check_context: CheckContext) -> Iterator[Finding]:
             "topic_ids",
             f"{len(without)} partitions ({named([path.name for path in without])}) have no topic id"
             f" in {PARTITION_METADATA}",
-            "a broker makes them -stray, and begins new ones in their place",
+            "a broker makes them -stray, and creates new ones instead",
             "copy the files that the broker made for these topics",
             without,
         )
@@ -222,8 +222,8 @@ def _check_states(check_context: CheckContext) -> Iterator[Finding]:
             "directories",
             f"{len(found)} directories ({named([path.name for path in found])}) are no live"
             " partitions",
-            "a broker removes -delete, goes on with -future, and leaves -stray as they are",
-            "remove what is not wanted, or move it out of the data directory",
+            "a broker removes -delete, continues with -future, and leaves -stray as they are",
+            "remove what is not needed, or move it out of the data directory",
             found,
         )
 
@@ -255,9 +255,9 @@ def _check_own_files(check_context: CheckContext) -> Iterator[Finding]:
         yield _finding(
             Severity.NOTE,
             "own_files",
-            f"{len(found)} files ({named(sorted({path.name for path in found}))}) are of this"
-            " library alone",
-            "a broker passes over them: settings of topics have to be given to it once more",
+            f"{len(found)} files ({named(sorted({path.name for path in found}))}) belong to"
+            " kafkalog alone",
+            "a broker ignores them: settings of topics have to be given to it once more",
             "",
             found,
         )
@@ -278,7 +278,7 @@ def _check_internal_topics(check_context: CheckContext, broker: HandOver) -> Ite
                 "internal_topics",
                 f"{topic} has {len(numbers)} partitions, up to number {numbers[-1]}; the broker"
                 f" looks for a name in one of {count}",
-                "it finds neither the positions of groups nor the transactional ids that lie"
+                "it finds neither the positions of groups nor the transactional ids that are"
                 " elsewhere",
                 f"set {setting}={len(numbers)} at the broker, and make the topic there with as"
                 " many",
@@ -305,7 +305,7 @@ def _check_batches(
             "leader_epochs",
             f"{len(above)} partitions ({named([path.name for path in above])}) have leader epochs"
             f" above {broker.highest_epoch}",
-            "a broker throws later entries of leader-epoch-checkpoint out, and clients that read"
+            "a broker removes later entries of leader-epoch-checkpoint, and clients that read"
             " such a batch wait for a leader with its epoch",
             f"{_LOWER}; or --epoch, if the controller's is higher",
             above,
@@ -388,7 +388,7 @@ def _check_positions(
         yield _finding(
             Severity.ERROR,
             "positions",
-            f"{len(above)} groups ({named(above)}) stand behind records of leader epochs above"
+            f"{len(above)} groups ({named(above)}) are after records of leader epochs above"
             f" {broker.highest_epoch}",
             "a Java consumer that begins there waits for a leader with that epoch, and gets"
             " nothing",
@@ -416,7 +416,7 @@ def _check_transactions(check_context: CheckContext, filesystem: FileSystem) -> 
             f"{len(unfinished)} transactional ids ({named(unfinished)}) have a transaction that is"
             " not finished: " + ", ".join(sorted({states[name].name for name in unfinished})),
             "a broker finishes it only where its controller knows __transaction_state with these"
-            " topic ids; until then nothing behind it is read by readers of committed records",
+            " topic ids; until then nothing after it is read by readers of committed records",
             _CLOSE,
             paths,
         )

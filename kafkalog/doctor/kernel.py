@@ -51,7 +51,7 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
             Severity.WARNING,
             "kernel.release",
             f"{context.machine.system()} {release}",
-            "only of Linux it is known what a sync that succeeds says; recoveries write again all"
+            "the meaning of a successful sync is known only for Linux; recoveries write again all"
             " that lies above the recovery point",
             "keep data that has to survive a power cut on Linux",
         )
@@ -64,8 +64,8 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
             Severity.ERROR,
             "kernel.release",
             f"Linux {release}",
-            "before Linux 4.13 the error of a failed write-back is told only once, to whoever asks"
-            " first: a durable append may be confirmed that the disk has lost",
+            "before Linux 4.13 the error of a failed write-back is reported only once, to the"
+            " process that syncs first: a durable append may be confirmed that the disk has lost",
             "run Linux 4.17 or newer",
         )
     elif version < FIRST_KERNEL:
@@ -73,7 +73,7 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
             Severity.WARNING,
             "kernel.release",
             f"Linux {release}",
-            "before Linux 4.17 an error from before a file was opened is not told: a recovery"
+            "before Linux 4.17 an error from before a file was opened is not reported: a recovery"
             " writes again all that lies above the recovery point, as if every sync had failed",
             "run Linux 4.17 or newer",
         )
@@ -133,7 +133,7 @@ def check_writeback_interval(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             "vm.dirty_writeback",
-            "vm.dirty_writeback_centisecs = 0: no thread looks for old dirty pages",
+            "vm.dirty_writeback_centisecs = 0: no thread writes old dirty pages",
             "what was appended with wait='written' may stay in memory for ever, and a power cut"
             " takes it however old it is",
             _change("dirty_writeback_centisecs", 500),
@@ -148,7 +148,7 @@ def check_laptop_mode(context: CheckContext) -> Iterator[Finding]:
             Severity.WARNING,
             "vm.laptop_mode",
             "vm.laptop_mode is on",
-            "write-back is put off until something else wakes the disk, and then all of it comes"
+            "write-back is delayed until something else wakes the disk, and then all of it comes"
             " at once",
             _change("laptop_mode", 0),
         )

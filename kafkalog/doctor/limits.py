@@ -59,8 +59,8 @@ def check_descriptors(context: CheckContext) -> Iterator[Finding]:
             "limits.descriptors",
             f"this process may have {soft} descriptors; {partitions} partitions, all written and"
             f" read, take up to {needed}",
-            "a manager lets logs rest, which costs a sync, and opens their files again for the next"
-            " append; who opens logs without one fails where no descriptor is left",
+            "a manager closes the files of idle logs, which costs a sync, and opens their files"
+            " again for the next append; without a manager an opening fails if none is left",
             f"ulimit -n {needed}   ({'' if enough_room else 'as root: '}{_PERMANENT})",
         )
     segments = _segment_count(context)

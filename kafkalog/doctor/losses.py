@@ -144,7 +144,7 @@ def _findings(losses: _Losses) -> Iterator[Finding]:
             f"{len(holes)} segments end below the base offset of the next one"
             f" ({named([_text(corrupt_range) for corrupt_range in holes])})",
             "the records at these offsets are missing, and no compaction has removed them",
-            "restore the segments from a copy, if they matter; readers go on behind the hole",
+            "restore the segments from a copy, if they matter; readers continue after the hole",
             tuple(corrupt_range.path for corrupt_range in holes),
         )
     damaged = [corrupt_range for corrupt_range in losses.corrupt_ranges if corrupt_range.size_bytes]
@@ -153,7 +153,7 @@ def _findings(losses: _Losses) -> Iterator[Finding]:
             Severity.ERROR,
             "logs.damaged",
             f"{len(damaged)} damaged ranges ({named([_text(each) for each in damaged])})",
-            "the records in them cannot be read; readers raise there, or pass them as they are"
+            "the records in them cannot be read; readers raise there, or skip them as they are"
             " asked to",
             "restore the segments from a copy, if they matter",
             tuple(corrupt_range.path for corrupt_range in damaged),
@@ -166,7 +166,7 @@ def _findings(losses: _Losses) -> Iterator[Finding]:
             "indexes.contradicted",
             f"{len(paths)} transaction indexes contradict the batches of their segments"
             f" ({first.path.parent.name}/{first.path.name}: {first.reason})",
-            "a broker believes them, and returns records of aborted transactions as committed, or"
+            "a broker trusts them, and returns records of aborted transactions as committed, or"
             " leaves committed ones out; readers here do not",
             "open the log for writing and read it once with isolation='read_committed', which"
             " rewrites them from the batches",

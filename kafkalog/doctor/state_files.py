@@ -56,9 +56,9 @@ _DAMAGE: Final = {
     ),
     RECOVERY_POINT_CHECKPOINT: Advice(
         Severity.WARNING,
-        "recovery begins at the first segment of every log that was not closed in order, and what"
+        "recovery begins at the first segment of every log that was not closed cleanly, and what"
         " is missing at the end of one is not noticed",
-        "remove it: it is made anew. The next opening reads all segments",
+        "remove it: it is rebuilt. The next opening reads all segments",
     ),
     LOG_START_OFFSET_CHECKPOINT: Advice(
         Severity.ERROR,
@@ -69,21 +69,21 @@ _DAMAGE: Final = {
     HIGH_WATERMARK_CHECKPOINT: Advice(
         Severity.WARNING,
         "how far consumers could read is not known; with one replica it is the log end",
-        "remove it: it is made anew",
+        "remove it: it is rebuilt",
     ),
     CLEANER_OFFSET_CHECKPOINT: Advice(
         Severity.WARNING,
         "compaction begins at the start of every log again",
-        "remove it: it is made anew",
+        "remove it: it is rebuilt",
     ),
     PARTITION_METADATA: Advice(
         Severity.WARNING,
-        "a broker cannot tell which topic this is",
-        "restore it from a copy, or remove it and let it be made anew",
+        "a broker cannot identify the topic",
+        "restore it from a copy, or remove it; it is then written again",
     ),
     LEADER_EPOCH_CHECKPOINT: Advice(
         Severity.WARNING,
-        "the epochs of the log are made anew from its batches",
+        "the epochs of the log are rebuilt from its batches",
         "nothing, or remove it: the next opening writes it",
     ),
 }
@@ -185,7 +185,7 @@ def check_lock(context: CheckContext) -> Iterator[Finding]:
                 Severity.NOTE,
                 "lock",
                 f"process {survey.lock_holder} has {survey.state_directory} locked",
-                "it writes there now: what follows may have changed meanwhile",
+                "it may write there now: the other findings may be out of date",
                 "",
                 (survey.state_directory / LOCK_FILE,),
             )
@@ -208,7 +208,7 @@ def check_shutdown(context: CheckContext) -> Iterator[Finding]:
             " order",
             f"the next opening reads {size_text(size)} again, from the recovery points on, checks"
             " every batch and makes the indexes anew; a torn end is cut",
-            "nothing: open and close it in order",
+            "nothing: open and close it cleanly",
             tuple(partition.path for partition in unclean),
         )
 
@@ -233,7 +233,7 @@ def check_orphans(context: CheckContext) -> Iterator[Finding]:
                 yield Finding(
                     Severity.NOTE,
                     "checkpoints.orphans",
-                    f"{name} speaks of {len(lost)} partitions that are not there ({named(lost)})",
+                    f"{name} has {len(lost)} partitions that do not exist ({named(lost)})",
                     "of deleted topics such lines stay until the file is next written; otherwise"
                     " directories are missing",
                     "",
@@ -254,7 +254,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
                 "checkpoints.recovery_point",
                 f"{partition.path.name} ends at offset {end}, and everything below"
                 f" {recovery_point} was on the disk",
-                "records are missing at its end that were durable: the next opening tells of them"
+                "records are missing at its end that were durable: the next opening reports them"
                 " as a fenced range, and gives none of their offsets out again",
                 "restore the last segments from a copy, if they matter, before it is opened",
                 (partition.path,),
@@ -275,7 +275,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
                 yield Finding(
                     Severity.NOTE,
                     "checkpoints.beyond_end",
-                    f"{name} says {offset} of {partition.path.name}, which ends at {end}",
+                    f"{name} has {offset} for {partition.path.name}, which ends at {end}",
                     "the next opening takes the log end instead",
                     "",
                     (partition.path,),
@@ -300,7 +300,7 @@ def check_partition_metadata(context: CheckContext) -> Iterator[Finding]:
                 f"{len(without)} partitions"
                 f" ({named([partition.path.name for partition in without])}) have no"
                 f" {PARTITION_METADATA}",
-                "a broker that is given the directory calls them stray, and begins new ones in"
+                "a broker that opens the directory makes them stray, and begins new ones in"
                 " their place",
                 "before a broker takes it: write the topic ids of its cluster there",
                 tuple(partition.path for partition in without),

@@ -49,7 +49,7 @@ def test_doctor_warning_shows_finding_reason_and_fix(data: Path) -> None:
     assert "WARNING shutdown.unclean" == lines[0]
     assert lines[1].startswith(f"  seen     {data} has no .kafka_cleanshutdown: 1 logs (orders-0)")
     assert lines[2].startswith("  matters  the next opening reads 240 bytes again")
-    assert "  change   nothing: open and close it in order" == lines[3]
+    assert "  change   nothing: open and close it cleanly" == lines[3]
     assert lines[4].endswith("0 errors, 1 warnings, 0 notes")
 
 

@@ -109,7 +109,7 @@ def run_demo(console: Console, options: DemoOptions) -> bool:
     show_findings(console, findings, time.perf_counter() - started)
     if options.keep or options.directory is not None:
         console.print(
-            f"Look inside: [bold]python -m kafkalog dump {directory / 'flights-0'} | less[/]",
+            f"See inside: [bold]python -m kafkalog dump {directory / 'flights-0'} | less[/]",
             highlight=False,
         )
     return findings.good

@@ -178,7 +178,7 @@ def test_lines_of_checkpoints_without_a_partition_are_noted(data: Path) -> None:
     finding = only(examined(data), "checkpoints.orphans")
     assert Severity.NOTE is finding.severity
     assert (
-        "replication-offset-checkpoint speaks of 5 partitions that are not there"
+        "replication-offset-checkpoint has 5 partitions that do not exist"
         " (gone-0, gone-1, gone-2 and 2 others)"
     ) == finding.seen
 
@@ -206,7 +206,7 @@ def test_other_checkpoints_beyond_the_log_end_are_noted(data: Path, name: str) -
     rewrite(data / name, ["orders 0 11"])
     finding = only(examined(data), "checkpoints.beyond_end")
     assert Severity.NOTE is finding.severity
-    assert f"{name} says 11 of orders-0, which ends at 10" == finding.seen
+    assert f"{name} has 11 for orders-0, which ends at 10" == finding.seen
 
 
 @pytest.mark.parametrize(
