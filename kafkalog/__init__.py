@@ -326,8 +326,8 @@ __all__ = [
     "survey_log",
 ]
 
-# The public names by their homes, which are loaded when a name is first asked for: a process that
-# only plans what others read, or speaks of times alone, does not pay for all that writes a log.
+# The public names by their modules, which are imported on first use of a name: a process that only
+# plans reads, or uses times only, does not import the modules that write a log.
 _HOMES = {
     "_core.arrow_export": ("ArrowBatch",),
     "_core.bytes_column": ("BytesColumn",),
@@ -463,7 +463,7 @@ _HOMES = {
 if not TYPE_CHECKING:
 
     def _load(home):
-        """Return a module of the package; say so where a source tree has no compiled ones."""
+        """Return a module of the package; ImportError in a source tree without compiled modules."""
         try:
             return import_module(f"{__name__}.{home}")
         except ModuleNotFoundError as error:
@@ -477,7 +477,7 @@ if not TYPE_CHECKING:
             ) from error
 
     def __getattr__(name):
-        """Load a name, or a part of the package, that is asked for the first time."""
+        """Import a name, or a part of the package, on its first use."""
         if name == "__version__":
             value = import_module("importlib.metadata").version(__name__)
             globals()[name] = value
@@ -494,6 +494,6 @@ if not TYPE_CHECKING:
         return value
 
     def __dir__():
-        """All public names, those too that nobody has asked for yet."""
+        """Return all public names, including those that were not used yet."""
         modules = (each for each in globals() if each.startswith("__"))
         return sorted({"__version__", *modules, *__all__})

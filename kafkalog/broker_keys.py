@@ -1,10 +1,10 @@
-"""What a broker calls the settings of its logs, and which of its settings mean nothing here.
+"""Broker settings of logs: their names, and the settings without a meaning here.
 
-A broker's names give the defaults of all its topics. Most topic settings have one such name; times
-have several in several units, of which the first that is given counts: `log.roll.ms` before
-`log.roll.hours`. Names, their order, types, defaults and ranges are Kafka 4.1's.
+A broker's settings are the defaults of all its topics. Most topic settings have one broker name;
+times have several names in several units, of which the first set name counts: `log.roll.ms` comes
+before `log.roll.hours`. Names, their order, types, defaults and ranges are Kafka 4.1's.
 
-Thread-safety: everything here is immutable; pure functions.
+Thread-safety: immutable values and pure functions.
 """
 
 from __future__ import annotations
@@ -171,12 +171,12 @@ FAMILIES_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-# Those that do mean something, although names beginning so do not.
+# Settings with a meaning here, although other settings with their prefixes have none.
 _USED: Final = frozenset({"offsets.topic.num.partitions", "transaction.state.log.num.partitions"})
 
 
 def reason_without_use(key: str) -> str | None:
-    """Return why a setting of a broker means nothing here, None where it does, or is not known."""
+    """Return why a setting of a broker has no meaning here, None if it has one or is unknown."""
     if key in _USED:
         return None
     known = SINGLE_KEYS_WITHOUT_USE.get(key) or KEYS_WITHOUT_USE.get(key)
@@ -191,11 +191,11 @@ def reason_without_use(key: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class ResolvedProperties:
     """
-    What a broker's settings say of its logs.
+    The settings of logs among a broker's settings.
 
     Attributes:
         arguments: keyword arguments for LogConfig.
-        overruled: key that was given and does not count -> the key that counts instead.
+        overruled: key that is set and does not count -> the key that counts instead.
     """
 
     arguments: dict[str, Any]
@@ -204,7 +204,7 @@ class ResolvedProperties:
 
 def resolve(properties: Mapping[str, str]) -> ResolvedProperties:
     """
-    Return what a broker's settings say of its logs; keys that are none of LogConfig's are left.
+    Return the settings of logs among a broker's settings; other keys are ignored.
 
     Raises:
         ConfigError: a value is not of its key's type or out of its range, also of a key that does
@@ -224,10 +224,10 @@ def resolve(properties: Mapping[str, str]) -> ResolvedProperties:
 
 
 def _topic_value(field: str, given: Setting, value: Any) -> Any:
-    """Return the topic's value; what the topic would refuse is refused in the broker's words."""
+    """Return the topic's value; an invalid one raises an error with the broker's key."""
     if field == "retention_ms":
         if value == 0:
-            # A topic may say so; a broker that did would delete everything it has.
+            # Allowed for a topic; as a default of a broker it would delete all records.
             raise ConfigError(f"{given.key} = 0: must be -1 (keep for ever) or at least 1")
         value = max(value, -1)
     try:

@@ -1,4 +1,4 @@
-"""Time as an argument: nothing in kafkalog reads a clock that a test cannot move."""
+"""Interface of the clock: all code of kafkalog gets its clock as an argument, also in tests."""
 
 from __future__ import annotations
 

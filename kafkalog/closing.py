@@ -1,6 +1,6 @@
-"""What a `with` does at its end, and what is said where a program forgets it.
+"""Base class of context managers that close themselves, and a warning for objects not closed.
 
-Thread-safety: every function from any thread.
+Thread-safety: every function may be called from any thread.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def warn_unless_closed(
     """
     Issue a ResourceWarning when an object is dropped, or the program ends, before it is closed.
 
-    As for Python's own files the warning is shown where the interpreter's filters say so:
+    As for Python's own files the interpreter's filters decide whether the warning is shown:
     `python -X dev`, or `-W default::ResourceWarning`. A forked child does not warn.
 
     Args:
         opened: the object.
-        name: what the warning calls it.
-        has_written: whether the next opening has something to recover.
-        release: called with the warning; it must not wait, for a garbage collection calls it.
+        name: name of the object in the warning.
+        has_written: True if the next opening must recover.
+        release: called with the warning; it must not wait, because a garbage collection calls it.
 
     Returns:
-        What the close of the object calls: from then on there is no warning.
+        A function that cancels the warning; the close of the object calls it.
     """
     cost = "the next opening has to recover it; " if has_written else ""
     message = f"unclosed {name}: {cost}close it, or use `with`"
@@ -52,11 +52,11 @@ def _warn(message: str, process: int, release: Callable[[], object] | None) -> N
 
 
 class ClosingContextManager(ABC):
-    """Something that a `with` closes, whatever happened in it."""
+    """Base class of objects that a `with` statement closes, also after an error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

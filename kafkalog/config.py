@@ -1,11 +1,11 @@
-"""Settings of a log: Kafka's topic configuration as far as the log layer uses it, and our own.
+"""Settings of a log: the topic settings of Kafka that a log uses, and those of kafkalog.
 
-Each field is one key, dots turned into underscores (`segment.bytes` is `segment_bytes`); the keys
-that Kafka does not have begin with `kafkalog.`, which the field names leave out. Names, types,
+Each field is one key with dots replaced by underscores (`segment.bytes` is `segment_bytes`); the
+keys that Kafka does not have begin with `kafkalog.`, which the field names omit. Names, types,
 defaults and ranges are Kafka 4.1's; every difference is listed in `docs/configuration.md`, which
-`ci/check_config_docs.py --write` makes from this file. A new setting is one more field here.
+`ci/check_config_docs.py --write` makes from this file. A new setting is a new field of this file.
 
-Thread-safety: a config is immutable and may be shared. Nothing here reads the environment.
+Thread-safety: a config is immutable and may be shared. This module never reads the environment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FORMATS: Final[Mapping[str, int]] = MappingProxyType(
     | dict.fromkeys(("0.11.0", "1.0", "1.1", *(f"2.{minor}" for minor in range(9))), 2)
     | dict.fromkeys((*(f"3.{minor}" for minor in range(10)), "4.0", "4.1"), 2)
 )
-# What old brokers put behind a release: a patch number, the number of an internal version.
+# Release of an old broker, with a patch number and the number of an internal version.
 _RELEASE: Final = re.compile(r"(0\.\d+\.\d+|[1-9]\.\d+)(\.\d+)?(-IV\d+)?", re.ASCII)
 
 _ONE_PROCESS = "it belongs to the brokers of a cluster, and a log here is one process"
@@ -212,7 +212,7 @@ class LogConfig:
     )  # fmt: skip
     segment_index_bytes: int = setting(
         "segment.index.bytes", "int", 10 << 20,
-        "Room for each index of the newest segment (a sparse file, trimmed when the segment is "
+        "Space for each index of the newest segment (a sparse file, trimmed when the segment is "
         "complete); a full index begins a new segment. Leave it alone.",
         group=PERFORMANCE, unit="bytes", lower=4, effect="next segment",
     )  # fmt: skip
@@ -347,7 +347,7 @@ class LogConfig:
 
     def with_overrides(self, properties: Mapping[str, str]) -> LogConfig:
         """
-        Return the config of a topic that says some things otherwise, by dotted keys and texts.
+        Return the config of a topic with overrides, given by dotted keys and texts.
 
         Raises:
             ConfigError: as `from_properties`.
@@ -364,22 +364,22 @@ class LogConfig:
         return replace_fields(self, kept)
 
     def change_to(self, other: LogConfig) -> ConfigChange:
-        """Return what is different in `other`, and when that counts for an open log."""
+        """Return the differences of `other`, and when they take effect for an open log."""
         return change_between(self, other)
 
     @property
     def is_compacted(self) -> bool:
-        """Whether `compact` is in the policy."""
+        """True if `compact` is in the policy."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
-        """Whether `delete` is in the policy."""
+        """True if `delete` is in the policy."""
         return "delete" in self.cleanup_policy
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether records get the time of their append."""
+        """True if records get the time of their append."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @property

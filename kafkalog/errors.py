@@ -1,22 +1,22 @@
-"""Every exception that kafkalog raises, and whose fault each one is.
+"""Exceptions of kafkalog, with the cause of each.
 
 KafkaLogError
 |-- CorruptRecordError            bytes fail CRC, length, magic or order (Kafka code 2)
-|   `-- BatchTooLargeError        its records uncompressed are more than is allowed
+|   `-- BatchTooLargeError        its uncompressed records are larger than allowed
 |-- CorruptIndexError             an index disagrees with its log; handled inside by a rebuild
-|-- CorruptStateError             a checkpoint or metadata file is damaged; loading does without it
-|-- OffsetOutOfRangeError         asked for an offset that the log does not hold (Kafka code 1)
+|-- CorruptStateError             a checkpoint or metadata file is damaged; loading ignores it
+|-- OffsetOutOfRangeError         the log does not have the requested offset (Kafka code 1)
 |-- InvalidRecordError            the caller's record cannot be appended (Kafka code 87)
 |   |-- RecordTooLargeError       a batch over max.message.bytes (Kafka code 10)
-|   |-- OffsetsOutOfOrderError    offsets given by the caller do not rise, or lie below the log end
+|   |-- OffsetsOutOfOrderError    offsets of the caller do not rise, or are below the log end
 |   |   `-- UnexpectedAppendOffsetError
 |   |                             they begin below the log end: a follower may have them already
-|   |-- RecordValidationError     records that the log's settings do not allow, each one listed
-|   |   `-- InvalidTimestampError one of them for its timestamp (Kafka code 32)
+|   |-- RecordValidationError     records that the log's settings do not allow, with a list
+|   |   `-- InvalidTimestampError at least one timestamp is invalid (Kafka code 32)
 |   |-- UnsupportedForMessageFormatError
-|   |                             the log's message format cannot say it (Kafka code 43)
+|   |                             the log's message format cannot store it (Kafka code 43)
 |   `-- UnsupportedCodecError     codec unknown, or its library is not installed (Kafka code 76)
-|-- ProducerStateError            what a producer did before forbids the append
+|-- ProducerStateError            the state of the producer forbids the append
 |   |-- OutOfOrderSequenceError   a sequence number is not the next one (Kafka code 45)
 |   |-- InvalidProducerEpochError  the producer was fenced by a newer epoch (Kafka code 47)
 |   |-- InvalidTxnStateError      the batch does not fit the producer's transaction (Kafka code 48)
@@ -25,25 +25,25 @@ KafkaLogError
 |-- DeliveryTimeoutError          a record could not be written in time (Kafka code 7)
 |-- TransactionAbortedError       a record's transaction was aborted, or has to be
 |-- NoOffsetForPartitionError     no position, and no rule where to begin
-|-- FetchTooLargeError            a batch or a reply is larger than who fetches it takes
-|-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
+|-- FetchTooLargeError            a batch or a reply exceeds the reader's limit
+|-- OffsetOverflowError           an offset is too far above its base offset: roll or split
 |-- UnknownTopicOrPartitionError  a manager has no such partition (Kafka code 3)
-|-- InconsistentTopicIdError      a partition is of another topic of its name (Kafka code 103)
-|-- InvalidTopicError             no topic may have this name (Kafka code 17)
-|-- TopicExistsError              a topic or a partition is there already (Kafka code 36)
-|-- NotALogError                  the path is no partition directory
-|-- LogStorageError               the disk refused; .errno, and __cause__ is the OSError
-|   |-- DiskFullError             no room: nothing of the append was kept, reads go on
-|   |-- LogPermissionError        the file system does not let this process in
-|   |-- LogLockedError            another writer holds the directory
-|   `-- LogOfflineError           a sync failed earlier: the log takes no more writes
+|-- InconsistentTopicIdError      a partition belongs to another topic id (Kafka code 103)
+|-- InvalidTopicError             the topic name breaks a rule (Kafka code 17)
+|-- TopicExistsError              a topic or a partition exists already (Kafka code 36)
+|-- NotALogError                  the path is not a partition directory
+|-- LogStorageError               the disk failed; .errno, and __cause__ is the OSError
+|   |-- DiskFullError             no space: nothing of the append was kept, reads work
+|   |-- LogPermissionError        the file system denies access to this process
+|   |-- LogLockedError            another writer has locked the directory
+|   `-- LogOfflineError           a sync failed earlier: the log refuses all writes
 |-- LogClosedError                use after close
-|-- ClientClosedError             the same of a producer or consumer
+|-- ClientClosedError             a producer or consumer was used after close
 |-- ReadOnlyLogError              a write on a log opened read-only
 |-- ForkedLogError                a handle of the parent process used for writing in a child
-|-- LogCleaningAbortedError       truncation or shutdown interrupted a pass; may be retried
+|-- LogCleaningAbortedError       truncation or shutdown interrupted a pass; retriable
 `-- ConfigError                   a setting is unknown or out of range
-    `-- ConfigFileError           the same in a file; .line says where
+    `-- ConfigFileError           a setting in a file is wrong; .line is its line
 
 A message is complete without the attributes; attributes are for code. All of them pickle.
 """
@@ -110,7 +110,7 @@ class KafkaLogError(Exception):
         path: file or directory concerned, as a string, or None.
         position: byte position in that file or buffer, or None.
         base_offset: offset of the first record concerned, or None.
-        retriable: whether the same call may succeed later without a change by the caller.
+        retriable: True if the same call may succeed later without a change by the caller.
         kafka_code: error code of Kafka's protocol for the same condition, or None.
     """
 
@@ -136,24 +136,24 @@ class KafkaLogError(Exception):
 
 
 class CorruptRecordError(KafkaLogError):
-    """Stored bytes fail a check; they are fenced, and `on_corrupt="skip"` reads around them."""
+    """Stored bytes fail a check: a corrupt range, which `on_corrupt="skip"` skips."""
 
     kafka_code: ClassVar[int | None] = 2
 
 
 class BatchTooLargeError(CorruptRecordError):
-    """The records of a batch take more bytes uncompressed than the reader allows."""
+    """The uncompressed records of a batch have more bytes than the reader allows."""
 
 
 class CorruptIndexError(KafkaLogError):
-    """An index disagrees with its log. Callers never see it: the index is rebuilt."""
+    """An index disagrees with its log. It is not raised to users: the index is rebuilt."""
 
 
 class CorruptStateError(KafkaLogError):
-    """A checkpoint, `partition.metadata` or `meta.properties` is damaged; the message says where.
+    """A checkpoint, `partition.metadata` or `meta.properties` is damaged; see the message.
 
-    The log itself is the truth about everything but the log start offset: loading goes on as if
-    the file were absent, which costs time and no record.
+    The log itself has all facts but the log start offset: loading continues as if the file were
+    absent, which costs time but no record.
     """
 
 
@@ -180,7 +180,7 @@ class OffsetOutOfRangeError(KafkaLogError, LookupError):
 
 
 class InvalidRecordError(KafkaLogError, ValueError):
-    """What the caller wants to append is not appendable; nothing of it was written."""
+    """A record or batch of the caller cannot be appended; nothing of the append was written."""
 
     kafka_code: ClassVar[int | None] = 87
 
@@ -199,12 +199,12 @@ class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
     """
     Batches appended with their own offsets begin below the log end; nothing was written.
 
-    A follower that met it may have the batches already, or has to truncate first.
+    A follower that gets it may have the batches already, or must truncate first.
 
     Attributes:
-        first_offset: of the first batch; that of its first record where it is a wrapper.
-        last_offset: of the last batch.
-        log_end_offset: where the log ends, and batches have to begin, or above.
+        first_offset: first offset of the first batch; of its first record for a wrapper message.
+        last_offset: last offset of the last batch.
+        log_end_offset: end of the log; batches must begin at this offset or above.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class RecordValidationError(InvalidRecordError):
 
     Attributes:
         record_errors: number and fault of each such record, at most the first thousand; the message
-            has how many there are, and the first three.
+            has their count and the first three.
     """
 
     def __init__(
@@ -247,28 +247,28 @@ class RecordValidationError(InvalidRecordError):
 
 
 class InvalidTimestampError(RecordValidationError):
-    """At least one of the records is refused for its timestamp, others perhaps for other faults."""
+    """At least one record has an invalid timestamp; others may have other faults."""
 
     kafka_code: ClassVar[int | None] = 32
 
 
 class UnsupportedForMessageFormatError(InvalidRecordError):
     """
-    An append holds what the log's old message format has no place for: headers, a producer, a
-    transaction, a control record. Nothing was written; `message.format.version` decides.
+    An append has data that the log's old message format cannot store: headers, a producer, a
+    transaction, a control record. Nothing was written; `message.format.version` sets the format.
     """
 
     kafka_code: ClassVar[int | None] = 43
 
 
 class UnsupportedCodecError(InvalidRecordError):
-    """The codec is unknown, or its library is missing; the message says which extra to install."""
+    """The codec is unknown, or its library is missing; the message names the extra to install."""
 
     kafka_code: ClassVar[int | None] = 76
 
 
 class ProducerStateError(KafkaLogError):
-    """What is known of the producer forbids the append; `producer_id` says whose it was.
+    """The state of the producer `producer_id` forbids the append.
 
     Nothing of the append was written.
     """
@@ -293,13 +293,13 @@ class OutOfOrderSequenceError(ProducerStateError):
 
 
 class InvalidProducerEpochError(ProducerStateError):
-    """A newer epoch of the producer has written already; this one is fenced and has to stop."""
+    """A newer epoch of the producer has written already; this one is fenced and must stop."""
 
     kafka_code: ClassVar[int | None] = 47
 
 
 class InvalidTxnStateError(ProducerStateError):
-    """A batch outside of its producer's open transaction, or of one that nobody has verified."""
+    """A batch outside of its producer's open transaction, or of an unverified transaction."""
 
     kafka_code: ClassVar[int | None] = 48
 
@@ -311,16 +311,16 @@ class TransactionCoordinatorFencedError(ProducerStateError):
 
 
 class BufferExhaustedError(KafkaLogError):
-    """`buffer.memory` was full for `max.block.ms`: the disk is slower than what is sent to it."""
+    """`buffer.memory` was full for `max.block.ms`: the disk is slower than the producer."""
 
     kafka_code: ClassVar[int | None] = 7
     retriable: ClassVar[bool] = True
 
 
 class DeliveryTimeoutError(KafkaLogError):
-    """A record was not written within `delivery.timeout.ms`; `__cause__` says what stood against.
+    """A record was not written within `delivery.timeout.ms`; `__cause__` has the reason.
 
-    It is not in the log, and may be sent again.
+    The record is not in the log, and may be sent again.
     """
 
     kafka_code: ClassVar[int | None] = 7
@@ -328,11 +328,11 @@ class DeliveryTimeoutError(KafkaLogError):
 
 
 class TransactionAbortedError(KafkaLogError):
-    """The transaction of a record was aborted, or cannot be committed: abort it, and begin anew."""
+    """The transaction of a record was aborted, or cannot be committed: abort it, begin another."""
 
 
 class NoOffsetForPartitionError(KafkaLogError, LookupError):
-    """A group has no position in a partition, and `auto.offset.reset` is `none`: seek to one."""
+    """A group has no position in a partition, and `auto.offset.reset` is `none`: call `seek`."""
 
 
 class FetchTooLargeError(KafkaLogError):
@@ -344,16 +344,16 @@ class OffsetOverflowError(KafkaLogError):
 
 
 class UnknownTopicOrPartitionError(KafkaLogError, LookupError):
-    """The manager has no partition of this name, or it was deleted meanwhile."""
+    """The manager has no partition of this name, or it was deleted during the call."""
 
     kafka_code: ClassVar[int | None] = 3
 
 
 class InconsistentTopicIdError(KafkaLogError):
-    """A partition directory has the id of another topic of this name: nobody is served from it.
+    """A partition directory has the id of another topic of this name, and is not served.
 
-    The topic was deleted and made again while its data directory was away, or the directory comes
-    from another cluster. Its files are left as they are.
+    The topic was deleted and created again while its data directory was offline, or the directory
+    comes from another cluster. Its files are not changed.
     """
 
     kafka_code: ClassVar[int | None] = 103
@@ -366,7 +366,7 @@ class InvalidTopicError(KafkaLogError, ValueError):
 
 
 class TopicExistsError(KafkaLogError, ValueError):
-    """What was to be created is there already; nothing was changed."""
+    """The topic or partition exists already; nothing was changed."""
 
     kafka_code: ClassVar[int | None] = 36
 
@@ -376,7 +376,7 @@ class NotALogError(KafkaLogError, ValueError):
 
 
 class LogStorageError(KafkaLogError):
-    """The disk failed; `errno` says how, `__cause__` is the OSError."""
+    """The disk failed; `errno` is the system's error number, `__cause__` is the OSError."""
 
     def __init__(
         self,
@@ -392,7 +392,7 @@ class LogStorageError(KafkaLogError):
 
 
 class DiskFullError(LogStorageError):
-    """No room on the disk or in the quota; nothing of the append is kept, and it may be retried."""
+    """The disk or the quota is full; nothing of the append was kept, and it may be retried."""
 
     retriable: ClassVar[bool] = True
 
@@ -402,7 +402,7 @@ class LogPermissionError(LogStorageError):
 
 
 class LogLockedError(LogStorageError):
-    """Another writer, in this process or another, holds the directory; close it first."""
+    """Another writer, in this process or another, has locked the directory; close it first."""
 
     retriable: ClassVar[bool] = True
 
@@ -420,11 +420,11 @@ class ClientClosedError(KafkaLogError):
 
 
 class ReadOnlyLogError(KafkaLogError):
-    """A write was asked of a log that was opened with `read_only=True`."""
+    """A write was requested on a log that was opened with `read_only=True`."""
 
 
 class ForkedLogError(KafkaLogError):
-    """A handle opened before `fork` was used for writing in the child; open the log there anew."""
+    """A handle from before `fork` was used for writing in the child; reopen the log there."""
 
 
 class LogCleaningAbortedError(KafkaLogError):

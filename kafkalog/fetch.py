@@ -1,17 +1,17 @@
-"""Fetch replies: message sets in a frame, sent past this process, and read where they end anywhere.
+"""Fetch replies: message sets in a frame, sent by `sendfile`, and read with a truncated end.
 
-The frame is the one that Kafka's log began with:
+The frame is that of the first version of Kafka's log:
 
     fetch reply            total length (4 bytes), error code (2 bytes), message set
     multi-partition reply  total length (4 bytes), error code (2 bytes), fetch reply after reply
 
-Numbers are big-endian; a total length counts what follows it. A message set is what `Log.read`
-gives: batches back to back in any format, each of which has its size at bytes 8 to 11, the last
-one perhaps cut by the reader's limit. `FetchReader` is the other side: it stops at what is cut, and
-asks again with twice the room where not even one batch came whole.
+Numbers are big-endian; a total length counts the bytes after it. A message set is the result of
+`Log.read`: consecutive batches in any format, each with its size at bytes 8 to 11; the reader's
+limit may truncate the last one. `FetchReader` is the receiver: it stops at a truncated batch, and
+fetches twice the size if no batch is complete.
 
-Thread-safety: a reply, a reader and a connection belong to one thread at a time. What is read from
-the other side is not believed: sizes are bounded before memory is asked for.
+Thread-safety: a reply, a reader and a connection belong to one thread at a time. Input of the other
+side is not trusted: sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ __all__ = [
 ]
 
 NO_ERROR: Final = 0
-# What Kafka's protocol says of an error that it has no number for.
+# Code in Kafka's protocol for an error without a code.
 UNKNOWN_ERROR: Final = -1
 
 _HEAD: Final = struct.Struct(">ih")
 _LENGTH: Final = struct.Struct(">i")
 _CODE_BYTES: Final = _HEAD.size - _LENGTH.size
 _LENGTH_MAX: Final = 2**31 - 1
-# Offset and size, with which messages and batches of every format begin.
+# Offset and size: the start of messages and batches of every format.
 _ENTRY_HEAD: Final = struct.Struct(">qi")
 
 _Content = FetchData | ConvertedFetch | Buffer | None
@@ -71,21 +71,21 @@ class FetchReply:
     ...     reply.send_to(connection)
 
     Args:
-        content: the message set: a slice of a log, one that was converted for an old consumer, or
-            bytes; None for an empty one.
-        error: what went wrong instead; its code is that of Kafka's protocol.
+        content: the message set: a slice of a log, the result of a conversion for an old consumer,
+            or bytes; None for an empty one.
+        error: the error to report instead, by its code in Kafka's protocol.
 
     Attributes:
-        error_code: 0 where nothing went wrong.
-        size_bytes: of the whole reply, its length included.
-        sent_bytes: how many of them went so far.
+        error_code: 0 for no error.
+        size_bytes: size of the whole reply, including its length.
+        sent_bytes: number of bytes sent so far.
     """
 
     def __init__(self, content: _Content = None, *, error: KafkaLogError | None = None) -> None:
         self.error_code = _code_of(error)
         length = _CODE_BYTES + _size_of(content)
         if length > _LENGTH_MAX:
-            raise ValueError(f"a reply of {length} bytes does not fit its length of 31 bits")
+            raise ValueError(f"a reply must have at most {_LENGTH_MAX} bytes, got {length}")
         self.size_bytes = _LENGTH.size + length
         self.sent_bytes = 0
         self._pieces = _pieces(_HEAD.pack(length, self.error_code), content)
@@ -100,23 +100,24 @@ class FetchReply:
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes have not been sent yet."""
+        """Number of bytes not sent yet."""
         return self.size_bytes - self.sent_bytes
 
     def send_to(self, target: SocketLike, *, more: bool = False) -> int:
         """
-        Send what is left, as far as the socket takes it; return how many bytes went.
+        Send the remaining bytes that the socket accepts; return their number.
 
-        A blocking socket takes everything. After a non-blocking one has taken a part, wait until it
-        is writable and call again: the reply knows where it was. `FetchData.send_to` says more.
+        A blocking socket accepts all of them. After a non-blocking socket has accepted a part, wait
+        until it is writable and call again: the reply has its position. See also
+        `FetchData.send_to`.
 
         Args:
             target: a connected socket.
-            more: whether another reply follows at once.
+            more: True if another reply follows at once.
 
         Raises:
             LogStorageError, LogClosedError, TimeoutError, OSError: as for `FetchData.send_to`. The
-                other side has got a part, and nothing but closing the connection helps.
+                other side has a part of the reply, so the caller must close the connection.
         """
         before = self.sent_bytes
         while self.left_bytes:
@@ -138,14 +139,14 @@ class FetchReply:
 
 class MultiFetchReply:
     """
-    The reply for several partitions, in the order in which they were asked for.
+    The reply for several partitions, in the order of the request.
 
     Args:
-        replies: one for each; none of them may have been sent.
-        error: what went wrong with all of them.
+        replies: one reply for each partition; they must not be sent yet.
+        error: an error of all partitions.
 
     Attributes:
-        error_code, size_bytes, sent_bytes: as of a `FetchReply`.
+        error_code, size_bytes, sent_bytes: as in a `FetchReply`.
     """
 
     def __init__(
@@ -153,9 +154,9 @@ class MultiFetchReply:
     ) -> None:
         length = _CODE_BYTES + sum(reply.size_bytes for reply in replies)
         if length > _LENGTH_MAX:
-            raise ValueError(f"a reply of {length} bytes does not fit its length of 31 bits")
+            raise ValueError(f"a reply must have at most {_LENGTH_MAX} bytes, got {length}")
         if any(reply.sent_bytes for reply in replies):
-            raise ValueError("one of the replies has been sent, or a part of it")
+            raise ValueError("replies must not be sent yet, not even in part")
         self.error_code = _code_of(error)
         self.size_bytes = _LENGTH.size + length
         self._head = memoryview(_HEAD.pack(length, self.error_code))
@@ -171,16 +172,16 @@ class MultiFetchReply:
 
     @property
     def sent_bytes(self) -> int:
-        """How many bytes went so far."""
+        """Number of bytes sent so far."""
         return self._head_sent + sum(reply.sent_bytes for reply in self._replies)
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes have not been sent yet."""
+        """Number of bytes not sent yet."""
         return self.size_bytes - self.sent_bytes
 
     def send_to(self, target: SocketLike) -> int:
-        """Send what is left, as `FetchReply.send_to` does."""
+        """Send the remaining bytes, like `FetchReply.send_to`."""
         count = 0
         if self._head_sent < len(self._head):
             rest = self._head[self._head_sent :]
@@ -201,7 +202,8 @@ async def send_reply(reply: FetchReply | MultiFetchReply, connection: sockets.so
     """
     Send a reply over a non-blocking socket of the running event loop.
 
-    Others run while the socket takes no more; what is not in the page cache is read meanwhile.
+    Other tasks run while the socket accepts no more bytes. Bytes that are missing in the page cache
+    are read within the call.
     """
     import asyncio
 
@@ -223,21 +225,21 @@ async def _writable(loop: asyncio.AbstractEventLoop, connection: sockets.socket)
 
 
 def _wake_writer(future: asyncio.Future[None]) -> None:
-    # Twice before the one who waits has run, or after he has given up.
+    # May be called twice before the waiting task runs, or after it was cancelled.
     if not future.done():
         future.set_result(None)
 
 
-# ------------------------------------------------------------------------------ the other side
+# ------------------------------------------------------------------------------ receiving
 
 
 class ReceivedReply(NamedTuple):
     """
-    A fetch reply as it came.
+    A received fetch reply.
 
     Attributes:
-        error_code: 0 where nothing went wrong; else one of Kafka's protocol.
-        message_set: batches back to back, the last one perhaps cut.
+        error_code: 0 for no error, or a code of Kafka's protocol.
+        message_set: consecutive batches; the last one may be truncated.
     """
 
     error_code: int
@@ -246,10 +248,10 @@ class ReceivedReply(NamedTuple):
 
 def parse_reply(data: Buffer) -> ReceivedReply:
     """
-    Return what a fetch reply holds, its length included, without a copy.
+    Return the content of a fetch reply, given with its length, without a copy.
 
     Raises:
-        CorruptRecordError: it is longer or shorter than it says.
+        CorruptRecordError: the size of the data differs from the length in it.
     """
     view = memoryview(data).cast("B")
     reply, end = _reply_at(view, 0)
@@ -262,7 +264,7 @@ def parse_multi_reply(data: Buffer) -> tuple[int, list[ReceivedReply]]:
     Return the error code of a multi-partition reply and the replies in it, without a copy.
 
     Raises:
-        CorruptRecordError: it, or a reply in it, is longer or shorter than it says.
+        CorruptRecordError: the size of the data, or of a reply in it, differs from its length.
     """
     view = memoryview(data).cast("B")
     (error_code, inside), end = _reply_at(view, 0)
@@ -276,24 +278,26 @@ def parse_multi_reply(data: Buffer) -> tuple[int, list[ReceivedReply]]:
 
 def receive_reply(connection: sockets.socket, *, max_bytes: int = 64 << 20) -> memoryview:
     """
-    Return the next reply of a blocking connection, whole, for `parse_reply` or `parse_multi_reply`.
+    Return the next complete reply of a connection, for `parse_reply` or `parse_multi_reply`.
 
     Args:
-        connection: from which it comes.
-        max_bytes: more than that is refused before it is read.
+        connection: a blocking connection.
+        max_bytes: largest size of a reply; a larger one is refused before it is read.
 
     Raises:
-        CorruptRecordError: its length is impossible.
-        FetchTooLargeError: it is larger than `max_bytes`.
-        EOFError: the connection ended before it did.
+        CorruptRecordError: the length of the reply is impossible.
+        FetchTooLargeError: the reply is larger than `max_bytes`.
+        EOFError: the connection ended within the reply.
     """
     head = bytearray(_LENGTH.size)
     _receive_into(connection, memoryview(head))
     (length,) = _LENGTH.unpack(head)
     if length < _CODE_BYTES:
-        raise CorruptRecordError(f"a reply of {length} bytes has no error code", position=0)
+        raise CorruptRecordError(
+            f"the length of a reply must be >= {_CODE_BYTES}, got {length}", position=0
+        )
     if length + _LENGTH.size > max_bytes:
-        raise FetchTooLargeError(f"a reply of {length} bytes, and {max_bytes} are allowed")
+        raise FetchTooLargeError(f"a reply must have at most {max_bytes} bytes, got {length}")
     data = bytearray(_LENGTH.size + length)
     data[: _LENGTH.size] = head
     view = memoryview(data)
@@ -312,24 +316,24 @@ def _receive_into(connection: sockets.socket, target: memoryview) -> None:
 
 class FetchReader:
     """
-    Where a reader of one partition is, and what to ask for next.
+    Reader of one partition over fetch replies: its position and its next request.
 
     >>> reader = FetchReader(0)
     >>> for record in reader.records(ask):       # ask(offset, max_bytes) gives a message set
     ...     print(record.offset, record.value)
 
-    Who cannot wait in a call asks himself, and hands over what came:
+    A caller that cannot block in a call fetches itself and passes the message sets:
 
     >>> batches = reader.read(await ask(reader.offset, reader.max_bytes))
 
     Args:
-        offset: first offset wanted.
-        max_bytes: size to ask for.
-        limit_bytes: size to ask for at most, where a batch is larger than `max_bytes`.
-        decompressed_max_bytes: largest size that the records of one batch may have uncompressed.
+        offset: first offset to read.
+        max_bytes: size of a request.
+        limit_bytes: largest size of a request, used if a batch is larger than `max_bytes`.
+        decompressed_max_bytes: largest uncompressed size of the records of one batch.
 
     Attributes:
-        offset, max_bytes: what to ask for next.
+        offset, max_bytes: offset and size of the next request.
     """
 
     def __init__(
@@ -341,7 +345,7 @@ class FetchReader:
         decompressed_max_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         if not 0 < max_bytes <= limit_bytes:
-            raise ValueError(f"max_bytes is {max_bytes}, limit_bytes {limit_bytes}")
+            raise ValueError(f"max_bytes must be 1 to limit_bytes {limit_bytes}, got {max_bytes}")
         self.offset = offset
         self.max_bytes = max_bytes
         self._usual_bytes = max_bytes
@@ -350,16 +354,16 @@ class FetchReader:
 
     def read(self, message_set: Buffer) -> list[BatchView]:
         """
-        Return the whole batches of a message set, CRC checked; the next one is asked for behind.
+        Return the complete batches of a message set, CRC checked, and advance `offset`.
 
-        Where something came, and not even one batch of it is whole, `max_bytes` is twice as large.
+        If the message set is not empty and has no complete batch, `max_bytes` is doubled.
 
         Args:
-            message_set: what came for `offset` and `max_bytes`; nothing at the end of the log.
+            message_set: the result for `offset` and `max_bytes`; empty at the end of the log.
 
         Raises:
             FetchTooLargeError: the batch is larger than `limit_bytes`.
-            CorruptRecordError: a batch is damaged, or all lie below what was asked for.
+            CorruptRecordError: a batch is damaged, or all batches are below `offset`.
         """
         data = memoryview(message_set).cast("B")
         spans, needed = _whole_entries(data)
@@ -373,7 +377,7 @@ class FetchReader:
         following = max(batch.header.next_offset for batch in batches)
         if following <= self.offset:
             raise CorruptRecordError(
-                f"asked for offset {self.offset}, and got what ends below it",
+                f"batches must end above the requested offset {self.offset}, got {following}",
                 base_offset=batches[0].header.base_offset,
             )
         self.offset, self.max_bytes = following, self._usual_bytes
@@ -381,11 +385,11 @@ class FetchReader:
 
     def batches(self, fetch: Callable[[int, int], Buffer]) -> Iterator[BatchView]:
         """
-        Yield whole batches from `offset` on, until an empty message set comes; then call again.
+        Yield complete batches from `offset` on, until a message set is empty; then call again.
 
         Args:
-            fetch: given an offset and a size, returns a message set that begins with the batch of
-                that offset and ends where the size does.
+            fetch: returns, for an offset and a size, a message set of at most that size that begins
+                with the batch of that offset.
 
         Raises:
             FetchTooLargeError, CorruptRecordError: as `read`.
@@ -397,7 +401,7 @@ class FetchReader:
             yield from self.read(data)
 
     def records(self, fetch: Callable[[int, int], Buffer]) -> Iterator[Record]:
-        """Yield records as `batches` does batches; control records are left out."""
+        """Yield the records of `batches`, without control records."""
         before: BatchView | None = None
         start = self.offset
         for batch in self.batches(fetch):
@@ -410,8 +414,8 @@ class FetchReader:
     def _grow_request(self, needed: int) -> None:
         if self.max_bytes >= self._limit_bytes:
             raise FetchTooLargeError(
-                f"the batch at offset {self.offset} takes {needed} bytes or more, and a fetch may"
-                f" have {self._limit_bytes}",
+                f"the batch at offset {self.offset} must have at most {self._limit_bytes} bytes,"
+                f" got at least {needed}",
                 base_offset=self.offset,
             )
         while True:
@@ -421,13 +425,15 @@ class FetchReader:
 
 
 def _whole_entries(data: memoryview) -> tuple[list[tuple[int, int]], int]:
-    """Return where whole batches begin and end, and how large the first one at least is."""
+    """Return (start, end) of complete batches, and the smallest size of the last batch read."""
     spans: list[tuple[int, int]] = []
     position, needed = 0, _ENTRY_HEAD.size
     while len(data) - position >= _ENTRY_HEAD.size:
         _, size = _ENTRY_HEAD.unpack_from(data, position)
         if size < 0:
-            raise CorruptRecordError(f"a batch of {size} bytes", position=position)
+            raise CorruptRecordError(
+                f"the size of a batch must be >= 0, got {size}", position=position
+            )
         needed = _ENTRY_HEAD.size + size
         if needed > len(data) - position:
             break
@@ -439,13 +445,14 @@ def _whole_entries(data: memoryview) -> tuple[list[tuple[int, int]], int]:
 def _reply_at(view: memoryview, position: int) -> tuple[ReceivedReply, int]:
     if len(view) - position < _HEAD.size:
         raise CorruptRecordError(
-            f"{len(view) - position} bytes are no fetch reply", position=position
+            f"a fetch reply must have at least {_HEAD.size} bytes, got {len(view) - position}",
+            position=position,
         )
     length, error_code = _HEAD.unpack_from(view, position)
     begins = position + _LENGTH.size
     if not _CODE_BYTES <= length <= len(view) - begins:
         raise CorruptRecordError(
-            f"a reply of {length} bytes, of which {len(view) - begins} are there",
+            f"the length of a reply must be {_CODE_BYTES} to {len(view) - begins}, got {length}",
             position=position,
         )
     end = begins + length
@@ -454,7 +461,9 @@ def _reply_at(view: memoryview, position: int) -> tuple[ReceivedReply, int]:
 
 def _check_end(view: memoryview, end: int) -> None:
     if end != len(view):
-        raise CorruptRecordError(f"{len(view) - end} bytes behind a reply", position=end)
+        raise CorruptRecordError(
+            f"the data must end with the reply, got {len(view) - end} more bytes", position=end
+        )
 
 
 def _code_of(error: KafkaLogError | None) -> int:

@@ -1,10 +1,11 @@
-"""What a forked child inherits and must not use: locks that a thread of its parent may hold.
+"""Protection of forked children from inherited locks that a thread of the parent may have.
 
-Only the thread that forks goes on in the child. A lock that another one held then is never let go,
-so whoever takes it there waits for ever. Objects with locks that are entered here are told in the
-child, before it runs anything else, and refuse from then on before they take one.
+Only the thread that forks continues in the child. A lock that another thread had at that time is
+never released, so a thread of the child that acquires it waits for ever. Objects with locks that
+are registered here are notified in the child, before it runs other code, and from then on refuse
+all calls before they acquire a lock.
 
-Thread-safety: every function from any thread.
+Thread-safety: every function may be called from any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Inherited(Protocol):
     """An object that refuses to work in a forked child."""
 
     def become_inherited(self) -> None:
-        """Refuse from now on, with fresh locks; called in the child by the thread that forked."""
+        """Refuse all calls from now on, with new locks; called in the child by its only thread."""
         ...
 
 
@@ -33,7 +34,7 @@ _live: Final[WeakSet[Inherited]] = WeakSet()
 
 
 def refuse_in_children(inherited: Inherited) -> None:
-    """Have an object told in every child that is forked from now on, for as long as it lives."""
+    """Register an object, as long as it lives, for a notification in every child forked later."""
     _live.add(inherited)
 
 
@@ -50,7 +51,7 @@ def _notify_inherited() -> None:
         try:
             inherited.become_inherited()
         except Exception:
-            logger.exception("%r was not told of a fork", type(inherited))
+            logger.exception("%r could not be notified of a fork", type(inherited))
 
 
 if hasattr(os, "register_at_fork"):

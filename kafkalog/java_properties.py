@@ -1,11 +1,11 @@
-"""The syntax of Java's properties files: Kafka's `server.properties` and `meta.properties`.
+"""Syntax of Java's properties files: Kafka's `server.properties` and `meta.properties`.
 
-A line holds a key and a value, parted by `=`, `:` or blanks. Lines that begin with `#` or `!` are
-comments; a backslash at the end joins the next line, whose leading blanks go; `\\t`, `\\n`, `\\r`,
-`\\f` and `\\u` with four digits are escapes, and a backslash before anything else is dropped.
-Blanks behind a value belong to it. Files are ISO-8859-1, as Java reads them, whatever wrote them.
+A line has a key and a value, separated by `=`, `:` or blanks. Lines that begin with `#` or `!` are
+comments; a backslash at the end joins the next line, without its leading blanks; `\\t`, `\\n`,
+`\\r`, `\\f` and `\\u` with four digits are escapes, and a backslash before other characters is
+dropped. Blanks after a value belong to it. Files are always read as ISO-8859-1, as by Java.
 
-Thread-safety: pure functions. Nothing here knows a key or opens a file.
+Thread-safety: pure functions. This module has no list of keys and opens no file.
 """
 
 from __future__ import annotations

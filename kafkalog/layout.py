@@ -1,7 +1,7 @@
-"""The facts of the batch format that code in Python needs, too.
+"""Constants of the batch format that Python code needs.
 
-The format is the core's affair: `_core/layout.pxd` has every position, size and mask, and what is
-here has the same names there. A test holds the two against each other. Constants, and nothing else.
+The core owns the format: `_core/layout.pxd` has every position, size and mask; the constants of
+this module have the same names there, and a test compares them. This module has only constants.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = [
     "TRANSACTIONAL_MASK",
 ]
 
-# Of batches of every format: offset and length, which the length does not count; the format.
+# In batches of every format: size of offset and length, which the length excludes; the magic.
 LOG_OVERHEAD: Final = 12
 MAGIC_POSITION: Final = 16
 MAGIC_V2: Final = 2
 
-# The header of a batch of v2, behind which its records begin; the smallest message of v0 and v1.
+# Size of the header of a v2 batch, before its records; of the smallest message of v0 and v1.
 RECORD_BATCH_OVERHEAD: Final = 61
 MESSAGE_OVERHEAD_V0: Final = 26
 
@@ -41,6 +41,6 @@ CONTROL_MASK: Final = 0x20
 DELETE_HORIZON_MASK: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
-# What the bit of TIMESTAMP_TYPE_MASK says.
+# Values of the bit of TIMESTAMP_TYPE_MASK.
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1

@@ -1,10 +1,11 @@
-"""Settings of a log manager: what an embedded one needs of a broker's, and compaction's.
+"""Settings of a log manager: those of a broker that an embedded manager uses, and of compaction.
 
 Names, types, defaults and ranges are Kafka 4.1's broker settings; every difference is listed in
-`docs/configuration.md`. `ManagerConfig.log` holds the defaults of all topics, which a broker's
-settings give under names of their own (`kafkalog.broker_keys`).
+`docs/configuration.md`. `ManagerConfig.log` has the defaults of all topics, for which a broker has
+separate names (`kafkalog.broker_keys`).
 
-Thread-safety: a config is immutable and may be shared. Nothing here reads files or the environment.
+Thread-safety: a config is immutable and may be shared. This module never reads files or the
+environment.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ PRODUCERS: Final = "Producers and transactions"
 CLEANER: Final = "Compaction"
 
 _CLEANER_PREFIX: Final = "log.cleaner."
-# What each thread of the cleaner needs for its map of keys at the least.
+# Smallest size of the key map of each cleaner thread.
 _DEDUPE_BYTES_MIN: Final = 1 << 20
-# The name of old for a single directory; counts where `log.dirs` is not given.
+# The older name, for a single directory; counts if `log.dirs` is not set.
 LOG_DIR: Final = "log.dir"
 
 
@@ -237,18 +238,18 @@ class ManagerConfig:
         """
         Return the config that a broker's keys and their texts describe.
 
-        Every key must be one that means something here; `kafkalog.read_server_properties` takes
-        the file of a real broker, and says which of its lines do not.
+        Every key must have a meaning here; `kafkalog.read_server_properties` accepts the file of a
+        real broker, and lists the lines that have none.
 
         Raises:
-            ConfigError: a key is unknown (the message has the nearest known one) or means nothing
-                here, or a value is wrong.
+            ConfigError: a key is unknown (the message has the nearest known one) or has no
+                meaning here, or a value is wrong.
         """
         return cls().with_overrides(properties)
 
     def with_overrides(self, properties: Mapping[str, str]) -> ManagerConfig:
         """
-        Return a config in which some of a broker's keys say something else than now.
+        Return a config with other values of some of a broker's keys.
 
         Raises:
             ConfigError: as `from_properties`.
@@ -279,7 +280,7 @@ class ManagerConfig:
         return replace_fields(self, changes)
 
     def change_to(self, other: ManagerConfig) -> ConfigChange:
-        """Return what is different in `other`, and when that counts for an open manager."""
+        """Return the differences of `other`, and when they take effect for an open manager."""
         return (
             change_between(self, other)
             + change_between(self.cleaner, other.cleaner)
@@ -288,7 +289,7 @@ class ManagerConfig:
 
 
 def _as_texts(paths: object) -> object:
-    """Return paths as texts, a single one as a list of one; what is no path is for `checked`."""
+    """Return paths as texts, a single path as a tuple; other values are left to the check."""
     if isinstance(paths, str | PathLike):
         paths = (paths,)
     if not isinstance(paths, Iterable) or isinstance(paths, bytes):
@@ -299,14 +300,14 @@ def _as_texts(paths: object) -> object:
 
 @functools.cache
 def used_keys() -> frozenset[str]:
-    """Return every broker's key that means something here."""
+    """Return every broker's key that has a meaning here."""
     own = {each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()}
     logs = {each.setting.key for keys in LOG_KEYS.values() for each in keys}
     return frozenset(own | logs | {LOG_DIR})
 
 
 def ensure_used(key: str) -> None:
-    """Raise ConfigError unless a broker's key means something here."""
+    """Raise ConfigError unless a broker's key has a meaning here."""
     if key not in used_keys():
         reason = reason_without_use(key)
         if reason is not None:
@@ -319,7 +320,7 @@ def changeable_keys() -> frozenset[str]:
     """
     Return every broker's key that may be changed while a manager runs.
 
-    As with a broker, of several names of one setting that is the one that counts first.
+    As with a broker, only the first of several names of one setting can be changed.
     """
     own = {
         each.key

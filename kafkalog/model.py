@@ -1,6 +1,6 @@
-"""Plain values that several rooms share: what a thing is called, where it lies, what happened.
+"""Values that several packages share: names, positions and results.
 
-Thread-safety: everything here is immutable. Nothing here touches a disk.
+Thread-safety: all values are immutable. This module never touches a disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-# A record's header: key and value, which may be null.
+# A header of a record: key and value, which may be null.
 Header: TypeAlias = tuple[str, bytes | None]
 
 
@@ -39,12 +39,12 @@ class TopicPartition(NamedTuple):
 
 class TimestampOffset(NamedTuple):
     """
-    The answer to a look-up by time.
+    Result of a look-up by time.
 
     Attributes:
-        timestamp_ms: of the record found, -1 where the question was for an end of the log.
-        offset: of the record found.
-        leader_epoch: of its batch, None where the batch has none.
+        timestamp_ms: timestamp of the record, -1 for the start or the end of the log.
+        offset: offset of the record.
+        leader_epoch: leader epoch of its batch, None if the batch has none.
     """
 
     timestamp_ms: int
@@ -54,12 +54,12 @@ class TimestampOffset(NamedTuple):
 
 class LoweredEpochs(NamedTuple):
     """
-    What `LogManager.lower_leader_epochs` has changed.
+    Counts of the changes of `LogManager.lower_leader_epochs`.
 
     Attributes:
-        partitions: that had batches with a higher leader epoch.
-        batches: those.
-        positions: of groups, committed again without their epoch.
+        partitions: partitions that had batches with a higher leader epoch.
+        batches: batches with a higher leader epoch.
+        positions: positions of groups that were committed again without their epoch.
     """
 
     partitions: int
@@ -72,10 +72,10 @@ class OngoingTransaction(NamedTuple):
     A transaction without a marker.
 
     Attributes:
-        producer_id, producer_epoch: whose it is.
-        first_offset: its first record.
-        last_timestamp_ms: of the producer's last batch.
-        idle_ms: how long ago that was, by the log's clock.
+        producer_id, producer_epoch: id and epoch of its producer.
+        first_offset: offset of its first record.
+        last_timestamp_ms: timestamp of the producer's last batch.
+        idle_ms: time since that timestamp, by the log's clock.
     """
 
     producer_id: int
@@ -87,15 +87,15 @@ class OngoingTransaction(NamedTuple):
 
 class ActiveProducer(NamedTuple):
     """
-    What a log knows of a producer.
+    State of a producer in a log.
 
     Attributes:
-        producer_id: its id.
-        producer_epoch: of its last batch or marker, -1 where nothing is known.
-        last_sequence: of its last batch of that epoch, -1 where there is none.
-        last_timestamp_ms: of its last batch or marker, -1 where none has a time.
-        coordinator_epoch: of its last marker, -1 where there was none.
-        transaction_first_offset: where its open transaction began, None where it has none.
+        producer_id: id of the producer.
+        producer_epoch: epoch of its last batch or marker, -1 if unknown.
+        last_sequence: last sequence of its last batch of that epoch, -1 for none.
+        last_timestamp_ms: timestamp of its last batch or marker, -1 for none.
+        coordinator_epoch: coordinator epoch of its last marker, -1 for none.
+        transaction_first_offset: first offset of its open transaction, None for none.
     """
 
     producer_id: int
@@ -108,12 +108,12 @@ class ActiveProducer(NamedTuple):
 
 class AppendOrigin(Enum):
     """
-    Who brings encoded batches, which decides what they may hold.
+    Origin of encoded batches, which sets the rules for their content.
 
     EMBEDDED is the program that embeds the log: the rules of a producer, but any number of batches
     in one append. CLIENT is a producer as a broker's leader treats it. COORDINATOR manages groups
-    or transactions, and may append control batches. REPLICATION copies another log, offsets and
-    all: what is in the batches somebody else has accepted.
+    or transactions, and may append control batches. REPLICATION copies another log with its
+    offsets: the other log has accepted the content of the batches.
     """
 
     EMBEDDED = "embedded"
@@ -125,11 +125,11 @@ class AppendOrigin(Enum):
 @dataclass(frozen=True, slots=True)
 class RecordError:
     """
-    Why one record of an append was refused.
+    Reason why one record of an append was refused.
 
     Attributes:
         index: number of the record in the append, from 0.
-        message: what is wrong with it.
+        message: the fault of the record.
     """
 
     index: int
@@ -139,15 +139,15 @@ class RecordError:
 @dataclass(frozen=True, slots=True)
 class Rewriting:
     """
-    What an append did to batches beside stamping them.
+    Changes of batches by an append, other than the assignment of offsets.
 
     Attributes:
-        source_codec: codec (a `Codec`) that they came with; that of the last compressed one where
+        source_codec: codec (a `Codec`) of the batches of the caller; of the last compressed one if
             they differ.
-        target_codec: the same of what was written.
-        recompressed_batch_count: batches whose records were compressed anew, or decompressed for
-            good.
-        converted_record_count: records written in another message format than they came in.
+        target_codec: codec of the written batches.
+        recompressed_batch_count: batches whose records were compressed again, or stored
+            uncompressed.
+        converted_record_count: records written in another message format than that of the caller.
     """
 
     source_codec: int
@@ -161,22 +161,22 @@ NOTHING_REWRITTEN: Final = Rewriting(0, 0)
 
 class AppendInfo(NamedTuple):
     """
-    What an append stored.
+    Result of an append.
 
     Attributes:
-        first_offset: of the first record; the log end offset where nothing was appended.
-        last_offset: of the last record, inclusive; `first_offset - 1` where there was none.
-        record_count: records appended.
-        batch_count: batches they were packed in.
+        first_offset: offset of the first record; the log end offset if nothing was appended.
+        last_offset: offset of the last record, inclusive; `first_offset - 1` for no records.
+        record_count: number of records.
+        batch_count: number of batches.
         size_bytes: bytes written to the log.
-        log_append_time_ms: time that all records got, None where they keep their own.
-        max_timestamp_ms: largest timestamp, -1 where there is none.
-        shallow_offset_of_max_timestamp: what the time index says of it, as Kafka's leader: the
-            last offset of the batch that has it, not the offset of the record; -1 where nothing
-            was appended, or no record has one.
-        rewriting: codecs, and what was compressed anew.
-        is_duplicate: whether its producer had sent it before: nothing was written, and offsets and
-            times are those of the first time.
+        log_append_time_ms: time that all records got, None if they keep their own.
+        max_timestamp_ms: largest timestamp, -1 for none.
+        shallow_offset_of_max_timestamp: offset of that timestamp in the time index, as with Kafka's
+            leader: the last offset of its batch, not the offset of the record; -1 if nothing was
+            appended, or no record has a timestamp.
+        rewriting: codecs, and counts of rewritten batches and records.
+        is_duplicate: True if its producer had sent it before: nothing was written, and offsets and
+            times are those of the first append.
     """
 
     first_offset: int

@@ -1,8 +1,8 @@
-"""Named background tasks, on a thread of their own or on a clock that a test moves.
+"""Named background tasks, on a separate thread or on a clock that a test controls.
 
-A failing task takes nobody with it: its error is kept in `last_error`, handed to `on_error`, and
-the task runs again at its next period. A task that ends the very thread, by what is no `Exception`,
-does not end the others: another thread takes over, and it is counted.
+A failing task does not affect the others: its error is kept in `last_error`, passed to `on_error`,
+and the task runs again at its next period. A task that ends the thread itself, by an exception that
+is not an `Exception`, does not end the others: a new thread replaces it, and it is counted.
 
 Thread-safety: every method may be called from any thread. Tasks run one after another, never two at
 once. After `fork` the child has no thread; the first task scheduled there starts one.
@@ -31,25 +31,25 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Pause before something that failed is tried again; doubled each time.
+# Pause before a failed action is retried; doubled each time.
 RETRY_MS: Final = 1_000
 RETRY_MAX_MS: Final = 600_000
 
 
 def retry_pause_ms(failure_count: int) -> int:
-    """Return how long to wait after so many failures in a row, one at least."""
+    """Return the pause after `failure_count` failures in a row, at least one."""
     return min(RETRY_MS << min(failure_count - 1, 20), RETRY_MAX_MS)
 
 
 class ScheduledTask:
     """
-    A task that was handed to a scheduler.
+    A task of a scheduler.
 
     Attributes:
-        name: what it is called in messages.
+        name: name of the task in messages.
         period_ms: time between two runs, None for a single run.
-        last_error: what its last run raised, None where it went well.
-        run_count: how often it ran.
+        last_error: error of its last run, None if that succeeded.
+        run_count: number of runs.
     """
 
     def __init__(self, name: str, task: Callable[[], object], period_ms: int | None) -> None:
@@ -65,12 +65,12 @@ class ScheduledTask:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it will not run again."""
+        """True if the task will not run again."""
         return self._task is None
 
     def cancel(self) -> None:
-        """Run no more; a run that has begun goes on. Idempotent."""
-        # The callable often holds a whole log: let it go now, not when its time would have come.
+        """Stop later runs; a run that has begun continues. Idempotent."""
+        # The callable often refers to a whole log: release it now, not at its due time.
         self._task = None
 
     def run(self, on_error: Callable[[ScheduledTask, Exception], None] | None) -> None:
@@ -81,7 +81,7 @@ class ScheduledTask:
         self.run_count += 1
         try:
             task()
-        except Exception as error:  # noqa: BLE001 - supervised: kept, told, and tried again
+        except Exception as error:  # noqa: BLE001 - supervised: kept, reported, and retried
             self.last_error = error
             logger.warning("background task %s failed: %s", self.name, error)
             if on_error is not None:
@@ -97,12 +97,12 @@ class ScheduledTask:
         try:
             on_error(self, error)
         except Exception:
-            # Whoever listens must not be able to end the thread that all tasks share.
+            # An error handler must not end the thread that all tasks share.
             logger.exception("the error handler failed for background task %s", self.name)
 
 
 class Scheduler(Protocol):
-    """Runs tasks later, and again."""
+    """Runs tasks after a delay, once or periodically."""
 
     def schedule(
         self,
@@ -116,10 +116,10 @@ class Scheduler(Protocol):
         Run `task` once after `delay_ms`, then every `period_ms` if that is given.
 
         Args:
-            name: for messages.
-            task: called without arguments; what it returns is dropped.
-            delay_ms: before the first run.
-            period_ms: from the end of one run to the next; at least 1.
+            name: name in messages.
+            task: called without arguments; its result is dropped.
+            delay_ms: time before the first run.
+            period_ms: time from the end of one run to the next; at least 1.
         """
         ...
 
@@ -127,7 +127,8 @@ class Scheduler(Protocol):
 def schedule_while_alive(
     scheduler: Scheduler, name: str, method: Callable[[], object], period_ms: int
 ) -> ScheduledTask:
-    """Run a method every `period_ms` for as long as its object lives; the task does not hold it."""
+    """Run a method every `period_ms` as long as its object lives; the task does not keep it
+    alive."""
     reference = weakref.WeakMethod(method, lambda _: task.cancel())
 
     def call() -> None:
@@ -141,15 +142,15 @@ def schedule_while_alive(
 
 class ThreadScheduler:
     """
-    A scheduler with one daemon thread, started when the first task comes.
+    A scheduler with one daemon thread, started with the first task.
 
     Args:
         clock: measures delays; the machine's monotonic clock if None.
         on_error: called with every task that failed and its error, on the scheduler's thread.
-        thread_name: what the thread is called.
+        thread_name: name of the thread.
 
     Attributes:
-        replaced_count: threads that a task ended, and others took over from.
+        replaced_count: number of threads that a task ended, and that were replaced.
     """
 
     def __init__(
@@ -195,26 +196,26 @@ class ThreadScheduler:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a thread, which works or waits."""
+        """True if the thread is running or waiting."""
         if os.getpid() != self._process:
             return False
         with self._condition:
             return self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
-        """Run no more tasks; wait for the one that is running. Idempotent."""
+        """Run no more tasks; wait for the running one. Idempotent."""
         thread = self._stop()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def abandon(self) -> None:
-        """Run no more tasks, and wait for none: a garbage collection may call it."""
+        """Run no more tasks, and do not wait: a garbage collection may call it."""
         self._stop()
 
     def _stop(self) -> threading.Thread | None:
-        """Return the thread, which ends behind the task that it runs."""
+        """Stop the thread after the task that it runs; return the thread."""
         if os.getpid() != self._process:
-            # The parent's thread may have held the lock when this process was forked off.
+            # The parent's thread may have had the lock when this process was forked.
             self._restart()
         with self._condition:
             self._closed = True
@@ -224,7 +225,7 @@ class ThreadScheduler:
         return thread
 
     def _restart(self) -> None:
-        """Forget, in a forked child, the tasks and the thread of the parent."""
+        """Drop, in a forked child, the tasks and the thread of the parent."""
         self._process = os.getpid()
         self._condition = threading.Condition()
         self._waiting = []
@@ -236,7 +237,7 @@ class ThreadScheduler:
         heapq.heappush(self._waiting, (due_ms, next(self._numbers), task))
 
     def _ensure_thread(self) -> None:
-        """Start a thread where there is none; the lock is held."""
+        """Start a thread if there is none; the caller has the lock."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
             thread.start()
@@ -259,18 +260,20 @@ class ThreadScheduler:
             raise
 
     def _replace_thread(self) -> None:
-        """Start another thread; this one dies of a task."""
+        """Start another thread, because a task ends this one."""
         with self._condition:
             if self._closed or self._thread is not threading.current_thread():
                 return
             self.replaced_count += 1
-            logger.critical("a task ended the thread %s; another one takes over", self._thread_name)
-            # Where the machine gives none now, the next task that is scheduled asks again.
+            logger.critical(
+                "a task ended the thread %s; another thread replaces it", self._thread_name
+            )
+            # If no thread can be started now, scheduling the next task tries again.
             self._thread = None
             self._ensure_thread()
 
     def _next_due(self) -> ScheduledTask | None:
-        """Wait for the next task whose time has come; None once closed."""
+        """Wait for the next task that is due; None once closed."""
         with self._condition:
             while not self._closed:
                 if not self._waiting:
@@ -282,7 +285,7 @@ class ThreadScheduler:
                     continue
                 remaining_ms = due_ms - self._clock.monotonic_ms()
                 if remaining_ms > 0:
-                    # The longest wait that every platform's lock takes.
+                    # The longest wait that a lock of every platform supports.
                     self._condition.wait(min(remaining_ms / 1000, threading.TIMEOUT_MAX))
                     continue
                 heapq.heappop(self._waiting)

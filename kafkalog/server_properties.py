@@ -1,12 +1,12 @@
 """`server.properties`: a broker's file of settings, as a manager of logs reads it.
 
-A real broker's file may be given as it is. Lines that mean nothing here (network, security, the
-cluster) are passed over, and listed with the reason; their values are not kept, for some of them
-are passwords. A key that looks like one of logs and is none is an error: a misspelt
-`log.retention.ms` must not delete what was to be kept.
+A real broker's file can be used unchanged. Lines without a meaning for logs (network, security, the
+cluster) are ignored, and listed with the reason; their values are not kept, because some of them
+are passwords. An unknown key that resembles a setting of logs is an error: a misspelt
+`log.retention.ms` must not delete records that the user wants to keep.
 
-Of two lines with one key the last counts, and of several units of a time the finest; the others
-are listed too.
+Of two lines with the same key the last counts, and of several units of a time the finest; the other
+lines are listed, too.
 
 Thread-safety: pure functions over the disk.
 """
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
-# Names that begin so are about logs: one that nothing has is misspelt.
+# Prefixes of settings of logs: an unknown key with such a prefix is misspelt.
 _LOG_BEGINNINGS: Final = (OWN_PREFIX, "log.", "producer.id.", "num.recovery.")
-# So like a name of ours that nothing else can have been meant.
+# Similarity from which a key counts as a misspelt known key.
 _MISSPELT_RATIO: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredProperty:
     """
-    A line of the file that does not count. What it says is not kept: it may be a password.
+    An ignored line of the file. Its value is not kept: it may be a password.
 
     Attributes:
-        key: its key.
-        line: its number in the file, from 1.
-        reason: why it does not count.
+        key: key of the line.
+        line: number of the line in the file, from 1.
+        reason: reason why the line is ignored.
     """
 
     key: str
@@ -65,11 +65,11 @@ class IgnoredProperty:
 @dataclass(frozen=True, slots=True)
 class ServerProperties:
     """
-    What a broker's file says.
+    Content of a broker's file.
 
     Attributes:
         config: settings of a manager, with the defaults of all topics in `config.log`.
-        ignored: the lines that do not count, in their order.
+        ignored: the ignored lines, in their order.
     """
 
     config: ManagerConfig
@@ -80,11 +80,11 @@ def read_server_properties(
     path: str | PathLike[str], *, filesystem: FileSystem | None = None
 ) -> ServerProperties:
     """
-    Return what a broker's `server.properties` says about logs.
+    Return the settings of logs in a broker's `server.properties`.
 
     Raises:
         ConfigFileError: a line is wrong; the message has the file, the line, and the nearest known
-            key where the key is unknown.
+            key if the key is unknown.
         LogStorageError: the file is missing, or cannot be read.
     """
     path = Path(path)
@@ -103,11 +103,11 @@ def parse_server_properties(
     text: str, *, path: str | PathLike[str] = "server.properties"
 ) -> ServerProperties:
     """
-    Return what the text of a broker's `server.properties` says about logs.
+    Return the settings of logs in the text of a broker's `server.properties`.
 
     Args:
-        text: the file.
-        path: its name, for messages.
+        text: content of the file.
+        path: name of the file in messages.
 
     Raises:
         ConfigFileError: as `read_server_properties`.
@@ -138,7 +138,7 @@ def parse_server_properties(
 
 
 def _reason_to_ignore(pair: Property, path: str | PathLike[str]) -> str | None:
-    """Return why a line does not count, None where it does; raise for a key that is misspelt."""
+    """Return why a line is ignored, None if it counts; raise for a misspelt key."""
     key = pair.key
     if key in used_keys():
         return None
@@ -146,7 +146,7 @@ def _reason_to_ignore(pair: Property, path: str | PathLike[str]) -> str | None:
     if reason is not None:
         return reason
     if key in {each.key for each in settings_of(LogConfig).values()}:
-        return "a topic's name, which a broker passes over too"
+        return "a topic's name, which a broker ignores, too"
     misspelt = difflib.get_close_matches(key, used_keys(), n=1, cutoff=_MISSPELT_RATIO)
     if misspelt or key.startswith(_LOG_BEGINNINGS):
         error = unknown_name("setting", key, used_keys())
@@ -161,7 +161,7 @@ def _config(
     try:
         return ManagerConfig.from_properties(used)
     except ConfigError as error:
-        # The first key of the message is at fault, or one of two that contradict each other.
+        # The first key of the message is wrong, or contradicts another one.
         message = str(error)
         line = next((pairs[key].line for key in used if message.startswith(f"{key} = ")), None)
         place = path if line is None else f"{path}:{line}"
@@ -169,12 +169,12 @@ def _config(
 
 
 def _overruled(used: dict[str, str]) -> dict[str, str]:
-    """Return the keys that were given beside a stronger one -> that one."""
+    """Return the keys that another key of the file overrules -> that key."""
     managers = {
         each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()
     }
     found = resolve(used).overruled
     if "log.dirs" in used and LOG_DIR in used:
         found = found | {LOG_DIR: "log.dirs"}
-    # The flusher's period counts for the manager even where each log has its own.
+    # The flusher's period counts for the manager even if each log has its own.
     return {key: stronger for key, stronger in found.items() if key not in managers}

@@ -1,12 +1,11 @@
-"""What one setting is: its Kafka key, its type, its range, and the text of its documentation.
+"""Definition of a setting: its Kafka key, its type, its range, and its documentation.
 
-A class of settings is a dataclass whose fields are made with `setting(...)`; everything about a
-setting stands in that one place, and parsing, checking, printing and the generated documentation
-read it from there. Texts are parsed as Kafka's ConfigDef parses them: blanks around a number are
-nothing, blanks around a word neither, a boolean is `true` or `false` in any case, a list is parted
-by commas.
+A class of settings is a dataclass whose fields are made with `setting(...)`. This call has all
+facts of a setting; parsing, checking, printing and the generated documentation use them. Texts are
+parsed as by Kafka's ConfigDef: blanks around a number or a word are ignored, a boolean is `true` or
+`false` in any case, the elements of a list are separated by commas.
 
-Thread-safety: everything here is immutable. Nothing here reads files or the environment.
+Thread-safety: all values are immutable. This module never reads files or the environment.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ __all__ = [
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-# Begins the keys that Kafka does not have; field names leave it out.
+# Prefix of the keys that Kafka does not have; field names omit it.
 OWN_PREFIX: Final = "kafkalog."
 
 _Config = TypeVar("_Config", bound="DataclassInstance")
 _Kind = TypeVar("_Kind")
 
 Kind = Literal["int", "long", "double", "boolean", "string", "list"]
-# When a changed value counts: from the next call on, from the next segment on, or after closing and
-# opening again.
+# When a changed value takes effect: from the next call on, from the next segment on, or after
+# closing and reopening.
 Effect = Literal["at once", "next segment", "reopening"]
 
 _BITS: Final[dict[str, int]] = {"int": 31, "long": 63}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
-# More digits than any value in range has; int() of a megabyte of digits would take seconds.
+# More digits than any valid value; int() of a megabyte of digits would take seconds.
 _DIGITS_MAX: Final = 100
-# What Java's `trim` takes away; Python's `strip` would take more.
+# Characters that Java's `trim` removes; Python's `strip` would remove more.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
@@ -75,17 +74,17 @@ class Setting:
 
     Attributes:
         key: Kafka's name, with dots.
-        name: the field that holds it.
+        name: field of the config.
         kind: type of Kafka's ConfigDef.
-        default: value when nothing is said.
-        lower, upper: inclusive bounds of a number, None for the type's own.
-        extra: a number outside the bounds that is allowed too.
-        choices: the words a string is one of, or the elements of a list come from; empty where
-            any text will do.
-        effect: when a changed value counts.
+        default: value of a setting that is not set.
+        lower, upper: inclusive bounds of a number, None for those of the type.
+        extra: a number outside the bounds that is allowed, too.
+        choices: allowed words of a string, or allowed elements of a list; empty if any text is
+            allowed.
+        effect: when a changed value takes effect.
         group: heading in the documentation.
-        unit: what a number counts, "" where it has none.
-        doc: what it does, and when to leave it alone.
+        unit: unit of a number, "" for none.
+        doc: effect of the setting, and when to leave it alone.
     """
 
     key: str
@@ -103,7 +102,7 @@ class Setting:
 
     @property
     def rule(self) -> str:
-        """What a value must be, as the end of the sentence "must be ..."."""
+        """Rule for a value, as the end of the sentence "must be ..."."""
         if self.kind == "boolean":
             return "true or false"
         if self.kind == "string":
@@ -119,14 +118,14 @@ class Setting:
         return rule if self.extra is None else f"{rule}, or {self.extra}"
 
     def refusal(self, value: object) -> ConfigError:
-        """Return the error that says what is wrong with `value`."""
+        """Return the error for an invalid `value`."""
         shown = repr(value)
         if len(shown) > 80:
             shown = shown[:77] + "..."
         return ConfigError(f"{self.key} = {shown}: must be {self.rule}")
 
     def parse(self, text: str) -> Any:
-        """Return the value that a line of a properties file stands for, not yet range-checked."""
+        """Return the value of the text in a properties file, without a check of its range."""
         if not isinstance(text, str):
             raise self.refusal(text)
         stripped = text.strip(_TRIMMED)
@@ -139,7 +138,7 @@ class Setting:
             return stripped
         if self.kind == "list":
             parts = tuple(part.strip(_TRIMMED) for part in stripped.split(","))
-            # A broker passes over what is empty between two commas in a list of directories.
+            # A broker ignores empty elements in a list of directories.
             return parts if self.choices and stripped else tuple(filter(None, parts))
         pattern = _DOUBLE if self.kind == "double" else _INTEGER
         if len(stripped) > _DIGITS_MAX or not pattern.fullmatch(stripped):
@@ -349,12 +348,12 @@ def replace_fields(config: _Config, changes: Mapping[str, Any]) -> _Config:
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
     """
-    What is different between two configs, by when it counts. False where nothing is.
+    Differences between two configs, by the time when they take effect. False for no difference.
 
     Attributes:
-        at_once: keys whose new value counts from the next call on.
-        next_segment: keys whose new value counts for segments that begin from now on.
-        reopening: keys whose new value waits until the log, or the manager, is opened again.
+        at_once: keys whose new value takes effect from the next call on.
+        next_segment: keys whose new value takes effect for segments that begin from now on.
+        reopening: keys whose new value takes effect when the log, or the manager, is reopened.
     """
 
     at_once: tuple[str, ...] = ()
@@ -373,7 +372,7 @@ class ConfigChange:
 
 
 def change_between(old: object, new: object) -> ConfigChange:
-    """Return what is different between two configs of one class."""
+    """Return the differences between two configs of one class."""
     keys: dict[Effect, list[str]] = {"at once": [], "next segment": [], "reopening": []}
     for name, each in settings_of(type(old)).items():
         if getattr(old, name) != getattr(new, name):
@@ -382,12 +381,12 @@ def change_between(old: object, new: object) -> ConfigChange:
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that nothing has, with the nearest one that something has."""
+    """Return the error for an unknown name, with the nearest known one."""
     nearest = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return ConfigError(f"unknown {what} {name!r}{hint}")
 
 
 def _number(value: float | None) -> str:
-    """Return a bound as people write it."""
+    """Return the text of a bound."""
     return "any" if value is None else str(value)

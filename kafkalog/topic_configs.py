@@ -1,7 +1,7 @@
-"""The settings of many topics: defaults of all, and what single topics say otherwise.
+"""Settings of many topics: defaults of all topics, and overrides of single topics.
 
-Overrides are kept as they were given, so that a change of the defaults reaches every topic in all
-that it does not say itself. Each topic's config is resolved, and checked, when the value is made.
+Overrides are kept unchanged, so that a change of the defaults applies to every setting that a topic
+does not override. Each topic's config is resolved and checked when the value is made.
 
 Thread-safety: immutable; a change gives a new value.
 """
@@ -27,7 +27,7 @@ class TopicConfigs:
     -1
 
     Args:
-        defaults: what counts where a topic says nothing.
+        defaults: settings that a topic does not override.
         overrides: topic -> dotted key -> text.
 
     Raises:
@@ -65,16 +65,16 @@ class TopicConfigs:
 
     @property
     def defaults(self) -> LogConfig:
-        """What counts where a topic says nothing."""
+        """Settings that a topic does not override."""
         return self._defaults
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that say something."""
+        """Topics with overrides."""
         return frozenset(self._overrides)
 
     def overrides_of(self, topic: str) -> Mapping[str, str]:
-        """Return what a topic says itself."""
+        """Return the overrides of a topic."""
         return MappingProxyType(self._overrides.get(topic, {}))
 
     def config_of(self, topic: str) -> LogConfig:
@@ -83,32 +83,32 @@ class TopicConfigs:
 
     def with_topic(self, topic: str, changes: Mapping[str, str | None]) -> TopicConfigs:
         """
-        Return configs in which a topic says some things otherwise than now.
+        Return configs with other overrides of a topic.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             changes: dotted key -> text, or None to go back to the default.
 
         Raises:
-            ConfigError: as the constructor; also for an unknown key that is to go back.
+            ConfigError: as the constructor; also for an unknown key that is None in `changes`.
         """
         texts = dict(self._overrides.get(topic, {}))
         for key, text in changes.items():
             if text is not None:
                 texts[key] = text
             elif texts.pop(key, None) is None:
-                # Not said, which is right; but a key that nothing has is a mistake.
+                # No override, which is allowed; but an unknown key is an error.
                 _resolve(topic, self._defaults, {key: LogConfig().to_properties().get(key, "")})
         return TopicConfigs(self._defaults, self._overrides | {topic: texts})
 
     def without_topic(self, topic: str) -> TopicConfigs:
-        """Return configs in which a topic says nothing: it was deleted."""
+        """Return configs without the overrides of a topic, which was deleted."""
         return TopicConfigs(
             self._defaults, {name: s for name, s in self._overrides.items() if name != topic}
         )
 
     def with_defaults(self, defaults: LogConfig) -> TopicConfigs:
-        """Return configs with other defaults, which count where a topic says nothing."""
+        """Return configs with other defaults and the same overrides."""
         return TopicConfigs(defaults, self._overrides)
 
 

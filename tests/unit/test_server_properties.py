@@ -80,7 +80,7 @@ def test_parse_empty_file_is_the_defaults() -> None:
         (["log.dirs=/b"], []),
         (
             ["retention.ms=5"],
-            [("retention.ms", 1, "a topic's name, which a broker passes over too")],
+            [("retention.ms", 1, "a topic's name, which a broker ignores, too")],
         ),
         (["a=1", "a=2"], [("a", 1, "given again in line 2"), ("a", 2, "not about logs")]),
         (["log4j.logger.kafka=INFO"], [("log4j.logger.kafka", 1, "not about logs")]),
@@ -143,7 +143,7 @@ def test_read_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
     assert str(path) == missing.value.path
     with path.open("wb") as file:
         file.truncate(17 << 20)
-    with pytest.raises(ConfigFileError, match="believable"):
+    with pytest.raises(ConfigFileError, match="size must be <="):
         read_server_properties(path)
 
 
