@@ -26,8 +26,8 @@ def with_old_content() -> SimulatedDisk:
     return disk
 
 
-def test_replace_and_read_back(disk: Disk) -> None:
-    """None before, the content afterwards, no temporary file left."""
+def test_replace_file_new_content_is_read_back(disk: Disk) -> None:
+    """Missing before, the new content afterwards, and no temporary file."""
     path = disk.directory / "file"
     assert read_file(disk.filesystem, path, max_bytes=10) is None
     for content in (b"first", b"", b"2nd"):
@@ -38,7 +38,7 @@ def test_replace_and_read_back(disk: Disk) -> None:
         read_file(disk.filesystem, path, max_bytes=2)
 
 
-def test_crash_at_every_call_leaves_old_or_new() -> None:
+def test_replace_file_crash_at_any_call_leaves_old_or_new() -> None:
     """All calls, all survivors; the new content is certain once the call returned."""
     for number in range(1, 100):
         disk = with_old_content()
@@ -58,8 +58,8 @@ def test_crash_at_every_call_leaves_old_or_new() -> None:
     assert 7 == number  # unlink, create, write, sync, rename, directory sync, and nothing more
 
 
-def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> None:
-    """To who looks without a crash; what a crash leaves is for a checksum to find."""
+def test_replace_file_not_durable_syncs_nothing_and_leaves_old_or_new() -> None:
+    """For readers without a crash; a checksum detects the result of a power cut."""
     for number in range(1, 100):
         disk = with_old_content()
         disk.crash_at(number)
@@ -74,8 +74,8 @@ def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> 
     assert 0 == disk.calls["sync"] + disk.calls["sync_directory"]
 
 
-def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None:
-    """The error is told; the old content stands until the rename; room is given back."""
+def test_replace_file_failure_of_any_call_leaves_old_or_new() -> None:
+    """The error is raised; the old content stays until the rename; the space is freed."""
     for number in range(1, 100):
         disk = with_old_content()
         disk.fail_at(number)
@@ -92,7 +92,7 @@ def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None
     assert 7 == number
 
 
-def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:
+def test_replace_file_full_disk_keeps_old_content_and_frees_space() -> None:
     """The temporary file does not stay on a full disk."""
     disk = with_old_content()
     disk.capacity_bytes = 2048
@@ -102,7 +102,7 @@ def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:
     assert OLD == disk.crash(CrashChoice("all")).snapshot()[str(PATH)]
 
 
-def test_directory_under_the_name_of_the_temporary_file_is_kept_aside(disk: Disk) -> None:
+def test_replace_file_directory_with_temporary_name_is_renamed(disk: Disk) -> None:
     """HOST-14: it does not stop the replacement, and is not removed."""
     path = disk.directory / "file"
     disk.filesystem.make_directory(disk.directory / "file.tmp")
@@ -113,7 +113,7 @@ def test_directory_under_the_name_of_the_temporary_file_is_kept_aside(disk: Disk
     assert ["kept"] == disk.filesystem.list(disk.directory / "file.tmp.broken")
 
 
-def test_large_content_with_pieces_of_zeros_reads_back(disk: Disk) -> None:
+def test_replace_file_large_content_with_zeros_is_read_back(disk: Disk) -> None:
     """They become holes; the length is that of the content, zeros at the end counted."""
     path, piece = disk.directory / "file", 256 * 1024
     for content in (bytes(3 * piece), b"x" + bytes(3 * piece), bytes(2 * piece) + b"x" * 7):
@@ -121,8 +121,8 @@ def test_large_content_with_pieces_of_zeros_reads_back(disk: Disk) -> None:
         assert content == read_file(disk.filesystem, path, max_bytes=1 << 20)
 
 
-def test_replace_behind_a_file_keeps_that_with_its_holes(tmp_path: Path) -> None:
-    """Gigabytes of holes in front, and in what comes behind, are neither read nor written."""
+def test_replace_file_after_another_file_keeps_its_holes(tmp_path: Path) -> None:
+    """Gigabytes of holes, in the first file and in the data, are neither read nor written."""
     disk, path, size = PosixFileSystem(), tmp_path / "kept", 8 << 30
     with path.open("wb") as file:
         file.write(b"first")

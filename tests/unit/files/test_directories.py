@@ -30,7 +30,7 @@ def test_as_paths_bytes_or_empty_text_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_manager_single_path_makes_one_directory(
+def test_manager_single_path_creates_one_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
 ) -> None:
     """USE-1: also for the examination, and for the directories of a config."""
@@ -77,7 +77,7 @@ NAMES = (
 )
 
 
-def test_segment_files_are_told_in_every_state_and_nothing_else_is(tmp_path: Path) -> None:
+def test_segment_files_every_state_is_listed(tmp_path: Path) -> None:
     """Names that no segment has are passed over."""
     for name in NAMES:
         (tmp_path / name).touch()
@@ -90,8 +90,8 @@ def test_segment_files_are_told_in_every_state_and_nothing_else_is(tmp_path: Pat
     } == set(segment_files(PosixFileSystem(), tmp_path))
 
 
-def test_live_offsets_of_one_kind_rise(tmp_path: Path) -> None:
-    """Whatever order the disk has them in, and without those that are on their way out."""
+def test_live_offsets_of_one_kind_are_ascending(tmp_path: Path) -> None:
+    """In any order of the disk, and without files that are being deleted."""
     for name in NAMES:
         (tmp_path / name).touch()
     disk = PosixFileSystem()

@@ -32,7 +32,7 @@ from kafkalog.files.errors import storage_errors, translate
         (errno.EFBIG, LogStorageError),
     ],
 )
-def test_errno_decides_the_type(number: int, expected: type[LogStorageError]) -> None:
+def test_translate_errno_selects_the_type(number: int, expected: type[LogStorageError]) -> None:
     """Full and forbidden have a type of their own; everything else is the disk's failure."""
     with (
         pytest.raises(LogStorageError) as caught,
@@ -52,7 +52,7 @@ def test_errno_decides_the_type(number: int, expected: type[LogStorageError]) ->
     )
 
 
-def test_path_comes_from_the_oserror_where_none_is_given() -> None:
+def test_translate_without_path_uses_that_of_the_oserror() -> None:
     """An error without any name is the disk's."""
     assert "/a: syncing failed: No" in str(translate(OSError(2, "No", "/a"), doing="syncing"))
     assert "/a" == translate(OSError(2, "No", b"/a")).path
@@ -64,7 +64,7 @@ def test_path_comes_from_the_oserror_where_none_is_given() -> None:
     )
 
 
-def test_other_exceptions_and_success_pass(tmp_path: Path) -> None:
+def test_storage_errors_other_exceptions_pass(tmp_path: Path) -> None:
     """Only OSError is translated, and a storage error is not translated twice."""
     for error in (ValueError("x"), CorruptRecordError("x"), DiskFullError("x")):
         with pytest.raises(type(error)) as caught, storage_errors(tmp_path):

@@ -1,4 +1,4 @@
-"""The contract of the disk seam, held against the POSIX body and the simulated disk alike."""
+"""Contract of the FileSystem interface, for the POSIX disk and the simulated disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_open_directory_raises_is_a_directory(disk: Disk) -> None:
             disk.filesystem.open(disk.directory, create=create, write=write)
 
 
-def test_open_create_keeps_what_is_there(disk: Disk, handle: FileHandle) -> None:
+def test_open_create_of_existing_file_keeps_its_content(disk: Disk, handle: FileHandle) -> None:
     """Opening never truncates, and create means write."""
     handle.pwrite(b"abc", 0)
     again = disk.filesystem.open(handle.path, create=True)
@@ -49,7 +49,7 @@ def test_open_create_keeps_what_is_there(disk: Disk, handle: FileHandle) -> None
     assert 4 == again.size()
 
 
-def test_write_on_a_handle_opened_for_reading_raises(disk: Disk, handle: FileHandle) -> None:
+def test_pwrite_on_handle_for_reading_raises(disk: Disk, handle: FileHandle) -> None:
     """A reader cannot change the file, whatever it calls."""
     reader = disk.filesystem.open(handle.path)
     changes: list[Callable[[], None]] = [
@@ -63,8 +63,8 @@ def test_write_on_a_handle_opened_for_reading_raises(disk: Disk, handle: FileHan
     assert 0 == handle.size()
 
 
-def test_read_gives_fewer_bytes_only_at_the_end(handle: FileHandle) -> None:
-    """Past the end nothing; across it what there is; before it everything."""
+def test_pread_at_the_end_returns_fewer_bytes(handle: FileHandle) -> None:
+    """Nothing after the end, a part across the end, everything before it."""
     handle.pwrite(b"0123456789", 0)
     assert b"234" == handle.pread(3, 2)
     assert b"89" == handle.pread(5, 8)
@@ -73,7 +73,7 @@ def test_read_gives_fewer_bytes_only_at_the_end(handle: FileHandle) -> None:
     assert b"" == handle.pread(0, 0)
 
 
-def test_read_into_fills_as_far_as_the_file_goes(handle: FileHandle) -> None:
+def test_pread_into_at_the_end_fills_a_part(handle: FileHandle) -> None:
     """Bytes of the target beyond the count stay as they were; item sizes do not matter."""
     handle.pwrite(b"01234567", 0)
     target = bytearray(b"....")
@@ -90,7 +90,7 @@ def test_read_into_fills_as_far_as_the_file_goes(handle: FileHandle) -> None:
         handle.pread_into(b"readonly", 0)
 
 
-def test_write_beyond_the_end_leaves_zeros(handle: FileHandle) -> None:
+def test_pwrite_beyond_the_end_leaves_zeros(handle: FileHandle) -> None:
     """The hole reads as zeros; other buffer kinds are written as their bytes."""
     handle.pwrite(b"end", 5)
     assert b"\0\0\0\0\0end" == handle.pread(10, 0)
@@ -101,7 +101,7 @@ def test_write_beyond_the_end_leaves_zeros(handle: FileHandle) -> None:
     assert 8 == handle.size()
 
 
-def test_write_of_many_parts_puts_them_behind_each_other(handle: FileHandle) -> None:
+def test_pwritev_many_parts_are_written_in_sequence(handle: FileHandle) -> None:
     """More parts than one system call takes, empty ones among them."""
     parts = [bytes([number % 251]) * (number % 5) for number in range(3000)]
     handle.pwritev(parts, 7)
@@ -112,8 +112,8 @@ def test_write_of_many_parts_puts_them_behind_each_other(handle: FileHandle) -> 
     assert 7 + len(joined) == handle.size()
 
 
-def test_truncate_cuts_and_extends_with_zeros(handle: FileHandle) -> None:
-    """What was cut does not come back when the file grows again."""
+def test_truncate_shortens_and_extends_with_zeros(handle: FileHandle) -> None:
+    """Truncated bytes do not come back when the file grows again."""
     handle.pwrite(b"abcdef", 0)
     handle.truncate(2)
     assert b"ab" == handle.pread(10, 0)
@@ -125,8 +125,8 @@ def test_truncate_cuts_and_extends_with_zeros(handle: FileHandle) -> None:
         handle.truncate(-1)
 
 
-def test_next_data_passes_over_holes(handle: FileHandle) -> None:
-    """What was never written is passed over as far as the system knows; no byte of data is."""
+def test_next_data_skips_holes(handle: FileHandle) -> None:
+    """Holes are skipped if the system supports this; data is never skipped."""
     assert handle.next_data(0) is None
     handle.pwrite(b"first", 0)
     handle.pwrite(b"second", 1 << 20)
@@ -139,7 +139,7 @@ def test_next_data_passes_over_holes(handle: FileHandle) -> None:
     assert handle.next_data(8 << 20) is None
 
 
-def test_map_shows_the_file_and_is_read_only(handle: FileHandle) -> None:
+def test_map_has_the_file_and_is_read_only(handle: FileHandle) -> None:
     """A mapping has exactly the size asked for, sees later writes, and takes none."""
     handle.pwrite(b"0123456789", 0)
     view = handle.map(8)
@@ -152,7 +152,7 @@ def test_map_shows_the_file_and_is_read_only(handle: FileHandle) -> None:
     assert b"0123456x" == bytes(view)
 
 
-def test_map_outlives_close_and_unlink(disk: Disk, handle: FileHandle) -> None:
+def test_map_after_close_and_unlink_stays_valid(disk: Disk, handle: FileHandle) -> None:
     """A slice keeps the mapping alive, whatever happens to handle and name."""
     handle.pwrite(b"0123456789", 0)
     part = handle.map(10)[3:6]
@@ -162,14 +162,14 @@ def test_map_outlives_close_and_unlink(disk: Disk, handle: FileHandle) -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_map_of_an_impossible_size_raises(handle: FileHandle, size: int) -> None:
+def test_map_impossible_size_raises(handle: FileHandle, size: int) -> None:
     """Nothing and less than nothing are refused."""
     handle.pwrite(b"abc", 0)
     with pytest.raises(ValueError, match="map"):
         handle.map(size)
 
 
-def test_map_of_more_than_the_file_has_says_so(handle: FileHandle) -> None:
+def test_map_more_than_the_file_raises_short_file(handle: FileHandle) -> None:
     """A file that has become shorter is an error of the file system, with its name; HOST-10."""
     handle.pwrite(b"abc", 0)
     with pytest.raises(ShortFileError, match="must have 4 bytes, got 3") as caught:
@@ -177,8 +177,8 @@ def test_map_of_more_than_the_file_has_says_so(handle: FileHandle) -> None:
     assert str(handle.path) == caught.value.path
 
 
-def test_closed_handle_refuses_everything_but_close(disk: Disk, handle: FileHandle) -> None:
-    """After close no call reaches a file, least of all another one that got its number."""
+def test_handle_closed_refuses_all_calls_but_close(disk: Disk, handle: FileHandle) -> None:
+    """After close no call reaches a file, in particular not a file that got the same descriptor."""
     handle.pwrite(b"mine", 0)
     handle.close()
     other = disk.filesystem.open(disk.directory / "other", create=True)
@@ -214,7 +214,7 @@ def test_sync_of_file_and_directory_succeeds(disk: Disk, handle: FileHandle) -> 
         disk.filesystem.sync_directory(disk.directory / "none")
 
 
-def test_bytes_that_were_let_go_are_read_as_before(handle: FileHandle) -> None:
+def test_drop_cache_bytes_are_read_as_before(handle: FileHandle) -> None:
     """They may have left memory; whole pages or not, written again or not, they are there."""
     content = bytes(range(256)) * 80
     handle.pwrite(content, 0)
@@ -226,8 +226,8 @@ def test_bytes_that_were_let_go_are_read_as_before(handle: FileHandle) -> None:
     assert content[:8192] + b"again" + content[8197:] == bytes(handle.map(len(content)))
 
 
-def test_stat_tells_size_kind_and_time(disk: Disk, handle: FileHandle) -> None:
-    """None where nothing has the name, also below a file."""
+def test_stat_returns_size_kind_and_time(disk: Disk, handle: FileHandle) -> None:
+    """Returns None if the name does not exist, also below a file."""
     handle.pwrite(b"abc", 0)
     disk.filesystem.set_modified_ms(handle.path, 1_700_000_000_123)
     facts = disk.filesystem.stat(handle.path)
@@ -246,7 +246,7 @@ def test_stat_tells_size_kind_and_time(disk: Disk, handle: FileHandle) -> None:
         disk.filesystem.set_modified_ms(disk.directory / "none", 0)
 
 
-def test_list_is_sorted_and_raises_for_what_is_no_directory(disk: Disk) -> None:
+def test_list_is_sorted_and_raises_for_other_entries(disk: Disk) -> None:
     """Hidden files are listed too; a glob means nothing."""
     for name in ("b", "a", ".lock", "*"):
         disk.filesystem.open(disk.directory / name, create=True)
@@ -257,8 +257,8 @@ def test_list_is_sorted_and_raises_for_what_is_no_directory(disk: Disk) -> None:
         disk.filesystem.list(disk.directory / "a")
 
 
-def test_rename_replaces_and_open_handles_follow(disk: Disk, handle: FileHandle) -> None:
-    """The file stays itself under the new name; the one that was there is gone."""
+def test_rename_replaces_target_and_open_handles_stay_valid(disk: Disk, handle: FileHandle) -> None:
+    """The file keeps its identity under the new name; the target is replaced."""
     handle.pwrite(b"new", 0)
     target = disk.directory / "target"
     replaced = disk.filesystem.open(target, create=True)
@@ -272,7 +272,7 @@ def test_rename_replaces_and_open_handles_follow(disk: Disk, handle: FileHandle)
         disk.filesystem.rename(handle.path, target)
 
 
-def test_rename_of_directories_keeps_what_is_in_them(disk: Disk) -> None:
+def test_rename_directory_keeps_its_content(disk: Disk) -> None:
     """A directory may take the place of an empty one only."""
     filesystem, directory = disk
     for name in ("source", "empty", "full"):
@@ -293,7 +293,7 @@ def test_rename_of_directories_keeps_what_is_in_them(disk: Disk) -> None:
     assert b"1" == filesystem.open(directory / "empty" / "file").pread(9, 0)
 
 
-def test_unlink_removes_the_name_only(disk: Disk, handle: FileHandle) -> None:
+def test_unlink_removes_only_the_name(disk: Disk, handle: FileHandle) -> None:
     """Readers read on; a second unlink and one of a directory are errors."""
     handle.pwrite(b"abc", 0)
     disk.filesystem.unlink(handle.path)
@@ -306,7 +306,7 @@ def test_unlink_removes_the_name_only(disk: Disk, handle: FileHandle) -> None:
         disk.filesystem.unlink(disk.directory / "d")
 
 
-def test_directories_are_made_and_removed_one_at_a_time(disk: Disk, handle: FileHandle) -> None:
+def test_make_directory_creates_and_removes_one_directory(disk: Disk, handle: FileHandle) -> None:
     """No parents are made, nothing is replaced, only what is empty is removed."""
     filesystem, directory = disk
     with pytest.raises(FileNotFoundError):
@@ -342,7 +342,7 @@ def test_lock_is_exclusive_until_released(disk: Disk) -> None:
     assert [".lock"] == disk.filesystem.list(disk.directory)
 
 
-def test_overlong_name_is_an_os_error(disk: Disk) -> None:
+def test_open_overlong_name_raises_os_error(disk: Disk) -> None:
     """256 characters are one too many."""
     with pytest.raises(OSError, match="too long"):
         disk.filesystem.open(disk.directory / ("x" * 256), create=True)
@@ -360,7 +360,7 @@ EDITS = st.lists(
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS, position=st.integers(0, 6000), size=st.integers(0, 6000))
-def test_edits_read_back_as_from_one_array(
+def test_handle_random_edits_equal_those_of_an_array(
     disk: Disk, edits: list[tuple[str, int, bytes]], position: int, size: int
 ) -> None:
     """Any writes and truncations leave what they leave in a plain array of bytes."""
@@ -386,7 +386,7 @@ def test_edits_read_back_as_from_one_array(
     assert bytes(model[position : position + size]) == bytes(target[:count])
 
 
-def test_paths_are_told_by_handles(handle: FileHandle) -> None:
+def test_handle_path_is_that_of_the_open(handle: FileHandle) -> None:
     """The path is the one the file was opened under."""
     assert Path("file") == Path(handle.path.name)
     assert not handle.closed

@@ -80,7 +80,7 @@ def use(directory: Path) -> str:
 
 @pytest.mark.parametrize("dangling", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_log_with_a_link_in_its_directory_writes_nothing_through_it(
+def test_log_with_link_in_directory_writes_nothing_through_it(
     tmp_path: Path, name: str, dangling: bool
 ) -> None:
     """HOST-6: neither what the link leads to is changed, nor is made; errors are typed."""
@@ -100,8 +100,8 @@ def test_log_with_a_link_in_its_directory_writes_nothing_through_it(
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000.log", ".lock"])
-def test_link_that_is_refused_is_named(tmp_path: Path, name: str) -> None:
-    """HOST-6: the error says which path, and why."""
+def test_open_refused_link_is_named_in_the_error(tmp_path: Path, name: str) -> None:
+    """HOST-6: the error has the path and the reason."""
     directory = tmp_path / "t-0"
     killed_log(directory)
     (directory / name).rename(tmp_path / "elsewhere")
@@ -113,7 +113,7 @@ def test_link_that_is_refused_is_named(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("special", SPECIALS)
 @pytest.mark.parametrize("name", NAMES)
-def test_log_with_a_special_file_in_its_directory_never_waits(
+def test_log_with_special_file_in_directory_never_waits(
     tmp_path: Path, name: str, special: str
 ) -> None:
     """HOST-6: a FIFO without a partner hangs no open; errors are typed."""
@@ -124,7 +124,7 @@ def test_log_with_a_special_file_in_its_directory_never_waits(
     use(directory)
 
 
-def test_hard_link_to_a_temporary_name_is_replaced_and_not_written(tmp_path: Path) -> None:
+def test_replace_file_hard_link_with_temporary_name_is_not_written(tmp_path: Path) -> None:
     """HOST-6: the file that is written is a new one, whatever had the name."""
     victim, path = tmp_path / "victim", tmp_path / "checkpoint"
     victim.write_bytes(PRECIOUS)
@@ -137,7 +137,7 @@ def test_hard_link_to_a_temporary_name_is_replaced_and_not_written(tmp_path: Pat
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_data_directory_that_is_a_link_is_used(tmp_path: Path, write: bool) -> None:
+def test_manager_data_directory_is_link_is_used(tmp_path: Path, write: bool) -> None:
     """HOST-6: what the caller names may be a link: only names below it may not."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
@@ -146,7 +146,7 @@ def test_data_directory_that_is_a_link_is_used(tmp_path: Path, write: bool) -> N
         assert 5 == len(list(log.records()))
 
 
-def test_create_new_for_a_directory_is_refused(tmp_path: Path) -> None:
+def test_create_new_for_directory_is_refused(tmp_path: Path) -> None:
     """A directory is never removed for a file."""
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError) as caught:
@@ -168,7 +168,7 @@ def content_of(directory: Path) -> dict[str, tuple[bytes, float]]:
     }
 
 
-def test_partition_directory_that_is_a_link_is_not_written_in(tmp_path: Path) -> None:
+def test_open_log_directory_is_link_is_refused(tmp_path: Path) -> None:
     """HOST-6: below a data directory; what it leads to is read only, and stays as it is."""
     data, decoy = tmp_path / "data", tmp_path / "decoy"
     with kafkalog.LogManager([data]) as manager:
@@ -184,7 +184,7 @@ def test_partition_directory_that_is_a_link_is_not_written_in(tmp_path: Path) ->
     assert before == content_of(decoy)
 
 
-def test_partition_directory_that_is_a_dangling_link_is_not_made(tmp_path: Path) -> None:
+def test_open_log_directory_is_dangling_link_is_not_created(tmp_path: Path) -> None:
     """HOST-6: nothing is created where it leads."""
     data = tmp_path / "data"
     with kafkalog.LogManager([data]):
@@ -197,7 +197,7 @@ def test_partition_directory_that_is_a_dangling_link_is_not_made(tmp_path: Path)
     assert not (tmp_path / "victim").exists()
 
 
-def test_log_that_stands_alone_is_opened_through_a_link(tmp_path: Path) -> None:
+def test_open_log_standalone_through_link_is_opened(tmp_path: Path) -> None:
     """HOST-6: the caller has named it, as he names a data directory."""
     killed_log(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
@@ -205,7 +205,7 @@ def test_log_that_stands_alone_is_opened_through_a_link(tmp_path: Path) -> None:
         assert 5 == log.append([Record(value=b"more")]).first_offset
 
 
-def test_manager_does_not_write_in_a_partition_that_is_a_link(tmp_path: Path) -> None:
+def test_manager_partition_is_link_is_not_written(tmp_path: Path) -> None:
     """HOST-6: it is among the faults, its neighbours go on, and deleting it takes the link."""
     data, decoy = tmp_path / "data", tmp_path / "decoy"
     with kafkalog.LogManager([data]) as manager:
@@ -226,7 +226,7 @@ def test_manager_does_not_write_in_a_partition_that_is_a_link(tmp_path: Path) ->
     assert before == content_of(decoy)
 
 
-def test_doomed_directory_that_is_a_link_is_removed_and_not_emptied(tmp_path: Path) -> None:
+def test_manager_deleted_directory_is_link_is_removed_and_not_emptied(tmp_path: Path) -> None:
     """HOST-6: what is removed after a deletion is the link."""
     decoy, doomed = tmp_path / "decoy", tmp_path / f"t-0.{'0' * 32}-delete"
     decoy.mkdir()
@@ -237,7 +237,7 @@ def test_doomed_directory_that_is_a_link_is_removed_and_not_emptied(tmp_path: Pa
     assert PRECIOUS == (decoy / "precious").read_bytes()
 
 
-def test_doctor_names_partition_directories_that_are_links(tmp_path: Path) -> None:
+def test_doctor_partition_directory_is_link_is_reported(tmp_path: Path) -> None:
     """HOST-6: an error, as they cannot be opened for writing."""
     data = tmp_path / "data"
     with kafkalog.LogManager([data]) as manager:

@@ -51,7 +51,7 @@ def make_partitions(disk: Disk) -> tuple[Path, Path]:
     return paths
 
 
-def test_partitions_of_one_directory_share_its_lock(disk: Disk) -> None:
+def test_locks_of_partitions_in_one_directory_share_its_lock(disk: Disk) -> None:
     """The file is locked until the last one lets go; it stays, unheld."""
     first, second = make_partitions(disk)
     one = acquire_partition_lock(disk.filesystem, first, lock_directory=disk.directory)
@@ -67,7 +67,7 @@ def test_partitions_of_one_directory_share_its_lock(disk: Disk) -> None:
     assert [".lock", "orders-0", "orders-1"] == disk.filesystem.list(disk.directory)
 
 
-def test_second_writer_of_a_partition_is_refused_with_the_first_one_named(disk: Disk) -> None:
+def test_partition_lock_second_writer_is_refused_with_the_first_named(disk: Disk) -> None:
     """Also through a symbolic link's name, and until the first one lets go."""
     partition, _ = make_partitions(disk)
     locks = []
@@ -96,7 +96,7 @@ def test_second_writer_of_a_partition_is_refused_with_the_first_one_named(disk: 
     assert not again.is_held
 
 
-def test_refused_writer_leaves_nothing_behind(disk: Disk) -> None:
+def test_partition_lock_refused_leaves_no_share(disk: Disk) -> None:
     """A writer that could not lock the directory is not registered for the partition."""
     partition, _ = make_partitions(disk)
     foreign = disk.filesystem.lock(disk.directory / ".lock")
@@ -107,7 +107,7 @@ def test_refused_writer_leaves_nothing_behind(disk: Disk) -> None:
     acquire_partition_lock(disk.filesystem, partition, lock_directory=disk.directory).release()
 
 
-def test_release_twice_gives_back_once(disk: Disk) -> None:
+def test_release_twice_releases_one_share(disk: Disk) -> None:
     """The second release must not take the share of another."""
     one = acquire_directory_lock(disk.filesystem, disk.directory)
     two = acquire_directory_lock(disk.filesystem, disk.directory)
@@ -118,8 +118,8 @@ def test_release_twice_gives_back_once(disk: Disk) -> None:
     assert "released" in repr(two)
 
 
-def test_forgotten_lock_is_given_back(disk: Disk) -> None:
-    """A log that nobody closed does not keep its partition until the process ends."""
+def test_lock_collected_without_release_is_released(disk: Disk) -> None:
+    """A log without a close does not keep its partition until the process ends."""
     partition, _ = make_partitions(disk)
     lock = acquire_partition_lock(disk.filesystem, partition, lock_directory=disk.directory)
     del lock
@@ -127,14 +127,14 @@ def test_forgotten_lock_is_given_back(disk: Disk) -> None:
     acquire_partition_lock(disk.filesystem, partition, lock_directory=disk.directory).release()
 
 
-def test_directory_that_is_missing_is_a_storage_error(disk: Disk) -> None:
+def test_directory_lock_missing_directory_is_a_storage_error(disk: Disk) -> None:
     """The error names the lock file and what was being done."""
     with pytest.raises(LogStorageError, match=r"none/\.lock: locking failed") as caught:
         acquire_directory_lock(disk.filesystem, disk.directory / "none")
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
-def test_threads_that_race_for_a_partition_have_one_winner(disk: Disk) -> None:
+def test_partition_lock_racing_threads_have_one_winner(disk: Disk) -> None:
     """Eight threads at once: one writes, seven are refused."""
     partition, _ = make_partitions(disk)
     barrier = threading.Barrier(8)
@@ -158,15 +158,15 @@ def test_threads_that_race_for_a_partition_have_one_winner(disk: Disk) -> None:
     locks[0].release()
 
 
-def test_other_process_is_refused_by_process_id(tmp_path: Path) -> None:
-    """The refusal tells which process to close; after release it gets the lock."""
+def test_directory_lock_other_process_is_refused_with_process_id(tmp_path: Path) -> None:
+    """The error names the process to close; after the release the other process gets the lock."""
     with acquire_directory_lock(PosixFileSystem(), tmp_path):
         assert f"held by process {os.getpid()}" in ask_from_another_process(tmp_path)
     assert ask_from_another_process(tmp_path) == "held"
 
 
-def test_lock_through_a_symbolic_link_is_the_same_lock(tmp_path: Path) -> None:
-    """Two names of one directory share; the link's target is what is told."""
+def test_lock_through_symbolic_link_is_the_same_lock(tmp_path: Path) -> None:
+    """Two names of one directory share the lock; the error has the link's target."""
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "data")
     with (
@@ -176,7 +176,7 @@ def test_lock_through_a_symbolic_link_is_the_same_lock(tmp_path: Path) -> None:
         assert one.directory == two.directory == (tmp_path / "data").resolve()
 
 
-def test_lock_is_void_in_a_forked_child(tmp_path: Path) -> None:
+def test_lock_in_forked_child_is_not_held(tmp_path: Path) -> None:
     """The child holds nothing, can release nothing, and is refused as long as the parent holds."""
     filesystem = PosixFileSystem()
     lock = acquire_partition_lock(filesystem, tmp_path / "p-0", lock_directory=tmp_path)
@@ -198,7 +198,7 @@ def test_lock_is_void_in_a_forked_child(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_two_simulated_disks_have_locks_of_their_own() -> None:
+def test_locks_of_two_simulated_disks_are_independent() -> None:
     """The disk after a crash is another one: what was locked before does not count there."""
     disk = SimulatedDisk()
     disk.make_durable("/data")

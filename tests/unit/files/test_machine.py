@@ -1,4 +1,4 @@
-"""What this machine is asked, with answers that hold on every machine."""
+"""Facts of this machine, with results that are valid on every machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kafkalog.files.machine import LocalMachine, Ownership
 MACHINE = LocalMachine()
 
 
-def test_system_and_release_are_the_kernels_own() -> None:
-    """As `uname` says them."""
+def test_machine_system_and_release_are_those_of_the_kernel() -> None:
+    """Equal to the values of `uname`."""
     assert (os.uname().sysname, os.uname().release) == (MACHINE.system(), MACHINE.release())
 
 
-def test_file_of_the_system_is_read_as_text_or_not_at_all(tmp_path: Path) -> None:
+def test_machine_read_returns_text_or_none(tmp_path: Path) -> None:
     """Bytes that are no text do not stop it."""
     path = tmp_path / "setting"
     path.write_bytes(b"60 \xff\n")
@@ -35,7 +35,7 @@ def test_file_of_the_system_is_read_as_text_or_not_at_all(tmp_path: Path) -> Non
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), (None, None)),
     ],
 )
-def test_descriptor_limit_without_end_is_none(
+def test_machine_unlimited_descriptors_are_none(
     monkeypatch: pytest.MonkeyPatch,
     limits: tuple[int, int],
     expected: tuple[int | None, int | None],
@@ -45,7 +45,7 @@ def test_descriptor_limit_without_end_is_none(
     assert expected == MACHINE.descriptor_limits()
 
 
-def test_room_counts_bytes_and_inodes_that_a_user_may_have(
+def test_machine_disk_space_counts_bytes_and_inodes_of_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not what is kept for root."""
@@ -56,7 +56,7 @@ def test_room_counts_bytes_and_inodes_that_a_user_may_have(
     assert (70, 50) == (room.total_inodes, room.available_inodes)
 
 
-def test_ownership_of_what_we_made_is_ours(tmp_path: Path) -> None:
+def test_ownership_of_own_file_is_this_user(tmp_path: Path) -> None:
     """Files and directories alike."""
     path = tmp_path / "file"
     path.write_bytes(b"")
@@ -66,7 +66,7 @@ def test_ownership_of_what_we_made_is_ours(tmp_path: Path) -> None:
     assert Ownership(os.geteuid(), 0o750, True) == MACHINE.ownership(tmp_path)
 
 
-def test_what_may_not_be_written_is_not_usable(
+def test_ownership_without_write_permission_is_not_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory has to let us in as well."""
@@ -84,7 +84,7 @@ def test_what_may_not_be_written_is_not_usable(
     assert [os.R_OK | os.W_OK, os.R_OK | os.W_OK | os.X_OK] == asked
 
 
-def test_ownership_of_nothing_is_an_error(tmp_path: Path) -> None:
+def test_ownership_of_missing_file_raises(tmp_path: Path) -> None:
     """It passes as it is."""
     with pytest.raises(FileNotFoundError):
         MACHINE.ownership(tmp_path / "missing")

@@ -21,7 +21,7 @@ TABLE = """\
 """
 
 
-def test_mount_has_place_type_source_and_both_kinds_of_options() -> None:
+def test_find_mount_has_point_kind_source_and_options() -> None:
     """The optional fields between them may be many or none."""
     expected = Mount(
         "/data",
@@ -33,7 +33,7 @@ def test_mount_has_place_type_source_and_both_kinds_of_options() -> None:
     assert expected == find_mount("/data/orders-0", TABLE)
 
 
-def test_blanks_in_names_are_read_as_they_are_meant() -> None:
+def test_find_mount_escaped_blanks_are_decoded() -> None:
     """The kernel writes them in octal."""
     mount = find_mount("/data/with space/orders-0", TABLE)
     assert mount is not None
@@ -51,19 +51,19 @@ def test_blanks_in_names_are_read_as_they_are_meant() -> None:
         ("/cut/orders-0", "overlay"),
     ],
 )
-def test_last_of_the_longest_points_above_the_path_counts(path: str, expected: str) -> None:
-    """A later mount hides an earlier one; a line that is cut says nothing."""
+def test_find_mount_last_of_the_longest_points_counts(path: str, expected: str) -> None:
+    """A later mount hides an earlier one; an incomplete line is ignored."""
     mount = find_mount(path, TABLE)
     assert mount is not None
     assert expected == mount.kind
 
 
-def test_table_without_a_line_for_the_path_has_no_answer() -> None:
+def test_find_mount_without_matching_line_is_none() -> None:
     """As it is where nothing is known."""
     assert find_mount("/data", "") is None
 
 
-def test_option_with_a_value_is_found_by_its_name() -> None:
+def test_mount_option_with_value_is_found_by_name() -> None:
     """The whole name, and not one without a value."""
     mount = Mount("/", "ext4", "d", frozenset({"rw"}), frozenset({"commit=30", "data=ordered"}))
     assert "30" == mount.option("commit")
@@ -107,7 +107,7 @@ def mounts(tmp_path: Path) -> Path:
         ("/orders-0", False),
     ],
 )
-def test_file_system_decides_by_the_last_mount_above_the_directory(
+def test_keeps_errors_file_system_of_the_last_mount_decides(
     mounts: Path, directory: str, expected: bool
 ) -> None:
     """Only local ones whose rules are known; the names end at slashes."""
@@ -126,22 +126,24 @@ def test_file_system_decides_by_the_last_mount_above_the_directory(
         ("unknown", False),
     ],
 )
-def test_kernel_decides_by_its_release(mounts: Path, release: str, expected: bool) -> None:
-    """Before 4.17 an error is told only to those who had the file open."""
+def test_keeps_errors_release_of_the_kernel_decides(
+    mounts: Path, release: str, expected: bool
+) -> None:
+    """Before 4.17 an error is reported only to processes that had the file open."""
     assert expected is keeps_errors(Path("/data"), mounts=mounts, release=release)
 
 
-def test_other_systems_and_missing_tables_are_not_believed(
+def test_keeps_errors_unknown_system_or_table_is_false(
     mounts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not known is False."""
+    """An unknown fact is False."""
     assert not keeps_errors(Path("/data"), mounts=mounts / "missing", release="6.1")
     monkeypatch.setattr("kafkalog.files.mounts.sys.platform", "darwin")
     assert not keeps_errors(Path("/data"), mounts=mounts, release="24.1.0")
 
 
-def test_this_machine_answers(tmp_path: Path) -> None:
-    """Whatever it says, it says it for the file system as for the function."""
+def test_keeps_errors_of_this_machine_equals_that_of_the_file_system(tmp_path: Path) -> None:
+    """Both return the same value."""
     assert keeps_errors(tmp_path) is PosixFileSystem().keeps_errors(tmp_path)
 
 
@@ -166,7 +168,7 @@ def mounted(system: Path, directory: Path, kind: str = "ext4") -> Path:
     return object_
 
 
-def test_id_is_the_same_within_a_boot_and_for_all_files_of_a_disk(tmp_path: Path) -> None:
+def test_cache_id_within_a_boot_is_the_same_for_all_files(tmp_path: Path) -> None:
     """INT-3: a process that is killed takes nothing with it."""
     (tmp_path / "orders-0").mkdir()
     found = PosixFileSystem().cache_id(tmp_path)
@@ -174,7 +176,7 @@ def test_id_is_the_same_within_a_boot_and_for_all_files_of_a_disk(tmp_path: Path
     assert found == PosixFileSystem().cache_id(tmp_path / "orders-0") == cache_id(tmp_path)
 
 
-def test_id_is_another_after_a_boot(tmp_path: Path, boot: Path) -> None:
+def test_cache_id_after_a_boot_differs(tmp_path: Path, boot: Path) -> None:
     """INT-3: what was not synced may be gone."""
     later = tmp_path / "later"
     later.write_text("5f1c7c52-54a5-4c09-9d3e-1be0e4a5fe1a\n")
@@ -182,7 +184,7 @@ def test_id_is_another_after_a_boot(tmp_path: Path, boot: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_id_is_another_after_a_mount(tmp_path: Path, boot: Path, kind: str) -> None:
+def test_cache_id_after_a_mount_differs(tmp_path: Path, boot: Path, kind: str) -> None:
     """INT-3: a file system that shut itself down has lost its cache within the boot."""
     system = tmp_path / "sys"
     object_ = mounted(system, tmp_path, kind)
@@ -194,16 +196,14 @@ def test_id_is_another_after_a_mount(tmp_path: Path, boot: Path, kind: str) -> N
     assert first != cache_id(tmp_path, boot_id=boot, system=system)
 
 
-def test_id_without_an_object_of_the_file_system_is_that_of_the_boot(
-    tmp_path: Path, boot: Path
-) -> None:
+def test_cache_id_without_kernel_object_has_boot_and_device(tmp_path: Path, boot: Path) -> None:
     """A network's file system, or one of layers."""
     found = cache_id(tmp_path, boot_id=boot, system=tmp_path / "nothing")
     assert ID_BYTES == len(found)
     assert found == cache_id(tmp_path, boot_id=boot, system=tmp_path / "nothing")
 
 
-def test_id_is_empty_where_nothing_is_known(tmp_path: Path, boot: Path) -> None:
+def test_cache_id_unknown_is_empty(tmp_path: Path, boot: Path) -> None:
     """No boot id, or no such directory: nothing vouches."""
     assert b"" == cache_id(tmp_path, boot_id=tmp_path / "missing")
     assert b"" == cache_id(tmp_path / "missing", boot_id=boot)

@@ -134,14 +134,14 @@ BAD_DIRECTORIES = [
 
 
 @pytest.mark.parametrize("name", GOOD_FILES)
-def test_good_file_name_parses_and_builds_back(name: str) -> None:
-    """The table, both ways."""
+def test_segment_file_name_valid_is_parsed_and_built(name: str) -> None:
+    """The table, in both directions."""
     assert GOOD_FILES[name] == parse_segment_file(name)
     assert name == segment_file_name(*GOOD_FILES[name])
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_file_name_is_refused(name: str) -> None:
+def test_segment_file_name_invalid_is_refused(name: str) -> None:
     """Nothing but what we build is a segment's file."""
     assert try_parse_segment_file(name) is None
     with pytest.raises(ValueError, match="not the name of a segment file"):
@@ -158,7 +158,7 @@ def test_bad_file_name_is_refused(name: str) -> None:
         (0, FileKind.LOG, FileState.BROKEN, -1),
     ],
 )
-def test_impossible_file_name_is_not_built(parts: tuple[int, FileKind]) -> None:
+def test_segment_file_name_impossible_is_not_built(parts: tuple[int, FileKind]) -> None:
     """HOST-8: a segment begins where 32 bits more are offsets; only what was cut has a position."""
     with pytest.raises(ValueError, match=r"base offset|cut position"):
         segment_file_name(*parts)
@@ -180,7 +180,7 @@ def test_impossible_file_name_is_not_built(parts: tuple[int, FileKind]) -> None:
         st.integers(0, MAX_OFFSET),
     )
 )
-def test_every_built_file_name_parses_back(parts: SegmentFileName) -> None:
+def test_segment_file_name_any_built_is_parsed(parts: SegmentFileName) -> None:
     """Whatever is built means the same when it is read, and begins with its offset."""
     name = segment_file_name(*parts)
     assert parts == parse_segment_file(name)
@@ -188,7 +188,7 @@ def test_every_built_file_name_parses_back(parts: SegmentFileName) -> None:
 
 
 @given(st.text(alphabet="0123456789.-logindextmes", max_size=40))
-def test_every_accepted_file_name_builds_back(name: str) -> None:
+def test_segment_file_name_any_parsed_is_built(name: str) -> None:
     """Parsing is one-to-one: no two names mean the same file."""
     parsed = try_parse_segment_file(name)
     assert parsed is None or name == segment_file_name(*parsed)
@@ -209,8 +209,8 @@ def test_segment_files_are_the_paths_of_one_segment() -> None:
 
 
 @pytest.mark.parametrize("name", GOOD_DIRECTORIES)
-def test_good_directory_name_parses_and_builds_back(name: str) -> None:
-    """The table, both ways; only a full-length doomed name may hide the topic's end."""
+def test_directory_name_valid_is_parsed_and_built(name: str) -> None:
+    """The table, in both directions; only a deleted name of full length may truncate the topic."""
     topic, partition, state, unique_id = GOOD_DIRECTORIES[name]
     parsed = parse_partition_directory(name)
     assert PartitionDirectory(TopicPartition(topic, partition), state, unique_id) == parsed
@@ -219,8 +219,8 @@ def test_good_directory_name_parses_and_builds_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD_DIRECTORIES)
-def test_bad_directory_name_is_no_log(name: str) -> None:
-    """The error says what a partition directory is called."""
+def test_directory_name_invalid_is_refused(name: str) -> None:
+    """The error has the form of a partition directory's name."""
     assert try_parse_partition_directory(name) is None
     with pytest.raises(NotALogError, match="topic-partition"):
         parse_partition_directory(name)
@@ -234,17 +234,17 @@ def test_bad_directory_name_is_no_log(name: str) -> None:
         (DirectoryState.DELETE, 10, 212),
     ],
 )
-def test_long_topic_is_cut_in_doomed_names(
+def test_directory_name_long_topic_is_truncated_if_deleted(
     state: DirectoryState, partition: int, kept: int
 ) -> None:
-    """The whole is 255 characters at most, and says that the topic may be only a beginning."""
+    """The name has at most 255 characters, and reports that the topic may be truncated."""
     name = partition_directory_name(TopicPartition(TOPIC_249, partition), state, ID)
     assert f"{'t' * kept}-{partition}.{ID}{state.value}" == name
     assert 255 == len(name)
     assert parse_partition_directory(name).topic_may_be_cut
 
 
-def test_long_topic_is_refused_in_future_names() -> None:
+def test_directory_name_long_topic_is_refused_if_future() -> None:
     """A future name gives the topic back, so it cannot be cut."""
     with pytest.raises(ValueError, match="at most 255 characters, got 291"):
         partition_directory_name(TopicPartition(TOPIC_249, 0), DirectoryState.FUTURE, ID)
@@ -260,15 +260,15 @@ def test_long_topic_is_refused_in_future_names() -> None:
         ("a", 0, DirectoryState.DELETE, "abc", "hex"),
     ],
 )
-def test_impossible_directory_name_is_not_built(
+def test_directory_name_impossible_is_not_built(
     topic: str, partition: int, state: DirectoryState, unique_id: str | None, match: str
 ) -> None:
-    """What would not parse back is not made."""
+    """A name that cannot be parsed is not built."""
     with pytest.raises(ValueError, match=match):
         partition_directory_name(TopicPartition(topic, partition), state, unique_id)
 
 
-def test_doomed_names_get_an_id_of_their_own() -> None:
+def test_directory_name_deleted_gets_a_new_id() -> None:
     """Two deletions of one partition do not collide."""
     names = {
         partition_directory_name(TopicPartition("a", 0), DirectoryState.DELETE) for _ in range(10)
@@ -281,7 +281,7 @@ def test_doomed_names_get_an_id_of_their_own() -> None:
     st.integers(0, 2**31 - 1),
     st.sampled_from(DirectoryState),
 )
-def test_every_built_directory_name_parses_back(
+def test_directory_name_any_built_is_parsed(
     topic: str, partition: int, state: DirectoryState
 ) -> None:
     """Dashes, dots and digits in the topic do not matter."""
@@ -293,7 +293,7 @@ def test_every_built_directory_name_parses_back(
 
 
 @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "...", "-", TOPIC_249, "__consumer_offsets"])
-def test_legal_topic_is_returned(topic: str) -> None:
+def test_topic_name_legal_is_returned(topic: str) -> None:
     """249 of [A-Za-z0-9._-]."""
     assert is_topic_name(topic)
     assert topic == ensure_topic_name(topic)
@@ -311,14 +311,14 @@ def test_legal_topic_is_returned(topic: str) -> None:
         ("\u00e4", "must have only characters of"),
     ],
 )
-def test_illegal_topic_is_refused_with_the_rule(topic: str, match: str) -> None:
-    """The message says which rule."""
+def test_topic_name_illegal_is_refused_with_the_rule(topic: str, match: str) -> None:
+    """The message has the rule."""
     assert not is_topic_name(topic)
     with pytest.raises(ValueError, match=match):
         ensure_topic_name(topic)
 
 
-def test_topics_collide_when_dots_and_underscores_are_alike() -> None:
+def test_topics_collide_if_equal_but_for_dots_and_underscores() -> None:
     """As Kafka's metric names would."""
     assert topics_collide("a.b", "a_b")
     assert topics_collide("a", "a")

@@ -1,4 +1,4 @@
-"""The pool: bounds, second chances, renames, files that go while they are read, threads."""
+"""The file pool: limits, second chances, renames, removal of files during reads, threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_all(pool: FilePool, paths: list[Path]) -> list[PooledFile]:
     return [pool.open(path) for path in paths]
 
 
-def test_reads_beyond_the_bound_reopen_what_was_taken_back(disk: Disk) -> None:
+def test_pool_beyond_the_limits_reopens_reclaimed_files(disk: Disk) -> None:
     """At most three handles and two mappings are kept, and every read is right."""
     pool = FilePool(disk.filesystem, max_open_files=3, max_mappings=2)
     files = open_all(pool, make_files(disk, 7))
@@ -48,7 +48,7 @@ def test_reads_beyond_the_bound_reopen_what_was_taken_back(disk: Disk) -> None:
     assert (3, 2) == (pool.open_count, pool.mapping_count)
 
 
-def test_files_in_use_stay_and_idle_ones_go() -> None:
+def test_pool_file_in_use_is_not_reclaimed() -> None:
     """A file that is read between the openings of others is not opened again."""
     disk = SimulatedDisk()
     disk.make_durable("/d")
@@ -65,7 +65,7 @@ def test_files_in_use_stay_and_idle_ones_go() -> None:
     assert 10 == disk.calls["map"]
 
 
-def test_view_is_mapped_once_and_again_only_when_larger(disk: Disk) -> None:
+def test_view_is_mapped_again_only_if_larger(disk: Disk) -> None:
     """A smaller view is a slice of the mapping; a larger one takes its place."""
     pool = FilePool(disk.filesystem)
     (path,) = make_files(disk, 1)
@@ -83,8 +83,8 @@ def test_view_is_mapped_once_and_again_only_when_larger(disk: Disk) -> None:
     assert large.readonly
 
 
-def test_slices_outlive_eviction_close_and_unlink(disk: Disk) -> None:
-    """Forgetting a mapping never takes it from who still looks at it."""
+def test_slice_after_eviction_close_and_unlink_stays_valid(disk: Disk) -> None:
+    """Reclaiming a mapping never invalidates it for a reader that refers to it."""
     paths = make_files(disk, 2)
     pool = FilePool(disk.filesystem, max_open_files=1, max_mappings=1)
     first, second = open_all(pool, paths)
@@ -96,25 +96,25 @@ def test_slices_outlive_eviction_close_and_unlink(disk: Disk) -> None:
     assert bytes(10) == bytes(part)
 
 
-def test_renamed_file_is_found_again_after_eviction(disk: Disk) -> None:
+def test_rename_then_eviction_reopens_by_the_new_name(disk: Disk) -> None:
     """The new name is used to reopen, though another file has taken the old one."""
     paths = make_files(disk, 3)
     pool = FilePool(disk.filesystem, max_open_files=1, max_mappings=1)
     first, second, _ = files = open_all(pool, paths)
     assert 0 == first.read(1, 0)[0]
-    doomed = disk.directory / "000.deleted"
-    first.rename(doomed)
+    deleted = disk.directory / "000.deleted"
+    first.rename(deleted)
     disk.filesystem.rename(paths[2], paths[0])
     assert 0 == first.read(1, 0)[0]
     second.read(1, 0)
     assert 0 == first.read(1, 0)[0]
     assert 0 == first.view(5)[4]
-    assert doomed == first.path
+    assert deleted == first.path
     assert ["000", "000.deleted", "001"] == disk.filesystem.list(disk.directory)
     assert all(not file.closed for file in files)
 
 
-def test_failed_rename_keeps_the_old_name(disk: Disk) -> None:
+def test_rename_failed_keeps_the_old_name(disk: Disk) -> None:
     """Unlike in Kafka, a rename that raised has not happened."""
     (path,) = make_files(disk, 1)
     pool = FilePool(disk.filesystem)
@@ -125,8 +125,8 @@ def test_failed_rename_keeps_the_old_name(disk: Disk) -> None:
     assert 100 == file.size()
 
 
-def test_files_of_a_renamed_directory_are_told_their_new_names(disk: Disk) -> None:
-    """Somebody else renamed: the pool takes note."""
+def test_record_rename_after_directory_rename_reopens_files(disk: Disk) -> None:
+    """The directory was renamed by other code: the pool records the new names."""
     disk.filesystem.make_directory(disk.directory / "a-0")
     inner = Disk(disk.filesystem, disk.directory / "a-0")
     paths = make_files(inner, 2)
@@ -138,7 +138,7 @@ def test_files_of_a_renamed_directory_are_told_their_new_names(disk: Disk) -> No
     assert [0, 1, 0] == [files[number].read(1, 0)[0] for number in (0, 1, 0)]
 
 
-def test_unlinked_file_is_read_on_while_it_is_leased(disk: Disk) -> None:
+def test_lease_of_unlinked_file_stays_readable(disk: Disk) -> None:
     """The lease keeps the handle through eviction; without it the file is gone."""
     paths = make_files(disk, 2)
     pool = FilePool(disk.filesystem, max_open_files=1)
@@ -152,7 +152,7 @@ def test_unlinked_file_is_read_on_while_it_is_leased(disk: Disk) -> None:
     assert 1 == second.read(1, 0)[0]
 
 
-def test_closed_file_and_closed_pool_refuse(disk: Disk) -> None:
+def test_pool_closed_file_or_pool_refuses(disk: Disk) -> None:
     """ValueError, as from a closed handle; closing twice is fine."""
     first, second = open_all(pool := FilePool(disk.filesystem), make_files(disk, 2))
     first.view(10)
@@ -178,13 +178,13 @@ def test_closed_file_and_closed_pool_refuse(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
-def test_pool_without_room_is_refused(disk: Disk, bounds: tuple[int, int]) -> None:
+def test_pool_limit_below_one_is_refused(disk: Disk, bounds: tuple[int, int]) -> None:
     """A pool has to keep the one file that is being read."""
     with pytest.raises(ValueError, match=r"must be >= 1, got"):
         FilePool(disk.filesystem, max_open_files=bounds[0], max_mappings=bounds[1])
 
 
-def test_read_into_and_descriptor(disk: Disk, tmp_path: Path) -> None:
+def test_read_into_fills_memory_and_fileno_is_a_descriptor(disk: Disk, tmp_path: Path) -> None:
     """Caller's memory is filled; a real file has a descriptor."""
     (path,) = make_files(disk, 1)
     file = FilePool(disk.filesystem).open(path)
@@ -198,8 +198,8 @@ def test_read_into_and_descriptor(disk: Disk, tmp_path: Path) -> None:
             file.fileno()
 
 
-def test_process_without_descriptors_gets_half_of_the_pools() -> None:
-    """EMFILE on open or map: the pool gives some back and goes on; other errors are told."""
+def test_pool_without_descriptors_reclaims_half() -> None:
+    """EMFILE on open or map: the pool reclaims some and continues; other errors are raised."""
     disk = SimulatedDisk()
     disk.make_durable("/d")
     pool = FilePool(disk, max_open_files=8, max_mappings=8)
@@ -219,7 +219,7 @@ def test_process_without_descriptors_gets_half_of_the_pools() -> None:
     assert 5 == files[5].read(1, 0)[0]
 
 
-def test_threads_read_right_bytes_while_files_come_and_go(disk: Disk) -> None:
+def test_pool_threads_read_the_right_bytes_during_renames(disk: Disk) -> None:
     """Readers, a renamer and a bound that is far too small: each byte is still its file's."""
     count = 12
     pool = FilePool(disk.filesystem, max_open_files=2, max_mappings=2)
@@ -235,7 +235,7 @@ def test_threads_read_right_bytes_while_files_come_and_go(disk: Disk) -> None:
                 data = files[number].read(8, 3) if chance.random() < 0.5 else files[number].view(8)
                 if bytes(data) != bytes([number]) * 8:
                     failures.append((number, bytes(data)))
-        except Exception as error:  # noqa: BLE001 - told by the main thread
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
             failures.append(error)
 
     def rename() -> None:
@@ -258,7 +258,7 @@ def test_threads_read_right_bytes_while_files_come_and_go(disk: Disk) -> None:
     assert pool.mapping_count <= 2
 
 
-def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
+def test_pool_in_forked_child_reads_although_it_was_locked(tmp_path: Path) -> None:
     """A lock that another thread of the parent held at the fork must not stop the child."""
     disk = Disk(PosixFileSystem(), tmp_path)
     pool = FilePool(disk.filesystem)
@@ -277,7 +277,7 @@ def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
     assert (child, 0) == os.waitpid(child, 0)
 
 
-def test_mapping_alone_keeps_no_handle_open(disk: Disk) -> None:
+def test_view_without_read_keeps_no_handle(disk: Disk) -> None:
     """Neither of a part nor of the whole; a handle that is there is used, and stays."""
     pool = FilePool(disk.filesystem)
     first, second, empty = open_all(pool, make_files(disk, 3))
@@ -295,7 +295,7 @@ def test_mapping_alone_keeps_no_handle_open(disk: Disk) -> None:
         first.whole()
 
 
-def test_pool_keeps_nothing_that_nobody_refers_to(disk: Disk) -> None:
+def test_pool_file_without_references_is_released(disk: Disk) -> None:
     """With the last reference to a file its handle and its mapping are gone; DUR-6."""
     pool = FilePool(disk.filesystem)
     files = open_all(pool, make_files(disk, 3))
@@ -308,8 +308,8 @@ def test_pool_keeps_nothing_that_nobody_refers_to(disk: Disk) -> None:
     assert bytes(100) == slices[0]
 
 
-def test_pool_of_files_that_come_and_go_stays_bounded(disk: Disk) -> None:
-    """What is gone makes room before anything that is in use."""
+def test_pool_of_many_collected_files_stays_bounded(disk: Disk) -> None:
+    """Collected files are removed before files in use are reclaimed."""
     pool = FilePool(disk.filesystem, max_open_files=4, max_mappings=4)
     kept, *others = make_files(disk, 40)
     file = pool.open(kept)

@@ -1,4 +1,4 @@
-"""What only a real system shows: descriptors, short writes, locks between processes, forks."""
+"""Behaviour of the real system: descriptors, short writes, locks between processes, forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 
 from kafkalog.files.posix import PosixFileSystem
 
-# A process that takes the lock as a broker's Java does, says so, and waits for its input to end.
+# A process that acquires the lock like a broker's Java, reports it, and waits for end of input.
 HOLDER = """
 import fcntl, os, sys
 descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -61,14 +61,14 @@ def filesystem() -> PosixFileSystem:
     return PosixFileSystem()
 
 
-def test_all_posix_filesystems_are_the_same_disk() -> None:
+def test_posix_file_systems_are_equal() -> None:
     """Locks are shared by equality: two objects must not open one lock file twice."""
     assert PosixFileSystem() == PosixFileSystem()
     assert hash(PosixFileSystem()) == hash(PosixFileSystem())
     assert PosixFileSystem() != object()
 
 
-def test_descriptor_goes_with_close_or_with_the_last_reference(
+def test_handle_closed_or_unreferenced_releases_descriptor(
     filesystem: PosixFileSystem, tmp_path: Path
 ) -> None:
     """Closed or forgotten, a handle leaves no descriptor; it is not passed to programs started."""
@@ -86,10 +86,10 @@ def test_descriptor_goes_with_close_or_with_the_last_reference(
     assert before == open_descriptors()
 
 
-def test_close_during_a_read_leaves_the_descriptor_to_the_read(
+def test_close_during_read_keeps_the_descriptor_open(
     filesystem: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that has begun ends on its own file, though the handle is closed meanwhile."""
+    """A call that has begun finishes on its file although the handle is closed during the call."""
     handle = filesystem.open(tmp_path / "mine", create=True)
     handle.pwrite(b"mine", 0)
     filesystem.open(tmp_path / "other", create=True).pwrite(b"other", 0)
@@ -188,9 +188,7 @@ def test_write_that_takes_nothing_is_an_error(
     assert errno.EIO == caught.value.errno
 
 
-def test_fifo_in_place_of_a_file_is_refused_at_once(
-    filesystem: PosixFileSystem, tmp_path: Path
-) -> None:
+def test_open_fifo_is_refused_at_once(filesystem: PosixFileSystem, tmp_path: Path) -> None:
     """Opening it must neither hang nor succeed."""
     path = tmp_path / "00000000000000000000.log"
     os.mkfifo(path)
@@ -208,14 +206,14 @@ def test_fifo_in_place_of_a_file_is_refused_at_once(
     assert ["not a regular file"] == errors
 
 
-def test_truncate_up_takes_no_room(filesystem: PosixFileSystem, tmp_path: Path) -> None:
+def test_truncate_up_uses_no_space(filesystem: PosixFileSystem, tmp_path: Path) -> None:
     """Preallocation is sparse."""
     handle = filesystem.open(tmp_path / "file", create=True)
     handle.truncate(10 * 1024 * 1024)
     assert os.fstat(handle.fileno()).st_blocks * 512 < 1024 * 1024
 
 
-def test_mappings_go_with_their_last_view(filesystem: PosixFileSystem, tmp_path: Path) -> None:
+def test_map_is_released_with_its_last_view(filesystem: PosixFileSystem, tmp_path: Path) -> None:
     """The kernel's list of mappings has the file as long as a slice lives, and no longer."""
     handle = filesystem.open(tmp_path / "mapped-file", create=True)
     handle.truncate(1 << 16)
@@ -229,7 +227,7 @@ def test_mappings_go_with_their_last_view(filesystem: PosixFileSystem, tmp_path:
     assert "mapped-file" not in maps.read_text()
 
 
-def test_failed_directory_sync_is_told_unless_the_system_has_none(
+def test_sync_directory_failed_raises_unless_unsupported(
     filesystem: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EINVAL means that the operation does not exist there; EIO that names are in danger."""
@@ -247,10 +245,10 @@ def test_failed_directory_sync_is_told_unless_the_system_has_none(
         filesystem.sync_directory(tmp_path)
 
 
-def test_lock_keeps_other_processes_out_and_is_kept_out_by_them(
+def test_lock_and_other_process_exclude_each_other(
     filesystem: PosixFileSystem, tmp_path: Path
 ) -> None:
-    """Both directions, with the holder's process id told."""
+    """In both directions; the error has the holder's process id."""
     path = tmp_path / ".lock"
     lock = filesystem.lock(path)
     assert lock is not None
@@ -272,10 +270,10 @@ def test_lock_keeps_other_processes_out_and_is_kept_out_by_them(
     assert filesystem.lock_holder(tmp_path / "none") is None
 
 
-def test_lock_on_a_deleted_file_is_not_believed(
+def test_lock_on_deleted_file_is_acquired_again(
     filesystem: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker deletes its lock file on release: who locked the old inode starts over."""
+    """A broker deletes its lock file on release: a process that locked the old inode retries."""
     path = tmp_path / ".lock"
     real_lockf = fcntl.lockf
     deleted: list[bool] = []
@@ -294,15 +292,13 @@ def test_lock_on_a_deleted_file_is_not_believed(
     lock.release()
 
 
-def test_lock_in_a_directory_without_permission_raises(
-    filesystem: PosixFileSystem, tmp_path: Path
-) -> None:
+def test_lock_without_permission_raises(filesystem: PosixFileSystem, tmp_path: Path) -> None:
     """An error is an error, not 'held by another'."""
     with pytest.raises(FileNotFoundError):
         filesystem.lock(tmp_path / "none" / ".lock")
 
 
-def test_forked_child_has_no_lock_and_takes_none_away(
+def test_lock_in_forked_child_is_neither_held_nor_released(
     filesystem: PosixFileSystem, tmp_path: Path
 ) -> None:
     """Releasing, asking and ending in the child leave the parent's lock as it is."""

@@ -31,7 +31,7 @@ def synced(folder: Path, size: int) -> Path:
 
 
 def has_direct_reads(path: Path) -> bool:
-    """Say whether the temporary directory is on a file system of which direct reads are known."""
+    """Return whether the temporary directory is on a file system with known direct reads."""
     return is_stored(path, 0)
 
 
@@ -54,17 +54,17 @@ def test_is_stored_hole_reads_as_zeros(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["btrfs", "nfs4", "fuse.sshfs", "overlay", "tmpfs"])
-def test_is_stored_other_file_system_is_never_believed(tmp_path: Path, kind: str) -> None:
+def test_is_stored_other_file_system_is_false(tmp_path: Path, kind: str) -> None:
     """DUR-2: a direct read may come from a cache there."""
     path = synced(tmp_path, 5000)
     assert not is_stored(path, 0, mounts=mounts(tmp_path, kind))
     assert not is_stored(path, 0, mounts=tmp_path / "none")
 
 
-def test_is_stored_different_bytes_are_not_stored(
+def test_is_stored_different_bytes_are_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUR-2: the disk has zeros in the place of the last byte, as after a failed write-back."""
+    """DUR-2: the disk has zeros instead of the last byte, as after a failed write-back."""
     path = synced(tmp_path, 5000)
     if not has_direct_reads(path):
         pytest.skip("no direct reads are known of this file system")
@@ -79,7 +79,7 @@ def test_is_stored_different_bytes_are_not_stored(
     assert not is_stored(path, 0)
 
 
-def test_is_stored_file_without_direct_reads_is_not_believed(
+def test_is_stored_without_direct_reads_is_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Journaled data, encryption or an old kernel: the kernel states no alignment."""

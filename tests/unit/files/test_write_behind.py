@@ -1,4 +1,4 @@
-"""Ranges of a file go to the disk early, where the system can be told so."""
+"""Early write-back of ranges of a file, on systems that support it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CALLS = (write_behind.begin, write_behind.drop_cache)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_error_of_the_system_is_raised(call: Callable[[int, int, int], None]) -> None:
-    """No sync behind it need tell of it."""
+def test_begin_error_is_raised(call: Callable[[int, int, int], None]) -> None:
+    """A later sync need not report it."""
     if write_behind._sync_file_range is None:
         pytest.skip("not on Linux")
     with pytest.raises(OSError, match="descriptor") as caught:
@@ -24,7 +24,7 @@ def test_error_of_the_system_is_raised(call: Callable[[int, int, int], None]) ->
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_knows_no_such_call_is_passed_over(call: Callable[[int, int, int], None]) -> None:
+def test_begin_unsupported_call_is_ignored(call: Callable[[int, int, int], None]) -> None:
     """As a pipe does not, some file systems do not: the sync at the end does everything."""
     reading, writing = os.pipe()
     try:
@@ -34,7 +34,7 @@ def test_what_knows_no_such_call_is_passed_over(call: Callable[[int, int, int], 
         os.close(writing)
 
 
-def test_another_system_is_asked_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_function_other_system_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong descriptor is not noticed where nothing is called."""
     monkeypatch.setattr(write_behind, "_sync_file_range", None)
     for call in CALLS:

@@ -31,9 +31,7 @@ def test_is_zero_with_one_other_byte_is_false(position: int) -> None:
 
 
 @pytest.mark.parametrize("written", [bytes(100), bytes(3 * PIECE_BYTES), b"x" * 100])
-def test_is_zero_behind_looks_at_what_was_written_and_passes_over_holes(
-    disk: Disk, written: bytes
-) -> None:
+def test_is_zero_after_reads_data_and_skips_holes(disk: Disk, written: bytes) -> None:
     """Written zeros are zeros as well; a byte before the position does not count."""
     handle = disk.filesystem.open(disk.directory / "file", create=True)
     handle.pwrite(b"entries", 0)
@@ -47,7 +45,7 @@ def test_is_zero_behind_looks_at_what_was_written_and_passes_over_holes(
 
 
 @pytest.mark.parametrize("tail", [b"", b"x"])
-def test_is_zero_behind_without_a_word_on_holes_reads_everything(
+def test_is_zero_after_without_hole_support_reads_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: bytes
 ) -> None:
     """Some file systems do not tell them, and some systems have no such call."""
@@ -64,7 +62,9 @@ def test_is_zero_behind_without_a_word_on_holes_reads_everything(
     assert is_zero_after(handle, 2 * PIECE_BYTES + 1)
 
 
-def test_is_zero_behind_tells_other_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_zero_after_other_errors_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that fails is no hole."""
 
     def broken(_descriptor: int, _position: int, _whence: int) -> int:

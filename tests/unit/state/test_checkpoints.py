@@ -56,8 +56,8 @@ def epochs_with(disk: SimulatedDisk, content: bytes) -> LeaderEpochCheckpoint:
     return LeaderEpochCheckpoint(disk, PATH)
 
 
-def test_offsets_are_read_and_written_as_kafka_does(disk: SimulatedDisk) -> None:
-    """The specification's bytes, both ways."""
+def test_offset_checkpoint_bytes_equal_those_of_kafka(disk: SimulatedDisk) -> None:
+    """The specification's bytes, read and written."""
     expected = {TopicPartition("orders-eu", 0): 5100, TopicPartition("orders-eu", 1): 0}
     checkpoint = offsets_with(disk, OFFSETS)
     assert expected == checkpoint.read()
@@ -67,8 +67,8 @@ def test_offsets_are_read_and_written_as_kafka_does(disk: SimulatedDisk) -> None
     assert OFFSETS == disk.snapshot()[str(PATH)]
 
 
-def test_epochs_are_read_and_written_as_kafka_does(disk: SimulatedDisk) -> None:
-    """The specification's bytes, both ways."""
+def test_epoch_checkpoint_bytes_equal_those_of_kafka(disk: SimulatedDisk) -> None:
+    """The specification's bytes, read and written."""
     expected = [EpochEntry(0, 0), EpochEntry(3, 5010)]
     checkpoint = epochs_with(disk, EPOCHS)
     assert expected == checkpoint.read()
@@ -80,7 +80,7 @@ def test_epochs_are_read_and_written_as_kafka_does(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("data_set", DATA_SETS)
-def test_brokers_checkpoints_are_written_back_byte_for_byte(data_set: str, tmp_path: Path) -> None:
+def test_checkpoint_of_broker_is_written_back_byte_for_byte(data_set: str, tmp_path: Path) -> None:
     """Every checkpoint of the golden directories, order of entries included."""
     filesystem = PosixFileSystem()
     target = tmp_path / "copy"
@@ -105,7 +105,7 @@ def test_brokers_checkpoints_are_written_back_byte_for_byte(data_set: str, tmp_p
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0", b"0\n", b"0\n0", b"0\n0\n"])
-def test_no_file_no_content_and_no_entries_are_the_same(
+def test_checkpoint_missing_or_empty_has_no_entries(
     disk: SimulatedDisk, content: bytes | None
 ) -> None:
     """Brokers make an empty file; some stop after the version."""
@@ -121,7 +121,7 @@ def test_no_file_no_content_and_no_entries_are_the_same(
     "content",
     [b"0\n1\neu 0 7", b"0\r\n1\r\neu 0 7\r\n", b"0\n1\neu\t0   7 \n", b"0\n2\neu 0 5\neu 0 7\n"],
 )
-def test_other_line_ends_blanks_and_repeated_entries_are_read(
+def test_offset_checkpoint_other_line_ends_and_blanks_are_read(
     disk: SimulatedDisk, content: bytes
 ) -> None:
     """A broker reads them so too: any blanks, the last of two entries."""
@@ -166,10 +166,10 @@ BAD_HEADS = [
         (b"0\n1\neu 0 1\0\0\0\0", "line 3"),
     ],
 )
-def test_damaged_offsets_are_told_with_file_and_line(
+def test_offset_checkpoint_damaged_raises_with_file_and_line(
     disk: SimulatedDisk, content: bytes, match: str
 ) -> None:
-    """What a broker would not have written is refused as a whole."""
+    """A file that a broker would not have written is refused as a whole."""
     with pytest.raises(CorruptStateError, match=match) as caught:
         offsets_with(disk, content).read()
     assert str(PATH) == caught.value.path
@@ -189,7 +189,7 @@ def test_damaged_offsets_are_told_with_file_and_line(
         (b"0\n2\n2 5\n1 9\n", "line 4"),
     ],
 )
-def test_damaged_epochs_are_told_with_file_and_line(
+def test_epoch_checkpoint_damaged_raises_with_file_and_line(
     disk: SimulatedDisk, content: bytes, match: str
 ) -> None:
     """Epochs and their offsets rise, or the file is no truth about the log."""
@@ -197,7 +197,7 @@ def test_damaged_epochs_are_told_with_file_and_line(
         epochs_with(disk, content).read()
 
 
-def test_file_too_large_to_be_a_checkpoint_is_not_read(disk: SimulatedDisk) -> None:
+def test_checkpoint_too_large_is_not_read(disk: SimulatedDisk) -> None:
     """A sparse terabyte must not be taken into memory."""
     disk.open(PATH, create=True).truncate(128 * 1024 * 1024 + 1)
     with pytest.raises(CorruptStateError, match="size must be <="):
@@ -205,7 +205,7 @@ def test_file_too_large_to_be_a_checkpoint_is_not_read(disk: SimulatedDisk) -> N
     assert 0 == disk.calls["pread"]
 
 
-def test_failing_disk_is_a_storage_error_not_damage(disk: SimulatedDisk) -> None:
+def test_checkpoint_disk_error_is_a_storage_error(disk: SimulatedDisk) -> None:
     """The loader may do without a damaged file, not without a disk."""
     checkpoint = offsets_with(disk, OFFSETS)
     disk.fail_at(1, only=frozenset({"pread"}))
@@ -217,7 +217,7 @@ def test_failing_disk_is_a_storage_error_not_damage(disk: SimulatedDisk) -> None
     assert OFFSETS == disk.snapshot()[str(PATH)]
 
 
-def test_update_keeps_the_entries_of_others(disk: SimulatedDisk) -> None:
+def test_update_keeps_other_entries(disk: SimulatedDisk) -> None:
     """Set, remove, keep; what changes nothing is not written."""
     checkpoint = OffsetCheckpoint(disk, PATH)
     checkpoint.write({EU0: 5, EU1: 6})
@@ -229,8 +229,8 @@ def test_update_keeps_the_entries_of_others(disk: SimulatedDisk) -> None:
     assert writes == disk.calls["pwrite"]
 
 
-def test_update_of_a_damaged_file_replaces_it(disk: SimulatedDisk) -> None:
-    """What nobody can read is nobody's entry."""
+def test_update_of_damaged_file_replaces_it(disk: SimulatedDisk) -> None:
+    """A file that cannot be read has no entries."""
     checkpoint = offsets_with(disk, b"garbage")
     checkpoint.update({EU0: 7})
     assert {EU0: 7} == checkpoint.read()
@@ -253,8 +253,8 @@ class InterruptedDisk(SimulatedDisk):
         return fault
 
 
-def test_update_in_the_middle_of_another_is_not_lost() -> None:
-    """Logs of one directory close at the same time, each with an object of its own."""
+def test_update_during_another_update_is_not_lost() -> None:
+    """Logs of one directory close at the same time, each with a separate object."""
     disk = InterruptedDisk()
     disk.make_durable(DATA)
     OffsetCheckpoint(disk, PATH).write({EU0: 1, EU1: 1})
@@ -274,7 +274,7 @@ def test_update_in_the_middle_of_another_is_not_lost() -> None:
 @pytest.mark.parametrize(
     "entry", [(("a b", 0), 1), (("a", -1), 1), (("a", 0), -1), (("a", 0), 2**63)]
 )
-def test_offset_that_would_not_be_read_back_is_not_written(
+def test_offset_checkpoint_invalid_entry_is_not_written(
     disk: SimulatedDisk, entry: tuple[tuple[str, int], int]
 ) -> None:
     """The caller's mistake must not cost the file."""
@@ -287,7 +287,7 @@ def test_offset_that_would_not_be_read_back_is_not_written(
 @pytest.mark.parametrize(
     "entries", [[(-1, 0)], [(0, -1)], [(2**31, 0)], [(1, 5), (1, 6)], [(1, 5), (2, 5)]]
 )
-def test_epochs_that_would_not_be_read_back_are_not_written(
+def test_epoch_checkpoint_invalid_entry_is_not_written(
     disk: SimulatedDisk, entries: list[tuple[int, int]]
 ) -> None:
     """Nothing is written for entries that are out of range or do not rise."""
@@ -297,7 +297,7 @@ def test_epochs_that_would_not_be_read_back_are_not_written(
     assert disk.stat(PATH) is None
 
 
-def test_crash_at_every_call_of_an_update_keeps_all_entries_of_others(
+def test_update_crash_at_any_call_keeps_other_entries(
     disk: SimulatedDisk,
 ) -> None:
     """Old or new, never a mixture and never a damaged file."""
@@ -331,7 +331,7 @@ TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_topic_
         max_size=8,
     )
 )
-def test_any_offsets_come_back(offsets: dict[TopicPartition, int]) -> None:
+def test_offset_checkpoint_any_entries_are_read_back(offsets: dict[TopicPartition, int]) -> None:
     """Written and read is the same, order included."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
@@ -342,7 +342,7 @@ def test_any_offsets_come_back(offsets: dict[TopicPartition, int]) -> None:
 
 @settings(max_examples=200)
 @given(st.one_of(st.binary(max_size=60), st.text("0123456789 eu\n-\t", max_size=60)))
-def test_any_bytes_are_read_or_refused(content: bytes | str) -> None:
+def test_checkpoint_any_bytes_are_read_or_refused(content: bytes | str) -> None:
     """No other exception, and what is read can be written."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)

@@ -48,7 +48,7 @@ def put(disk: SimulatedDisk, name: str, content: bytes) -> None:
     disk.open(DATA / name, create=True).pwrite(content, 0)
 
 
-def test_id_is_spelled_as_kafka_does() -> None:
+def test_format_id_equals_that_of_kafka() -> None:
     """22 characters; 24 with padding are read as well."""
     assert SAMPLE_TEXT == format_id(SAMPLE_ID)
     assert SAMPLE_ID == parse_id(SAMPLE_TEXT) == parse_id(SAMPLE_TEXT + "==")
@@ -66,19 +66,19 @@ def test_id_is_spelled_as_kafka_does() -> None:
         "\u00e4" * 22,
     ],
 )
-def test_text_that_is_no_id_is_refused(text: str) -> None:
+def test_parse_id_invalid_text_is_refused(text: str) -> None:
     """Other lengths, other alphabets."""
     with pytest.raises(ValueError, match="must be 16 bytes"):
         parse_id(text)
 
 
 @given(st.uuids())
-def test_any_id_comes_back(value: uuid.UUID) -> None:
+def test_parse_id_any_formatted_id_is_returned(value: uuid.UUID) -> None:
     """Spelled and parsed is the same."""
     assert value == parse_id(format_id(value))
 
 
-def test_new_ids_differ_and_do_not_begin_with_a_dash() -> None:
+def test_new_id_is_unique_and_does_not_begin_with_a_dash() -> None:
     """They stand on command lines, and are none of the reserved ones."""
     values = {new_id() for _ in range(200)}
     assert 200 == len(values)
@@ -87,7 +87,7 @@ def test_new_ids_differ_and_do_not_begin_with_a_dash() -> None:
     assert [True, True, False] == [is_reserved_directory_id(uuid.UUID(int=n)) for n in (0, 99, 100)]
 
 
-def test_partition_metadata_has_kafkas_bytes(disk: SimulatedDisk) -> None:
+def test_partition_metadata_bytes_equal_those_of_kafka(disk: SimulatedDisk) -> None:
     """No newline at the end; on the disk when the call returns."""
     assert read_partition_metadata(disk, DATA) is None
     write_partition_metadata(disk, DATA, SAMPLE_ID)
@@ -110,7 +110,7 @@ def test_partition_metadata_has_kafkas_bytes(disk: SimulatedDisk) -> None:
     ],
 )
 def test_partition_metadata_of_other_writers_is_read(disk: SimulatedDisk, content: str) -> None:
-    """Any version, any blanks behind the colon, a newline at the end."""
+    """Any version, any blanks after the colon, a newline at the end."""
     put(disk, PARTITION_METADATA, content.encode())
     assert SAMPLE_ID == read_partition_metadata(disk, DATA)
 
@@ -132,9 +132,7 @@ def test_partition_metadata_of_other_writers_is_read(disk: SimulatedDisk, conten
         (b"x" * 70_000, "size must be <="),
     ],
 )
-def test_damaged_partition_metadata_is_told(
-    disk: SimulatedDisk, content: bytes, match: str
-) -> None:
+def test_partition_metadata_damaged_raises(disk: SimulatedDisk, content: bytes, match: str) -> None:
     """One typed error, naming the file."""
     put(disk, PARTITION_METADATA, content)
     with pytest.raises(CorruptStateError, match=match) as caught:
@@ -143,7 +141,7 @@ def test_damaged_partition_metadata_is_told(
 
 
 @pytest.mark.parametrize("data_set", DATA_SETS)
-def test_metadata_of_brokers_is_read_and_written_back(data_set: str, tmp_path: Path) -> None:
+def test_metadata_of_broker_is_read_and_written_back(data_set: str, tmp_path: Path) -> None:
     """Every partition's file byte for byte; meta.properties but for its date."""
     filesystem = PosixFileSystem()
     source = data_directory(data_set)
@@ -165,7 +163,7 @@ def test_metadata_of_brokers_is_read_and_written_back(data_set: str, tmp_path: P
     assert properties == read_meta_properties(filesystem, tmp_path)
 
 
-def test_meta_properties_are_dated_as_java_does(disk: SimulatedDisk) -> None:
+def test_meta_properties_date_equals_that_of_java(disk: SimulatedDisk) -> None:
     """English names whatever the locale, UTC."""
     properties = MetaProperties(cluster_id="dMKr_zHSSDuy_QKL-pe5ng", node_id=1)
     write_meta_properties(disk, DATA, properties, now_ms=1_795_248_080_999)
@@ -175,7 +173,7 @@ def test_meta_properties_are_dated_as_java_does(disk: SimulatedDisk) -> None:
     )
 
 
-def test_meta_properties_of_version_0_name_a_broker(disk: SimulatedDisk) -> None:
+def test_meta_properties_version_0_has_broker_id(disk: SimulatedDisk) -> None:
     """Version 0 is assumed where none is given; its node id is called broker.id."""
     assert read_meta_properties(disk, DATA) is None
     put(disk, META_PROPERTIES, b"broker.id=5\nnode.id=6\nsomething.else=x\n")
@@ -202,7 +200,7 @@ def test_meta_properties_of_version_0_name_a_broker(disk: SimulatedDisk) -> None
         (b" " * 1_100_000, "size must be <="),
     ],
 )
-def test_damaged_meta_properties_are_told(disk: SimulatedDisk, content: bytes, match: str) -> None:
+def test_meta_properties_damaged_raises(disk: SimulatedDisk, content: bytes, match: str) -> None:
     """One typed error, naming the file."""
     put(disk, META_PROPERTIES, content)
     with pytest.raises(CorruptStateError, match=match) as caught:
@@ -210,7 +208,7 @@ def test_damaged_meta_properties_are_told(disk: SimulatedDisk, content: bytes, m
     assert "/data/meta.properties" == caught.value.path
 
 
-def test_failing_disk_is_a_storage_error(disk: SimulatedDisk) -> None:
+def test_metadata_disk_error_is_a_storage_error(disk: SimulatedDisk) -> None:
     """Not damage: the file may be whole."""
     put(disk, META_PROPERTIES, b"version=0\n")
     put(disk, PARTITION_METADATA, b"version: 0")
@@ -221,7 +219,7 @@ def test_failing_disk_is_a_storage_error(disk: SimulatedDisk) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=5))
-def test_any_properties_come_back(pairs: dict[str, str]) -> None:
+def test_meta_properties_any_values_are_read_back(pairs: dict[str, str]) -> None:
     """Formatted and parsed is the same; the file is plain ASCII."""
     text = format_properties(pairs, now_ms=0)
     assert text.isascii()

@@ -75,7 +75,7 @@ def on_disk(disk: SimulatedDisk) -> Pairs:
         ([(3, 10)], (1, 0), [(1, 0)]),
     ],
 )
-def test_assign_takes_away_what_it_contradicts(
+def test_assign_removes_contradicting_entries(
     disk: SimulatedDisk, before: Pairs, assigned: tuple[int, int], after: Pairs
 ) -> None:
     """By hand; and the file has it before the call returns."""
@@ -90,7 +90,7 @@ def test_assign_takes_away_what_it_contradicts(
 
 
 @pytest.mark.parametrize("pair", [(-1, 0), (0, -1), (MAX_EPOCH + 1, 0)])
-def test_assign_refuses_what_is_no_epoch_or_offset(pair: tuple[int, int]) -> None:
+def test_assign_invalid_epoch_or_offset_is_refused(pair: tuple[int, int]) -> None:
     """A batch without an epoch is not the caller's to assign."""
     epochs = in_memory([(0, 0)])
     with pytest.raises(ValueError, match="cannot begin"):
@@ -112,15 +112,15 @@ def test_assign_refuses_what_is_no_epoch_or_offset(pair: tuple[int, int]) -> Non
         (8, UNKNOWN_EPOCH_END),
     ],
 )
-def test_end_of_an_epoch_is_answered_as_kafka_does(epoch: int, expected: EpochEnd) -> None:
+def test_end_offset_for_equals_that_of_kafka(epoch: int, expected: EpochEnd) -> None:
     """The latest ends with the log; a gap is answered with what is below it."""
     epochs = in_memory([(2, 10), (5, 20), (7, 30)])
     assert expected == epochs.end_offset_for(epoch, 99)
     assert UNKNOWN_EPOCH_END == LeaderEpochs().end_offset_for(epoch, 99)
 
 
-def test_the_epoch_of_an_offset() -> None:
-    """None where there is no answer."""
+def test_epoch_for_offset_is_that_of_its_records() -> None:
+    """Returns None below the first epoch."""
     epochs = in_memory([(2, 10), (5, 20), (7, 30)])
     assert [None, 2, 2, 5, 7, 7] == [epochs.epoch_for(each) for each in (9, 10, 19, 20, 30, 99)]
     assert (7, None) == (epochs.latest_epoch, LeaderEpochs().latest_epoch)
@@ -131,7 +131,7 @@ def test_the_epoch_of_an_offset() -> None:
     ("end", "kept"),
     [(0, []), (10, []), (11, [(2, 10)]), (20, [(2, 10)]), (30, [(2, 10), (5, 20)])],
 )
-def test_truncation_from_the_end_takes_what_begins_there(
+def test_truncate_from_end_removes_epochs_from_there(
     disk: SimulatedDisk, end: int, kept: Pairs
 ) -> None:
     """In memory at once, in the file with `flush`."""
@@ -154,10 +154,10 @@ def test_truncation_from_the_end_takes_what_begins_there(
         (99, [(7, 99)]),
     ],
 )
-def test_truncation_from_the_start_lets_the_first_epoch_begin_there(
+def test_truncate_from_start_moves_the_first_epoch(
     disk: SimulatedDisk, start: int, kept: Pairs
 ) -> None:
-    """The epoch in which the start lies stays, with the start as its own."""
+    """The epoch of the start offset stays, and begins at the start offset."""
     whole = [(2, 10), (5, 20), (7, 30)]
     epochs = epochs_on(disk, whole)
     assert (kept != whole) is epochs.truncate_from_start(start)
@@ -166,7 +166,7 @@ def test_truncation_from_the_start_lets_the_first_epoch_begin_there(
     assert kept == on_disk(disk)
 
 
-def test_clear_forgets_all(disk: SimulatedDisk) -> None:
+def test_clear_removes_all_epochs(disk: SimulatedDisk) -> None:
     """And an epoch that began where the next one does is replaced."""
     epochs = epochs_on(disk)
     assert not epochs.clear()
@@ -177,7 +177,7 @@ def test_clear_forgets_all(disk: SimulatedDisk) -> None:
     assert [] == on_disk(disk)
 
 
-def test_load_takes_the_file_and_owes_nothing(disk: SimulatedDisk) -> None:
+def test_load_reads_the_file_and_has_nothing_to_write(disk: SimulatedDisk) -> None:
     """Also from a file that is not its own, which is left alone."""
     epochs_on(disk, [(0, 0), (4, 9)])
     epochs = epochs_on(disk)
@@ -192,7 +192,7 @@ def test_load_takes_the_file_and_owes_nothing(disk: SimulatedDisk) -> None:
     assert [(0, 0), (4, 9), (5, 20)] == pairs_of(only_read)
 
 
-def test_file_that_does_not_rise_is_read_as_a_broker_reads_it(disk: SimulatedDisk) -> None:
+def test_load_file_that_does_not_rise_is_read_as_by_a_broker(disk: SimulatedDisk) -> None:
     """The last of two entries that contradict each other counts; the file is put right later."""
     disk.open(PATH, create=True).pwrite(b"0\n4\n0 0\n3 20\n2 30\n5 25\n", 0)
     with pytest.raises(CorruptStateError):
@@ -204,7 +204,7 @@ def test_file_that_does_not_rise_is_read_as_a_broker_reads_it(disk: SimulatedDis
     assert [(0, 0), (5, 25)] == on_disk(disk)
 
 
-def test_damaged_file_is_told_and_written_anew(disk: SimulatedDisk) -> None:
+def test_load_damaged_file_is_reported_and_rewritten(disk: SimulatedDisk) -> None:
     """The batches of the log know the epochs."""
     disk.open(PATH, create=True).pwrite(b"0\n9\n0 0\n", 0)
     epochs = epochs_on(disk)
@@ -217,8 +217,8 @@ def test_damaged_file_is_told_and_written_anew(disk: SimulatedDisk) -> None:
         epochs.load()
 
 
-def test_epochs_of_batches_count_where_they_rise() -> None:
-    """As in a broker's recovery: none, equal and falling ones say nothing."""
+def test_assign_batches_rising_epochs_count() -> None:
+    """As in a broker's recovery: missing, equal and falling epochs are ignored."""
     epochs = in_memory([(2, 5)])
     found = np.array([-1, 2, 1, 4, -1, 3, 4, 9], np.int32)
     assert epochs.assign_batches(found, np.arange(10, 18, dtype=np.int64))
@@ -227,8 +227,8 @@ def test_epochs_of_batches_count_where_they_rise() -> None:
     assert not epochs.assign_batches(found[:0], np.zeros(0, np.int64))
 
 
-def test_epochs_of_a_brokers_log_are_those_of_its_checkpoint() -> None:
-    """Told from the batches alone, but for one that has no records yet."""
+def test_assign_batches_of_broker_log_equal_its_checkpoint() -> None:
+    """Restored from the batches alone, but for an epoch without records."""
     directory = data_directory(CLEAN) / "epochs-0"
     epochs = LeaderEpochs()
     for path in sorted(directory.glob("*.log")):
@@ -241,7 +241,7 @@ def test_epochs_of_a_brokers_log_are_those_of_its_checkpoint() -> None:
     assert len(expected) > 3
 
 
-def test_write_that_failed_is_owed(disk: SimulatedDisk) -> None:
+def test_flush_after_failed_write_writes_everything(disk: SimulatedDisk) -> None:
     """The records are not appended then; the next batch of the same epoch tries again."""
     epochs = epochs_on(disk, [(0, 0)])
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}))
@@ -269,7 +269,7 @@ def cut_and_flush(epochs: LeaderEpochs) -> None:
         (lambda epochs: epochs.assign(4, 20), [(0, 0), (2, 10), (4, 20)]),
     ],
 )
-def test_crash_at_every_call_leaves_the_old_file_or_the_new_one(
+def test_flush_crash_at_any_call_leaves_old_or_new(
     disk: SimulatedDisk, step: Step, after: Pairs
 ) -> None:
     """Whole, and the new one once the call returned; an epoch once assigned never disappears."""
@@ -295,7 +295,7 @@ def test_crash_at_every_call_leaves_the_old_file_or_the_new_one(
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 30)), max_size=12), st.integers(-1, 9))
-def test_any_assignments_rise_and_answer_like_a_list(pairs: Pairs, epoch: int) -> None:
+def test_assign_any_epochs_rise_and_equal_a_list(pairs: Pairs, epoch: int) -> None:
     """Against the rules of the specification, one after the other over a plain list."""
     model: Pairs = []
     epochs = LeaderEpochs()
@@ -327,7 +327,7 @@ def test_any_assignments_rise_and_answer_like_a_list(pairs: Pairs, epoch: int) -
     assert [EpochEntry(*each) for each in model] == list(epochs.entries)
 
 
-def test_truncate_from_end_unknown_offset_forgets_nothing() -> None:
+def test_truncate_from_end_unknown_offset_removes_nothing() -> None:
     """PAR-18: -1 means that the end is unknown, as in Kafka."""
     epochs = LeaderEpochs()
     epochs.assign(3, 20, flush=False)
@@ -336,7 +336,7 @@ def test_truncate_from_end_unknown_offset_forgets_nothing() -> None:
     assert before == epochs.entries
 
 
-def test_truncate_of_an_empty_list_does_nothing() -> None:
+def test_truncate_empty_list_does_nothing() -> None:
     """PAR-21: neither from the end nor from the start."""
     epochs = LeaderEpochs()
     assert not epochs.truncate_from_end(0)

@@ -1,4 +1,4 @@
-"""The producer snapshot: brokers' bytes both ways, their order of entries, damage, crashes."""
+"""The producer snapshot: brokers' bytes, read and written, order of entries, damage, crashes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entry(producer_id: int, **changes: int) -> ProducerSnapshotEntry:
     return ProducerSnapshotEntry(producer_id, 0, 5, 10, 0, T, -1, -1)._replace(**changes)
 
 
-def test_examples_of_the_specification_both_ways() -> None:
+def test_snapshot_examples_are_encoded_and_decoded() -> None:
     """Byte for byte."""
     assert [] == decode_snapshot(EMPTY)
     assert EMPTY == encode_snapshot([])
@@ -66,7 +66,7 @@ def test_examples_of_the_specification_both_ways() -> None:
 
 
 @pytest.mark.parametrize("folder", [*DATA_SETS, "kafka-old"])
-def test_brokers_snapshots_are_read_and_written_back_byte_for_byte(folder: str) -> None:
+def test_snapshot_of_broker_is_written_back_byte_for_byte(folder: str) -> None:
     """All that brokers 2.8 and 4.1 wrote, in their order, whatever order they are given in."""
     names = [name for name in GOLDEN_FILES if name.startswith(f"{folder}/")]
     assert len(names) >= 5
@@ -79,7 +79,7 @@ def test_brokers_snapshots_are_read_and_written_back_byte_for_byte(folder: str) 
 
 
 @pytest.mark.parametrize("data_set", DATA_SETS)
-def test_brokers_snapshots_say_what_their_manifests_say(data_set: str) -> None:
+def test_snapshot_of_broker_equals_its_manifest(data_set: str) -> None:
     """Field by field, as Kafka's own classes decoded them."""
     count = 0
     for partition in partitions(data_set):
@@ -105,7 +105,7 @@ def test_brokers_snapshots_say_what_their_manifests_say(data_set: str) -> None:
     assert count
 
 
-def test_entries_are_written_in_the_order_of_a_hash_map() -> None:
+def test_encode_snapshot_has_the_order_of_a_hash_map() -> None:
     """By hand: 16 buckets up to 12 producers, then 32; a large id is folded before it counts."""
     entries = [entry(number) for number in (33, 1, 16, 2**63 - 2, 2, 2**32)]
     ordered = [each.producer_id for each in decode_snapshot(encode_snapshot(entries))]
@@ -118,14 +118,14 @@ def test_entries_are_written_in_the_order_of_a_hash_map() -> None:
 
 
 @pytest.mark.parametrize("size", range(10))
-def test_file_without_a_whole_head_is_refused(size: int) -> None:
-    """An empty file too: a power cut leaves such behind a write that was not synced."""
+def test_decode_snapshot_incomplete_head_is_refused(size: int) -> None:
+    """Also an empty file: a power cut after a write without a sync leaves such files."""
     with pytest.raises(CorruptStateError, match="size must be >= 10 bytes") as caught:
         decode_snapshot(TWO[:size], path=PATH)
     assert (str(PATH), size) == (caught.value.path, caught.value.position)
 
 
-def test_every_single_bit_flip_is_refused() -> None:
+def test_decode_snapshot_any_bit_flip_is_refused() -> None:
     """Version, checksum, or what the checksum covers."""
     for position in range(len(TWO)):
         for bit in range(8):
@@ -136,7 +136,7 @@ def test_every_single_bit_flip_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [TWO[:-1], TWO[:56], TWO[:10], TWO + b"\0", bytes(102)])
-def test_cut_and_lengthened_files_are_refused(data: bytes) -> None:
+def test_decode_snapshot_wrong_size_is_refused(data: bytes) -> None:
     """A broker that wrote a shorter one over a longer one leaves such."""
     with pytest.raises(CorruptStateError, match=r"checksum|version"):
         decode_snapshot(data)
@@ -160,7 +160,7 @@ def with_checksum(covered: bytes, version: int = 1) -> bytes:
         (with_checksum(TWO[6:10] + b"\xff" * 46 + TWO[56:]), 10, "negative producer id"),
     ],
 )
-def test_hostile_file_with_a_right_checksum_is_refused(
+def test_decode_snapshot_invalid_with_right_checksum_is_refused(
     data: bytes, position: int, match: str
 ) -> None:
     """The checksum guards against accidents only."""
@@ -183,7 +183,7 @@ BAD_ENTRIES = [
 
 
 @pytest.mark.parametrize("bad", BAD_ENTRIES)
-def test_entry_that_no_broker_writes_is_refused_both_ways(bad: ProducerSnapshotEntry) -> None:
+def test_snapshot_invalid_entry_is_refused_in_both_directions(bad: ProducerSnapshotEntry) -> None:
     """Out of range for its field, or a batch that begins below offset 0."""
     data = bytearray(encode_snapshot([entry(7)]))
     numbers = zip(bad, (8, 2, 4, 8, 4, 8, 4, 8), strict=True)
@@ -204,7 +204,7 @@ def test_entry_that_no_broker_writes_is_refused_both_ways(bad: ProducerSnapshotE
         [entry(7, last_sequence=2**31)],
     ],
 )
-def test_entries_that_would_not_be_read_back_are_not_written(
+def test_encode_snapshot_invalid_entries_are_refused(
     disk: SimulatedDisk, entries: list[ProducerSnapshotEntry]
 ) -> None:
     """The caller's mistake must not cost the file."""
@@ -213,7 +213,7 @@ def test_entries_that_would_not_be_read_back_are_not_written(
     assert disk.stat(PATH) is None
 
 
-def test_entry_at_or_above_the_name_is_refused(disk: SimulatedDisk) -> None:
+def test_decode_snapshot_entry_above_the_name_is_refused(disk: SimulatedDisk) -> None:
     """A snapshot under a wrong name would hide batches from the replay."""
     write_snapshot(disk, PATH, ENTRIES)
     assert ENTRIES == read_snapshot(disk, PATH, end_offset=5072)
@@ -223,7 +223,7 @@ def test_entry_at_or_above_the_name_is_refused(disk: SimulatedDisk) -> None:
         assert slot == caught.value.position
 
 
-def test_missing_file_is_none_and_failing_disk_is_no_damage(disk: SimulatedDisk) -> None:
+def test_read_snapshot_missing_is_none_and_disk_error_is_raised(disk: SimulatedDisk) -> None:
     """The loader may do without a damaged file, not without a disk."""
     assert read_snapshot(disk, PATH, end_offset=END) is None
     write_snapshot(disk, PATH, ENTRIES)
@@ -236,7 +236,7 @@ def test_missing_file_is_none_and_failing_disk_is_no_damage(disk: SimulatedDisk)
     assert ENTRIES == read_snapshot(disk, PATH, end_offset=END)
 
 
-def test_file_too_large_to_be_a_snapshot_is_not_read(tmp_path: Path) -> None:
+def test_read_snapshot_too_large_is_not_read(tmp_path: Path) -> None:
     """A sparse terabyte must not be taken into memory."""
     path = tmp_path / PATH.name
     with path.open("xb") as file:
@@ -246,7 +246,7 @@ def test_file_too_large_to_be_a_snapshot_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_crash_at_every_call_of_a_write_leaves_old_new_or_what_is_refused(
+def test_write_snapshot_crash_at_any_call_leaves_old_new_or_refused(
     disk: SimulatedDisk, durable: bool
 ) -> None:
     """Of a durable write old or new, whole; without syncs the checksum finds what is neither."""
@@ -298,7 +298,7 @@ def snapshots(draw: st.DrawFn) -> list[ProducerSnapshotEntry]:
 
 @settings(max_examples=100)
 @given(snapshots())
-def test_any_entries_come_back(entries: list[ProducerSnapshotEntry]) -> None:
+def test_snapshot_any_entries_are_decoded(entries: list[ProducerSnapshotEntry]) -> None:
     """And their bytes are a fixed point: what is read is written the same."""
     data = encode_snapshot(entries)
     found = decode_snapshot(data, end_offset=2**63 - 1)
@@ -310,7 +310,7 @@ def test_any_entries_come_back(entries: list[ProducerSnapshotEntry]) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=150))
-def test_any_bytes_with_a_right_checksum_are_entries_or_refused(covered: bytes) -> None:
+def test_decode_snapshot_any_bytes_are_entries_or_refused(covered: bytes) -> None:
     """Nothing but the typed error comes out."""
     try:
         decode_snapshot(with_checksum(covered))

@@ -88,13 +88,13 @@ def end(
     ("sequence", "count", "after"),
     [(0, 0, 0), (MAX - 1, 3, 1), (MAX, 1, 0), (5, 10, 15), (MAX, MAX, MAX - 1)],
 )
-def test_sequences_wrap_behind_the_largest(sequence: int, count: int, after: int) -> None:
-    """The specification's examples, both ways."""
+def test_sequence_after_the_largest_is_0(sequence: int, count: int, after: int) -> None:
+    """The specification's examples, in both directions."""
     assert after == sequence_after(sequence, count)
     assert sequence == sequence_before(after, count)
 
 
-def test_batches_in_sequence_are_taken_and_kept_five_deep(states: ProducerStates) -> None:
+def test_add_data_in_sequence_keeps_five_batches(states: ProducerStates) -> None:
     """The window has the last five, the oldest first."""
     for number in range(8):
         produce(states, sequence=10 * number, count=10)
@@ -111,9 +111,7 @@ def test_batches_in_sequence_are_taken_and_kept_five_deep(states: ProducerStates
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
-def test_duplicate_among_the_last_five_gets_its_original_offsets(
-    states: ProducerStates, back: int
-) -> None:
+def test_add_data_duplicate_has_its_original_offsets(states: ProducerStates, back: int) -> None:
     """It is no error, and nothing of the state changes."""
     for number in range(8):
         produce(states, sequence=10 * number, count=10)
@@ -127,10 +125,10 @@ def test_duplicate_among_the_last_five_gets_its_original_offsets(
 @pytest.mark.parametrize(
     ("sequence", "count"), [(20, 10), (70, 9), (70, 11), (71, 9), (79, 1), (81, 1), (0, 80)]
 )
-def test_batch_that_is_neither_next_nor_a_duplicate_is_refused(
+def test_add_data_neither_next_nor_duplicate_is_refused(
     states: ProducerStates, sequence: int, count: int
 ) -> None:
-    """Six back, a part of the last one, one too far: something is missing or was told wrong."""
+    """Six back, a part of the last one, one too far: batches are missing or wrong."""
     for number in range(8):
         produce(states, sequence=10 * number, count=10)
     before = dict(states.entries)
@@ -145,7 +143,7 @@ def test_batch_that_is_neither_next_nor_a_duplicate_is_refused(
     assert before == states.entries
 
 
-def test_sequence_goes_on_from_0_behind_the_largest(states: ProducerStates) -> None:
+def test_add_data_after_the_largest_sequence_continues_at_0(states: ProducerStates) -> None:
     """Within a batch and between two; a duplicate of the batch that wraps is found."""
     produce(states, sequence=MAX - 4, count=8)
     assert 2 == states.entries[P].last_sequence
@@ -158,13 +156,13 @@ def test_sequence_goes_on_from_0_behind_the_largest(states: ProducerStates) -> N
     produce(states, Q, sequence=0)
 
 
-def test_unknown_producer_may_begin_anywhere(states: ProducerStates) -> None:
+def test_add_data_unknown_producer_begins_at_any_sequence(states: ProducerStates) -> None:
     """Its batches may have gone with their segments, or it may have been silent for long."""
     produce(states, sequence=500, epoch=3)
     assert (3, 500) == (states.entries[P].producer_epoch, states.entries[P].last_sequence)
 
 
-def test_new_epoch_begins_with_0_and_forgets_the_window(states: ProducerStates) -> None:
+def test_add_data_new_epoch_begins_with_0_and_clears_the_window(states: ProducerStates) -> None:
     """Not the same sequence numbers of another epoch are duplicates, but those of this one."""
     produce(states, sequence=0)
     produce(states, sequence=1)
@@ -177,8 +175,8 @@ def test_new_epoch_begins_with_0_and_forgets_the_window(states: ProducerStates) 
     assert 47 == caught.value.kafka_code
 
 
-def test_batches_of_one_append_follow_from_each_other(states: ProducerStates) -> None:
-    """And leave nothing behind where the append is dropped."""
+def test_add_data_batches_of_one_append_are_chained(states: ProducerStates) -> None:
+    """They have no effect if the append is dropped."""
     append = states.begin_append(SEQUENCES)
     append.add_data(P, 0, 0, 0, 4, 1, False)
     append.add_data(P, 0, 5, 5, 9, 1, False)
@@ -192,7 +190,7 @@ def test_batches_of_one_append_follow_from_each_other(states: ProducerStates) ->
     assert [P, Q] == list(states.entries)
 
 
-def test_append_of_duplicates_only_tells_all_of_them(states: ProducerStates) -> None:
+def test_append_of_duplicates_only_reports_all_of_them(states: ProducerStates) -> None:
     """An append that is tried once more as a whole."""
     produce(states, sequence=0)
     produce(states, sequence=1)
@@ -203,9 +201,7 @@ def test_append_of_duplicates_only_tells_all_of_them(states: ProducerStates) -> 
 
 
 @pytest.mark.parametrize("sequences", [[0, 1], [1, 0]])
-def test_append_that_is_there_in_part_is_refused(
-    states: ProducerStates, sequences: list[int]
-) -> None:
+def test_append_partly_duplicate_is_refused(states: ProducerStates, sequences: list[int]) -> None:
     """To answer with the old offsets would lose the new batch."""
     produce(states, sequence=0)
     append = states.begin_append(SEQUENCES)
@@ -214,7 +210,7 @@ def test_append_that_is_there_in_part_is_refused(
             append.add_data(P, 0, sequence, 1 + number, 1 + number, 1, False)
 
 
-def test_coordinator_has_no_sequences_but_epochs(states: ProducerStates) -> None:
+def test_append_of_coordinator_checks_only_epochs(states: ProducerStates) -> None:
     """Group coordinators write offsets within transactions of producers."""
     produce(states, epoch=2, sequence=-1, checks=EPOCHS)
     produce(states, epoch=2, sequence=-1, checks=EPOCHS)
@@ -225,10 +221,10 @@ def test_coordinator_has_no_sequences_but_epochs(states: ProducerStates) -> None
         produce(states, epoch=2, sequence=-1)
 
 
-def test_replication_refuses_nothing_and_logs_what_is_odd(
+def test_append_of_replication_logs_contradictions(
     states: ProducerStates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the leader has accepted is the truth, also about the epoch."""
+    """Batches that the leader has accepted are valid, also their epoch."""
     caplog.set_level(logging.WARNING)
     produce(states, epoch=5, sequence=100, txn=True, checks=NONE)
     produce(states, epoch=5, sequence=7, checks=NONE)
@@ -246,10 +242,10 @@ def test_replication_refuses_nothing_and_logs_what_is_odd(
     assert "marker of coordinator epoch 8 after epoch 9" in messages[-1]
 
 
-def test_transaction_begins_with_its_first_batch_and_ends_with_the_marker(
+def test_transaction_begins_with_first_batch_and_ends_with_marker(
     states: ProducerStates,
 ) -> None:
-    """The entry, the list, and the timestamp of who is late."""
+    """The entry, the list, and the timestamp of the earliest open transaction."""
     assert ([], -1, None) == (
         states.open_transactions(),
         states.oldest_transaction_timestamp_ms,
@@ -269,8 +265,8 @@ def test_transaction_begins_with_its_first_batch_and_ends_with_the_marker(
     assert 2 == states.entries[P].last_offset
 
 
-def test_marker_without_a_transaction_moves_the_epochs_only(states: ProducerStates) -> None:
-    """It may be the end of one that wrote nothing here."""
+def test_add_marker_without_transaction_changes_only_epochs(states: ProducerStates) -> None:
+    """It may end a transaction without records in this log."""
     assert [] == end(states, epoch=2, coordinator_epoch=3)
     assert ProducerEntry(P, 2, 3, 2000) == states.entries[P]
     produce(states, epoch=2, sequence=0)
@@ -279,7 +275,7 @@ def test_marker_without_a_transaction_moves_the_epochs_only(states: ProducerStat
 
 
 @pytest.mark.parametrize(("epoch", "kept"), [(0, 1), (1, 0)])
-def test_marker_of_a_new_epoch_forgets_the_window(
+def test_add_marker_of_new_epoch_clears_the_window(
     states: ProducerStates, epoch: int, kept: int
 ) -> None:
     """With transaction version 2 every marker begins an epoch; before, the sequences go on."""
@@ -289,7 +285,7 @@ def test_marker_of_a_new_epoch_forgets_the_window(
     produce(states, epoch=epoch, sequence=kept, txn=True)
 
 
-def test_old_markers_are_refused(states: ProducerStates) -> None:
+def test_add_marker_of_old_epoch_is_refused(states: ProducerStates) -> None:
     """Of a fenced producer, and of a fenced coordinator; the transaction stays open."""
     produce(states, epoch=4, txn=True)
     end(states, epoch=4, coordinator_epoch=6)
@@ -303,7 +299,7 @@ def test_old_markers_are_refused(states: ProducerStates) -> None:
     assert 1 == len(states.open_transactions())
 
 
-def test_batch_outside_of_the_open_transaction_is_refused(states: ProducerStates) -> None:
+def test_add_data_outside_of_open_transaction_is_refused(states: ProducerStates) -> None:
     """A transactional producer writes nothing else."""
     produce(states, txn=True)
     with pytest.raises(InvalidTxnStateError, match="outside of its open transaction") as caught:
@@ -330,7 +326,7 @@ def test_first_unstable_offset_waits_for_the_high_watermark(states: ProducerStat
     assert (None, 6) == (states.first_unstable_offset, states.last_stable_offset(6))
 
 
-def test_stable_offset_of_a_marker_counts_no_transaction_that_begins_behind_it(
+def test_commit_later_transaction_does_not_change_stable_offset(
     states: ProducerStates,
 ) -> None:
     """Also where one append brings both; brokers that follow another one count it."""
@@ -345,8 +341,8 @@ def test_stable_offset_of_a_marker_counts_no_transaction_that_begins_behind_it(
     assert [OpenTransaction(Q, 0, 5, 1)] == states.open_transactions()
 
 
-def test_state_covers_more_and_more_only(states: ProducerStates) -> None:
-    """The end says what a snapshot of it may be called."""
+def test_advance_to_smaller_offset_is_refused(states: ProducerStates) -> None:
+    """The end is the name of a snapshot."""
     states.advance_to(10)
     states.raise_start(5)
     assert 10 == states.end_offset
@@ -356,7 +352,7 @@ def test_state_covers_more_and_more_only(states: ProducerStates) -> None:
     assert "below 15: 0 producers, 0 open" in repr(states)
 
 
-def test_snapshot_and_back_keeps_all_but_the_window(states: ProducerStates) -> None:
+def test_load_of_snapshot_restores_all_but_the_window(states: ProducerStates) -> None:
     """Duplicates are found one batch deep after a restart, as with a broker."""
     for number in range(3):
         produce(states, sequence=number)
@@ -378,7 +374,7 @@ def test_snapshot_and_back_keeps_all_but_the_window(states: ProducerStates) -> N
     assert (0, 4, None) == (len(loaded), loaded.end_offset, loaded.first_unstable_offset)
 
 
-def test_transactions_of_a_snapshot_are_in_the_order_of_their_offsets() -> None:
+def test_load_of_snapshot_orders_transactions_by_offset() -> None:
     """Its entries come in any order."""
     states = ProducerStates()
     for producer_id in (R, P, Q):
@@ -389,7 +385,7 @@ def test_transactions_of_a_snapshot_are_in_the_order_of_their_offsets() -> None:
     assert 0 == loaded.first_unstable_offset
 
 
-def test_silent_producers_expire_unless_their_transaction_is_open(states: ProducerStates) -> None:
+def test_remove_expired_keeps_open_transactions(states: ProducerStates) -> None:
     """By the time of their last batch; verifications by the time they were begun."""
     produce(states, P, timestamp_ms=1000)
     produce(states, Q, timestamp_ms=1001)
@@ -405,7 +401,7 @@ def test_silent_producers_expire_unless_their_transaction_is_open(states: Produc
 class TestVerification:
     """Transactions that the coordinator has to have confirmed."""
 
-    def test_transaction_without_the_right_guard_is_refused(self, states: ProducerStates) -> None:
+    def test_verification_wrong_guard_is_refused(self, states: ProducerStates) -> None:
         """No guard, that of another producer, an old one; batches outside of any need none."""
         verified(states, P)
         guard = states.begin_verification(P, 0, 1, 0)
@@ -420,7 +416,9 @@ class TestVerification:
         with pytest.raises(InvalidTxnStateError, match="was not verified"):
             verified(states, P, sequence=3, txn=True, guard=guard)
 
-    def test_marker_in_between_makes_the_guard_worthless(self, states: ProducerStates) -> None:
+    def test_verification_marker_in_between_invalidates_the_guard(
+        self, states: ProducerStates
+    ) -> None:
         """The transaction that was verified is over; also where the marker ends another epoch's."""
         verified(states, P, txn=True, checks=NONE)
         guard = states.begin_verification(P, 1, 0, 0)
@@ -430,7 +428,7 @@ class TestVerification:
             verified(states, P, epoch=1, txn=True, guard=guard)
         assert guard < states.begin_verification(P, 1, 0, 0)
 
-    def test_marker_that_ends_nothing_here_makes_the_guard_worthless_too(
+    def test_verification_marker_without_transaction_invalidates_the_guard(
         self, states: ProducerStates
     ) -> None:
         """The transaction was ended before its first batch came."""
@@ -439,7 +437,7 @@ class TestVerification:
         with pytest.raises(InvalidTxnStateError):
             verified(states, P, txn=True, guard=guard)
 
-    def test_dropped_append_leaves_the_guard_valid(self, states: ProducerStates) -> None:
+    def test_verification_dropped_append_keeps_the_guard(self, states: ProducerStates) -> None:
         """A disk that was full costs no second verification."""
         guard = states.begin_verification(P, 0, 0, 0)
         states.begin_append(SEQUENCES, verify_transactions=True, guard=guard).add_data(
@@ -447,10 +445,8 @@ class TestVerification:
         )
         verified(states, P, txn=True, guard=guard)
 
-    def test_later_batches_wait_for_the_lowest_that_is_verified(
-        self, states: ProducerStates
-    ) -> None:
-        """Of the same epoch; a larger one begins anew, a smaller one changes nothing."""
+    def test_verification_lowest_sequence_must_be_first(self, states: ProducerStates) -> None:
+        """For the same epoch; a larger epoch replaces the value, a smaller one is ignored."""
         for sequence, epoch in ((5, 1), (3, 1), (4, 1), (9, 0)):
             guard = states.begin_verification(P, epoch, sequence, 0)
         with pytest.raises(OutOfOrderSequenceError, match="3 must be appended first"):
@@ -458,8 +454,8 @@ class TestVerification:
         states.begin_verification(P, 2, 8, 0)
         verified(states, P, epoch=2, sequence=8, txn=True, guard=guard)
 
-    def test_transaction_version_2_begins_with_sequence_0(self, states: ProducerStates) -> None:
-        """Where nothing of the producer is known; with batches known, those decide."""
+    def test_verification_transaction_version_2_begins_with_0(self, states: ProducerStates) -> None:
+        """For an unknown producer; known batches decide otherwise."""
         guard = states.begin_verification(P, 0, 4, 0, supports_epoch_bump=True)
         with pytest.raises(OutOfOrderSequenceError, match="must be 0"):
             verified(states, P, sequence=4, txn=True, guard=guard)
@@ -469,7 +465,7 @@ class TestVerification:
         guard = states.begin_verification(P, 0, 1, 0, supports_epoch_bump=True)
         verified(states, P, sequence=1, txn=True, guard=guard)
 
-    def test_replication_is_not_verified(self, states: ProducerStates) -> None:
+    def test_verification_is_not_required_for_replication(self, states: ProducerStates) -> None:
         """The leader has done that."""
         verified(states, P, txn=True, checks=NONE)
         assert 1 == len(states.open_transactions())

@@ -30,7 +30,7 @@ def disk() -> SimulatedDisk:
     return disk
 
 
-def test_marker_is_written_as_kafka_does_and_survives(disk: SimulatedDisk) -> None:
+def test_marker_bytes_equal_those_of_kafka_and_survive(disk: SimulatedDisk) -> None:
     """The bytes of the specification; on the disk when the call returns."""
     assert read_shutdown_marker(disk, DATA) is None
     write_shutdown_marker(disk, DATA, broker_epoch=17)
@@ -41,7 +41,7 @@ def test_marker_is_written_as_kafka_does_and_survives(disk: SimulatedDisk) -> No
     assert ShutdownMarker(None) == read_shutdown_marker(disk, DATA)
 
 
-def test_removal_is_on_the_disk_when_it_returns(disk: SimulatedDisk) -> None:
+def test_remove_marker_is_durable_when_it_returns(disk: SimulatedDisk) -> None:
     """A marker that came back after a crash would let damaged logs pass for clean ones."""
     write_shutdown_marker(disk, DATA)
     assert remove_shutdown_marker(disk, DATA)
@@ -49,8 +49,8 @@ def test_removal_is_on_the_disk_when_it_returns(disk: SimulatedDisk) -> None:
     assert not remove_shutdown_marker(disk, DATA)
 
 
-def test_failed_removal_is_an_error(disk: SimulatedDisk) -> None:
-    """Nobody may go on as if the marker were gone."""
+def test_remove_marker_failed_raises(disk: SimulatedDisk) -> None:
+    """The caller must not continue as if the marker were removed."""
     write_shutdown_marker(disk, DATA)
     disk.fail_at(1, 13, only=frozenset({"unlink"}))
     with pytest.raises(LogPermissionError, match="removing failed"):
@@ -81,20 +81,20 @@ def test_failed_removal_is_an_error(disk: SimulatedDisk) -> None:
         b" " * 70_000,
     ],
 )
-def test_marker_with_any_content_is_a_marker(disk: SimulatedDisk, content: bytes) -> None:
+def test_read_marker_any_content_is_a_marker(disk: SimulatedDisk, content: bytes) -> None:
     """Only the epoch is unknown then."""
     disk.open(PATH, create=True).pwrite(content, 0)
     assert ShutdownMarker(None) == read_shutdown_marker(disk, DATA)
 
 
-def test_unknown_fields_are_passed_over(disk: SimulatedDisk) -> None:
-    """A later version may say more."""
+def test_read_marker_unknown_fields_are_ignored(disk: SimulatedDisk) -> None:
+    """A later version may have more fields."""
     disk.open(PATH, create=True).pwrite(b'{"version":1,"more":[1],"brokerEpoch":5}\n', 0)
     assert ShutdownMarker(5) == read_shutdown_marker(disk, DATA)
 
 
-def test_markers_of_brokers_are_read() -> None:
-    """The one that was stopped has one, the one that was killed has none."""
+def test_read_marker_of_broker_is_read() -> None:
+    """A stopped broker leaves a marker, a killed broker does not."""
     filesystem = PosixFileSystem()
     directory = data_directory(CLEAN)
     marker = read_shutdown_marker(filesystem, directory)

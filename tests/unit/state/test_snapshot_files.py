@@ -31,7 +31,7 @@ def path_of(offset: int, suffix: str = "") -> Path:
 
 
 def entry_at(offset: int, *, timestamp_ms: int = 5000) -> ProducerSnapshotEntry:
-    """Return an entry that tells for which snapshot it was made."""
+    """Return an entry that identifies the snapshot it was made for."""
     return ProducerSnapshotEntry(offset, 0, 0, offset - 1, 0, timestamp_ms, -1, -1)
 
 
@@ -62,7 +62,7 @@ def produce(manager: ProducerStateManager, producer_id: int, count: int = 10) ->
     manager.states.advance_to(first + count)
 
 
-def test_only_live_snapshots_count(disk: SimulatedDisk) -> None:
+def test_snapshot_files_only_live_files_count(disk: SimulatedDisk) -> None:
     """Not those in deletion, not temporary ones, not other files."""
     for name in ("leader-epoch-checkpoint", "00000000000000000007.log", path_of(9, ".tmp").name):
         disk.open(DIRECTORY / name, create=True)
@@ -74,7 +74,7 @@ def test_only_live_snapshots_count(disk: SimulatedDisk) -> None:
     assert SnapshotFiles(disk, Path("/data")).latest_offset is None
 
 
-def test_newest_whole_snapshot_is_loaded_and_damaged_ones_go(disk: SimulatedDisk) -> None:
+def test_load_latest_removes_damaged_snapshots(disk: SimulatedDisk) -> None:
     """An older one and more replaying give the same state."""
     files = with_snapshots(disk, 10, 20, 30, 40)
     disk.open(path_of(30), write=True).pwrite(b"\xee", 20)
@@ -88,7 +88,7 @@ def test_newest_whole_snapshot_is_loaded_and_damaged_ones_go(disk: SimulatedDisk
     assert [] == names(disk)
 
 
-def test_failing_disk_is_no_damage(disk: SimulatedDisk) -> None:
+def test_load_latest_disk_error_is_raised(disk: SimulatedDisk) -> None:
     """A snapshot that cannot be read now is not removed."""
     files = with_snapshots(disk, 10)
     disk.fail_at(1, only=frozenset({"pread"}))
@@ -108,7 +108,7 @@ def test_failing_disk_is_no_damage(disk: SimulatedDisk) -> None:
     ("start", "end", "kept"),
     [(0, 100, (10, 20, 30)), (10, 30, (20, 30)), (9, 29, (10, 20)), (30, 30, ()), (-1, -1, ())],
 )
-def test_truncation_removes_what_lies_outside(
+def test_truncate_removes_snapshots_outside_of_the_log(
     disk: SimulatedDisk, start: int, end: int, kept: tuple[int, ...]
 ) -> None:
     """Above the end, at the start and below it."""
@@ -128,7 +128,7 @@ def test_truncation_removes_what_lies_outside(
         ([0, 10, 20, 30, 40, 50], (10, 20, 30, 40, 50)),
     ],
 )
-def test_strays_go_but_for_the_newest_above_all_segments(
+def test_remove_strays_keeps_the_newest_above_all_segments(
     disk: SimulatedDisk, bases: list[int], kept: tuple[int, ...]
 ) -> None:
     """That one was written when the log was closed."""
@@ -137,8 +137,8 @@ def test_strays_go_but_for_the_newest_above_all_segments(
     assert kept == files.offsets == SnapshotFiles(disk, DIRECTORY).offsets
 
 
-def test_snapshot_of_a_segment_that_goes_is_renamed(disk: SimulatedDisk) -> None:
-    """Its file is removed with those of the segment; one that is missing is no matter."""
+def test_mark_deleted_renames_the_snapshot(disk: SimulatedDisk) -> None:
+    """Its file is removed with those of the segment; a missing file is ignored."""
     files = with_snapshots(disk, 10, 20)
     assert path_of(10, ".deleted") == files.mark_deleted(10)
     assert [path_of(10, ".deleted").name, path_of(20).name] == names(disk)
@@ -148,8 +148,8 @@ def test_snapshot_of_a_segment_that_goes_is_renamed(disk: SimulatedDisk) -> None
     assert () == files.offsets
 
 
-def test_read_only_files_are_left_alone(disk: SimulatedDisk) -> None:
-    """What would be removed is forgotten, what would be written is not."""
+def test_snapshot_files_read_only_are_not_changed(disk: SimulatedDisk) -> None:
+    """Removals change the list only; writes do nothing."""
     with_snapshots(disk, 10, 20, 30)
     disk.open(path_of(30), write=True).truncate(5)
     before = disk.snapshot()
@@ -162,7 +162,7 @@ def test_read_only_files_are_left_alone(disk: SimulatedDisk) -> None:
     assert before == disk.snapshot()
 
 
-def test_snapshot_above_a_truncation_never_comes_back(disk: SimulatedDisk) -> None:
+def test_truncate_crash_does_not_restore_snapshots_above(disk: SimulatedDisk) -> None:
     """Whatever a crash takes, once `truncate` returned: others may be written there now."""
     with_snapshots(disk, 10, 20, 30)
     disk.make_durable()
@@ -180,7 +180,7 @@ def test_snapshot_above_a_truncation_never_comes_back(disk: SimulatedDisk) -> No
     assert 4 == number
 
 
-def test_manager_takes_a_snapshot_only_where_the_state_moved(disk: SimulatedDisk) -> None:
+def test_take_snapshot_unchanged_state_writes_nothing(disk: SimulatedDisk) -> None:
     """One for each end, with what is known there."""
     manager = manager_of(disk)
     assert not manager.take_snapshot()
@@ -195,8 +195,8 @@ def test_manager_takes_a_snapshot_only_where_the_state_moved(disk: SimulatedDisk
     assert "orders-0" in repr(manager)
 
 
-def test_manager_goes_back_to_the_newest_snapshot_within_the_log(disk: SimulatedDisk) -> None:
-    """Or to nothing at its start; what lies behind is replayed by the caller."""
+def test_truncate_and_reload_loads_the_newest_snapshot_in_the_log(disk: SimulatedDisk) -> None:
+    """Or to an empty state at its start; the caller replays the batches after it."""
     manager = manager_of(disk)
     for producer_id in (7, 8, 9):
         produce(manager, producer_id)
@@ -210,7 +210,7 @@ def test_manager_goes_back_to_the_newest_snapshot_within_the_log(disk: Simulated
     assert not manager.take_snapshot()
 
 
-def test_manager_at_the_log_end_keeps_its_state(disk: SimulatedDisk) -> None:
+def test_truncate_and_reload_at_the_log_end_keeps_the_state(disk: SimulatedDisk) -> None:
     """Nothing was cut: all five batches of the window stay known."""
     manager = manager_of(disk)
     for number in range(4):
@@ -225,7 +225,7 @@ def test_manager_at_the_log_end_keeps_its_state(disk: SimulatedDisk) -> None:
     assert manager.take_snapshot()
 
 
-def test_manager_does_not_bring_back_who_was_silent(disk: SimulatedDisk) -> None:
+def test_truncate_and_reload_drops_expired_producers(disk: SimulatedDisk) -> None:
     """Unless the transaction is open."""
     manager = manager_of(disk)
     open_transaction = entry_at(20)._replace(transaction_first_offset=3)
@@ -236,7 +236,7 @@ def test_manager_does_not_bring_back_who_was_silent(disk: SimulatedDisk) -> None
     assert [20] == list(manager.states.entries)
 
 
-def test_manager_starts_anew_without_any_snapshot(disk: SimulatedDisk) -> None:
+def test_reset_removes_state_and_snapshots(disk: SimulatedDisk) -> None:
     """A log that was emptied goes on elsewhere, above or below."""
     manager = manager_of(disk)
     produce(manager, 7)
@@ -251,10 +251,10 @@ def test_manager_starts_anew_without_any_snapshot(disk: SimulatedDisk) -> None:
         assert () == SnapshotFiles(state, DIRECTORY).offsets
 
 
-def test_crash_at_every_call_of_a_life_leaves_a_snapshot_that_was_true(
+def test_snapshots_crash_at_any_call_leaves_a_true_snapshot(
     disk: SimulatedDisk,
 ) -> None:
-    """What is loaded is one of the states that were, and none of a part that was cut off."""
+    """The loaded state is one of the earlier states, and not of a truncated part."""
 
     def live(manager: ProducerStateManager, seen: list[tuple[int, list[int]]]) -> None:
         def note() -> None:
@@ -267,7 +267,7 @@ def test_crash_at_every_call_of_a_life_leaves_a_snapshot_that_was_true(
         note()
         manager.take_snapshot()
         manager.truncate_and_reload(0, 15, 5000)
-        # The bytes from 10 on are replayed or written anew by others: 20 is another state now.
+        # Other batches replace those from 10 on: the state at 20 is a different one now.
         seen[:] = [each for each in seen if each[0] <= 15]
         produce(manager, 3)
         note()
@@ -293,10 +293,10 @@ def test_crash_at_every_call_of_a_life_leaves_a_snapshot_that_was_true(
     assert number > 15
 
 
-def test_sync_puts_snapshots_on_the_disk_that_were_written_without_waiting(
+def test_sync_makes_written_snapshots_durable(
     disk: SimulatedDisk,
 ) -> None:
-    """Names too; one that has gone meanwhile is none."""
+    """Their names, too; a snapshot that was removed is ignored."""
     files = SnapshotFiles(disk, DIRECTORY)
     files.write(10, [entry_at(10)], durable=False)
     files.write(20, [entry_at(20)], durable=False)
@@ -306,7 +306,7 @@ def test_sync_puts_snapshots_on_the_disk_that_were_written_without_waiting(
     assert [entry_at(20)] == read_snapshot(left, path_of(20), end_offset=20)
 
 
-def test_sync_that_the_disk_refuses_is_told(disk: SimulatedDisk) -> None:
+def test_sync_disk_error_is_raised(disk: SimulatedDisk) -> None:
     """The recovery point must not rise over it."""
     files = SnapshotFiles(disk, DIRECTORY)
     files.write(10, [entry_at(10)], durable=False)

@@ -1,4 +1,4 @@
-"""The sync journal: what it says to the next opening, and when it changes its mind."""
+"""The sync journal: its result for the next opening, and its changes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def fresh(disk: SimulatedDisk, synced_offset: int = 0) -> SyncJournal:
     return note
 
 
-def said(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
-    """Return what the next process of this boot reads, as `begin_recovery` says it."""
+def next_opening(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
+    """Return the result of `begin_recovery` in the next process of this boot."""
     copy = SimulatedDisk()
     copy.make_durable(PATH.parent)
     content = disk.snapshot().get(str(PATH))
@@ -42,7 +42,7 @@ def said(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
     return SyncJournal(copy, PATH, FINGERPRINT).begin_recovery(recovery_point, errors_are_kept=True)
 
 
-def test_bytes_on_the_disk_are_the_documented_ones(disk: SimulatedDisk) -> None:
+def test_journal_bytes_equal_the_documented_ones(disk: SimulatedDisk) -> None:
     """Another version of this library must be able to read them, or to refuse them."""
     note = fresh(disk, 0x0102030405060708)
     fields = struct.pack(
@@ -56,52 +56,52 @@ def test_bytes_on_the_disk_are_the_documented_ones(disk: SimulatedDisk) -> None:
         assert content == disk.crash().snapshot().get(str(PATH), content)
 
 
-def test_settled_log_is_not_in_doubt(disk: SimulatedDisk) -> None:
+def test_journal_after_record_synced_is_certain(disk: SimulatedDisk) -> None:
     """No sync was tried since."""
     fresh(disk, 7)
-    assert said(disk) is None
+    assert next_opening(disk) is None
 
 
-def test_sync_being_tried_puts_all_above_the_last_one_in_doubt(disk: SimulatedDisk) -> None:
+def test_journal_during_attempt_all_above_the_last_sync_is_uncertain(disk: SimulatedDisk) -> None:
     """Within it, and after it failed; the note is on the disk before it begins."""
     note = fresh(disk, 7)
     with pytest.raises(OSError, match="no luck"), note.attempt_sync(9, LARGE_SYNC_BYTES):
-        assert 7 == said(disk)
+        assert 7 == next_opening(disk)
         assert [] == [what for _, what in disk.unsynced() if "write" in what]
         raise OSError(errno.EIO, "no luck")
-    assert 7 == said(disk)
+    assert 7 == next_opening(disk)
 
 
-def test_small_syncs_raise_the_offset_and_go_on_trying(disk: SimulatedDisk) -> None:
+def test_journal_small_syncs_raise_the_offset_and_stay_trying(disk: SimulatedDisk) -> None:
     """One sync of the note is enough for all of them."""
     note = fresh(disk, 7)
     for end in (9, 12, 15):
         with note.attempt_sync(end, 100):
             pass
-        assert end == said(disk)
+        assert end == next_opening(disk)
     assert 1 == disk.calls["sync"]
 
 
-def test_large_sync_ends_the_trying(disk: SimulatedDisk) -> None:
-    """The next one has to say so again, on the disk."""
+def test_journal_large_sync_ends_trying(disk: SimulatedDisk) -> None:
+    """The next attempt must record this again, on the disk."""
     note = fresh(disk, 7)
     for number in (1, 2, 3):
         with note.attempt_sync(7 + number, LARGE_SYNC_BYTES):
             assert number == disk.calls["sync"]
-        assert said(disk) is None
+        assert next_opening(disk) is None
 
 
-def test_large_sync_beside_another_leaves_it_in_doubt(disk: SimulatedDisk) -> None:
+def test_journal_large_sync_during_another_stays_trying(disk: SimulatedDisk) -> None:
     """That one may still fail."""
     note = fresh(disk, 7)
     with note.attempt_sync(9):
         with note.attempt_sync(9, LARGE_SYNC_BYTES):
             pass
-        assert 9 == said(disk)
+        assert 9 == next_opening(disk)
 
 
-def test_success_after_a_failure_proves_nothing(disk: SimulatedDisk) -> None:
-    """What the failed one was for is called clean by now."""
+def test_journal_success_after_failure_stays_uncertain(disk: SimulatedDisk) -> None:
+    """The system counts the bytes of the failed sync as clean."""
     note = fresh(disk, 7)
     with (
         note.attempt_sync(9, LARGE_SYNC_BYTES),
@@ -111,29 +111,29 @@ def test_success_after_a_failure_proves_nothing(disk: SimulatedDisk) -> None:
         raise KeyboardInterrupt
     with note.attempt_sync(10, LARGE_SYNC_BYTES):
         pass
-    assert 7 == said(disk)
+    assert 7 == next_opening(disk)
 
 
-def test_truncation_lowers_the_offset_on_the_disk(disk: SimulatedDisk) -> None:
+def test_journal_truncation_lowers_the_offset_durably(disk: SimulatedDisk) -> None:
     """Before the bytes are replaced; a sync of the old ones does not raise it again."""
     note = fresh(disk, 7)
     with note.attempt_sync(9):
         note.lower(5)
         assert [] == [what for _, what in disk.unsynced() if "write" in what]
-        assert 5 == said(disk)
-    assert 5 == said(disk)
+        assert 5 == next_opening(disk)
+    assert 5 == next_opening(disk)
     with note.attempt_sync(8):
         pass
-    assert 8 == said(disk)
+    assert 8 == next_opening(disk)
 
 
-def test_truncation_above_the_offset_needs_no_sync(disk: SimulatedDisk) -> None:
-    """What goes was in doubt already."""
+def test_journal_truncation_above_the_offset_needs_no_sync(disk: SimulatedDisk) -> None:
+    """The truncated part was uncertain before."""
     fresh(disk, 7).lower(8)
     assert 0 == disk.calls["sync"]
 
 
-def test_offset_that_cannot_be_lowered_stays(disk: SimulatedDisk) -> None:
+def test_journal_lower_failed_keeps_the_offset(disk: SimulatedDisk) -> None:
     """The truncation is refused, and the next one has to try again."""
     note = fresh(disk, 7)
     for _attempt in (1, 2):
@@ -142,12 +142,12 @@ def test_offset_that_cannot_be_lowered_stays(disk: SimulatedDisk) -> None:
         with pytest.raises(OSError, match="Read-only"):
             note.lower(5)
     note.lower(5)
-    assert 5 == said(disk)
+    assert 5 == next_opening(disk)
 
 
 @pytest.mark.parametrize("call", ["create", "pwrite", "sync"])
-def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk, call: str) -> None:
-    """What stood there would say too much; from then on there is none."""
+def test_journal_write_failed_removes_the_file_durably(disk: SimulatedDisk, call: str) -> None:
+    """The old content would claim too much; the journal is removed."""
     note = SyncJournal(disk, PATH, FINGERPRINT)
     if call != "create":
         fresh(disk)
@@ -155,7 +155,7 @@ def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk,
     disk.fail_at(1, errno.ENOSPC, only=frozenset({call}))
     note.begin_recovery(3, errors_are_kept=True)
     assert disk.crash().stat(PATH) is None
-    assert 3 == said(disk, 3)
+    assert 3 == next_opening(disk, 3)
     note.record_synced(9)
     with note.attempt_sync(10, LARGE_SYNC_BYTES):
         pass
@@ -164,18 +164,18 @@ def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk,
     note.remove()
 
 
-def test_hint_that_cannot_be_written_is_done_without(disk: SimulatedDisk) -> None:
-    """The state before calls more doubtful."""
+def test_journal_hint_failed_is_ignored(disk: SimulatedDisk) -> None:
+    """The state before declares more bytes uncertain."""
     note = fresh(disk, 7)
     with note.attempt_sync(9):
         disk.fail_at(1, errno.EIO, only=frozenset({"pwrite"}))
-    assert 7 == said(disk)
+    assert 7 == next_opening(disk)
 
 
 @pytest.mark.parametrize(
     ("kept", "recovery_point", "expected"), [(True, 3, None), (False, 3, 7), (False, 8, 8)]
 )
-def test_system_that_forgets_errors_leaves_all_above_the_last_sync_in_doubt(
+def test_journal_errors_not_kept_all_above_the_last_sync_is_uncertain(
     disk: SimulatedDisk, kept: bool, recovery_point: int, expected: int | None
 ) -> None:
     """The higher one of the two offsets that were on the disk for certain."""
@@ -184,27 +184,27 @@ def test_system_that_forgets_errors_leaves_all_above_the_last_sync_in_doubt(
     assert expected == note.begin_recovery(recovery_point, errors_are_kept=kept)
 
 
-def test_recovery_counts_as_trying_until_it_is_settled(disk: SimulatedDisk) -> None:
-    """Its own first sync may be told of an error."""
+def test_journal_recovery_is_trying_until_record_synced(disk: SimulatedDisk) -> None:
+    """Its first sync may report an error."""
     fresh(disk, 7)
     note = SyncJournal(disk, PATH, FINGERPRINT)
     assert note.begin_recovery(3, errors_are_kept=True) is None
-    assert 7 == said(disk)
+    assert 7 == next_opening(disk)
     assert 1 == disk.calls["sync"]
     note.record_synced(9)
-    assert said(disk) is None
+    assert next_opening(disk) is None
 
 
 @pytest.mark.parametrize("position", range(40))
-def test_any_changed_byte_makes_the_note_void(disk: SimulatedDisk, position: int) -> None:
+def test_journal_any_changed_byte_is_invalid(disk: SimulatedDisk, position: int) -> None:
     """Also that of the traces, which its checksum covers."""
     fresh(disk, 7)
     handle = disk.open(PATH, write=True)
     handle.pwrite(bytes([handle.pread(1, position)[0] ^ 1]), position)
-    assert 3 == said(disk, 3)
+    assert 3 == next_opening(disk, 3)
 
 
-def test_note_with_traces_of_another_program_is_void(disk: SimulatedDisk) -> None:
+def test_journal_other_fingerprint_is_invalid(disk: SimulatedDisk) -> None:
     """It was whole, but not of the last writer."""
     fresh(disk, 7)
     note = SyncJournal(disk, PATH, b"87654321")
@@ -212,21 +212,21 @@ def test_note_with_traces_of_another_program_is_void(disk: SimulatedDisk) -> Non
 
 
 @pytest.mark.parametrize("size", [0, 32, 39, 41])
-def test_note_of_another_size_is_void(disk: SimulatedDisk, size: int) -> None:
+def test_journal_other_size_is_invalid(disk: SimulatedDisk, size: int) -> None:
     """Short, or longer than any note is."""
     fresh(disk, 7)
     disk.open(PATH, write=True).truncate(size)
-    assert 3 == said(disk, 3)
+    assert 3 == next_opening(disk, 3)
 
 
-def test_note_that_cannot_be_read_is_void(disk: SimulatedDisk) -> None:
+def test_journal_unreadable_is_invalid(disk: SimulatedDisk) -> None:
     """A disk that does not tell is no reason for trust."""
     fresh(disk, 7)
     disk.fail_at(1, only=frozenset({"pread"}))
     assert 3 == SyncJournal(disk, PATH, FINGERPRINT).begin_recovery(3, errors_are_kept=True)
 
 
-def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
+def test_journal_removed_is_not_written_again(disk: SimulatedDisk) -> None:
     """Also where it was removed before, and when the log is still used a little."""
     note = fresh(disk, 7)
     disk.unlink(PATH)
@@ -236,7 +236,7 @@ def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
     assert "none" in repr(note)
 
 
-def test_missing_producers_are_told_until_they_are_there_again(disk: SimulatedDisk) -> None:
+def test_journal_missing_producers_are_kept_over_openings(disk: SimulatedDisk) -> None:
     """On the disk at once, byte by byte as documented, and over every opening in between."""
     note = fresh(disk, 7)
     note.mark_producers_uncertain()
