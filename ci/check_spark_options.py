@@ -24,18 +24,18 @@ HEAD: Final = """# Options of the Spark data source
 <!-- made by ci/check_spark_options.py from kafkalog/spark/options/table.py; not to be edited -->
 
 All options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
-`format("kafkalog")`. Names count in any case. One that nobody knows is refused, with the nearest
-name there is. Sizes are `64k`, `256m`, `1g` (powers of 1024, bytes without a unit); times are
-`100ms`, `30s`, `15m`, `24h` (ms without a unit); lists are parted by commas.
+`format("kafkalog")`. Names are not case-sensitive. An unknown name is refused, with the nearest
+known name. Sizes are `64k`, `256m`, `1g` (powers of 1024, bytes without a unit); times are
+`100ms`, `30s`, `15m`, `24h` (ms without a unit); lists are separated by commas.
 
-What stands under *Spark's Kafka source* says how an option compares with that of
-`format("kafka")`; where it is empty, that source has none.
+The column *Spark's Kafka source* compares an option with that of `format("kafka")`; an empty cell
+means that that source has no such option.
 """
 
-IGNORED_HEAD: Final = """## Accepted, and without a meaning here
+IGNORED_HEAD: Final = """## Accepted, and ignored
 
-A query of Spark's Kafka source runs with its options as they are: these are passed over, with one
-warning in a process.
+A query of Spark's Kafka source runs with its options unchanged: these are ignored, with one warning
+in a process.
 """
 
 _KINDS: Final = {"batch": "batch", "stream": "stream", "write": "write"}

@@ -118,30 +118,30 @@ LOG_KEYS: Final[Mapping[str, tuple[BrokerKey, ...]]] = MappingProxyType(_log_key
 
 _CLUSTER: Final = "it belongs to the brokers of a cluster, and a manager here is one process"
 _REMOTE: Final = "all data of a log here is local"
-_METADATA: Final = "there is no metadata log here: a broker keeps its cluster in it"
+_METADATA: Final = "it belongs to the metadata log of a cluster"
 _COORDINATOR: Final = "it belongs to a coordinator's own topics"
-_NETWORK: Final = "there is no network here"
+_NETWORK: Final = "kafkalog uses no network"
 
 # Broker settings about logs, or near them, that mean nothing here; by name, or by how names begin.
 SINGLE_KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "log.dir.failure.timeout.ms": "there is no controller to be told",
-        "log.message.downconversion.enable": "who reads asks for a conversion, or does not",
+        "log.dir.failure.timeout.ms": "kafkalog has no controller to report to",
+        "log.message.downconversion.enable": "a reader requests each conversion",
         "log.message.format.version": (
-            "gone from Kafka 4: say message.format.version for the logs that want an old one"
+            "removed from Kafka 4: use message.format.version for logs in an old format"
         ),
         "log.message.timestamp.difference.max.ms": (
-            "gone from Kafka 4: say log.message.timestamp.before.max.ms and .after.max.ms"
+            "removed from Kafka 4: use log.message.timestamp.before.max.ms and .after.max.ms"
         ),
         "message.timestamp.difference.max.ms": (
-            "a topic's name, and gone from Kafka 4: say log.message.timestamp.before.max.ms and"
+            "a topic's name, removed from Kafka 4: use log.message.timestamp.before.max.ms and"
             " .after.max.ms"
         ),
         "log.local.retention.bytes": _REMOTE,
         "log.local.retention.ms": _REMOTE,
         "num.replica.alter.log.dirs.threads": _CLUSTER,
         "transaction.partition.verification.enable": (
-            "who appends asks the coordinator: say kafkalog.verify.transactions for the logs"
+            "the appending program asks the coordinator: use kafkalog.verify.transactions"
         ),
         "transaction.two.phase.commit.enable": _COORDINATOR,
         "transactional.id.expiration.ms": _COORDINATOR,

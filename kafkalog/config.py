@@ -90,13 +90,14 @@ class LogConfig:
 
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy", "list", ("delete",),
-        "What becomes of old records: `delete` drops whole segments by age and size, `compact` "
-        "keeps the newest record of each key. Both together do both; an empty list keeps all.",
+        "Treatment of old records: `delete` removes whole segments by age and size, `compact` "
+        "keeps the newest record of each key. Both may be combined; an empty list keeps all "
+        "records.",
         group=BEHAVIOUR, choices=("compact", "delete"),
     )  # fmt: skip
     retention_ms: int = setting(
         "retention.ms", "long", 7 * _DAY_MS,
-        "Age at which a segment is deleted, where `delete` is in the policy. -1 keeps for ever.",
+        "Age at which a segment is deleted, with `delete` in the policy. -1 keeps for ever.",
         group=BEHAVIOUR, unit="ms", lower=-1,
     )  # fmt: skip
     retention_bytes: int = setting(
@@ -107,10 +108,9 @@ class LogConfig:
     )  # fmt: skip
     retention_future_guard: bool = setting(
         "kafkalog.retention.future.guard", "boolean", True,
-        "Judge the age of a segment by the time of its file where its largest timestamp lies more "
-        "than an hour in the future. Without it such a timestamp keeps the segment, and all "
-        "behind it, until its day has come, as in Kafka. Switch it off where records carry "
-        "planned times on purpose.",
+        "If the largest timestamp of a segment is more than an hour in the future, its age is "
+        "that of its file. Without the guard such a timestamp keeps the segment, and all later "
+        "ones, until that day, as in Kafka. Switch it off for logs with planned times.",
         group=BEHAVIOUR,
     )  # fmt: skip
     delete_retention_ms: int = setting(
@@ -142,33 +142,32 @@ class LogConfig:
     )  # fmt: skip
     message_timestamp_type: str = setting(
         "message.timestamp.type", "string", "CreateTime",
-        "Whose time a record carries: the one it was made with, or that of the append.",
+        "Timestamp of a record: the one of its producer, or the time of the append.",
         group=BEHAVIOUR, choices=("CreateTime", "LogAppendTime"),
     )  # fmt: skip
     message_timestamp_before_max_ms: int = setting(
         "message.timestamp.before.max.ms", "long", LONG_MAX,
-        "How far a record's timestamp may lie in the past. Only with CreateTime; a record "
+        "Largest age of a record's timestamp at its append. Only with CreateTime; a record "
         f"without a timestamp always passes. {LONG_MAX} sets no limit.",
         group=BEHAVIOUR, unit="ms", lower=0,
     )  # fmt: skip
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms", "long", 3_600_000,
-        "How far a record's timestamp may lie in the future. Only with CreateTime. Raise it "
-        "where events carry planned times; `kafkalog.retention.future.guard` is about their age.",
+        "Largest distance of a record's timestamp into the future. Only with CreateTime. Raise it "
+        "for events with planned times; `kafkalog.retention.future.guard` concerns their age.",
         group=BEHAVIOUR, unit="ms", lower=0,
     )  # fmt: skip
     message_format_version: str = setting(
         "message.format.version", "string", "4.1",
         "Release of Kafka whose message format is written: below 0.10.0 that is v0 (magic 0), "
-        "below 0.11.0 v1, then v2. Patch numbers and `-IV` suffixes are left off. Leave it alone "
-        "unless a program reads the files that knows nothing newer: old formats have no headers, "
-        "and no producers.",
+        "below 0.11.0 v1, then v2. Patch numbers and `-IV` suffixes are ignored. Leave it alone "
+        "unless an old program reads the files: old formats have no headers and no producers.",
         group=BEHAVIOUR, choices=tuple(_FORMATS),
     )  # fmt: skip
     flush_messages: int = setting(
         "flush.messages", "long", LONG_MAX,
-        "Records after which the log is forced to the disk. Leave it alone: an append that must "
-        f"survive a power cut says so itself. {_NEVER}.",
+        "Records after which the log is synced. Leave it alone: an append that must survive a "
+        f"power cut uses `wait`. {_NEVER}.",
         group=BEHAVIOUR, unit="records", lower=1,
     )  # fmt: skip
     flush_ms: int = setting(
@@ -178,15 +177,15 @@ class LogConfig:
     )  # fmt: skip
     decompressed_max_bytes: int = setting(
         "kafkalog.decompressed.max.bytes", "long", 256 << 20,
-        "Largest size that one batch may have after decompression; a batch above it is refused "
-        "before the memory is taken. Leave it alone unless whole batches are refused for it.",
+        "Largest size of one batch after decompression; a larger batch is refused before memory "
+        "is allocated. Leave it alone unless whole batches are refused for it.",
         group=BEHAVIOUR, unit="bytes", lower=1,
     )  # fmt: skip
     verify_transactions: bool = setting(
         "kafkalog.verify.transactions", "boolean", False,
-        "Let a batch of a CLIENT or a COORDINATOR begin a transaction only with the guard of a "
-        "verification (`Log.begin_verification`), so that one that comes late begins none that "
-        "is never ended. Batches of this process need none. Switch it on in a server that asks "
+        "A batch of a CLIENT or a COORDINATOR may begin a transaction only with the guard of a "
+        "verification (`Log.begin_verification`), so that a late batch begins no endless "
+        "transaction. Batches of this process need no guard. Switch it on in a server that asks "
         "its coordinator first; `transaction.partition.verification.enable` of a broker.",
         group=BEHAVIOUR,
     )  # fmt: skip
@@ -195,7 +194,7 @@ class LogConfig:
 
     segment_bytes: int = setting(
         "segment.bytes", "int", 1 << 30,
-        "Size at which a new segment begins; a larger batch has a segment of its own. Smaller "
+        "Size at which a new segment begins; a larger batch has a separate segment. Smaller "
         "segments make retention finer and cost more files.",
         group=PERFORMANCE, unit="bytes", lower=14,
     )  # fmt: skip
@@ -218,8 +217,8 @@ class LogConfig:
     )  # fmt: skip
     index_interval_bytes: int = setting(
         "index.interval.bytes", "int", 4096,
-        "Bytes of records between two index entries: smaller makes look-ups scan less and the "
-        "indexes larger. Leave it alone unless single records are read at random.",
+        "Bytes of records between two index entries: a smaller value makes look-ups scan less and "
+        "the indexes larger. Leave it alone unless single records are read at random.",
         group=PERFORMANCE, unit="bytes", lower=0,
     )  # fmt: skip
     preallocate: bool = setting(
@@ -257,14 +256,14 @@ class LogConfig:
     )  # fmt: skip
     batch_bytes: int = setting(
         "kafkalog.batch.bytes", "int", 65_536,
-        "Uncompressed size up to which appended records are packed into one batch, never more "
-        "than `max.message.bytes`. Larger compresses better and makes single reads dearer.",
+        "Uncompressed size up to which appended records are packed into one batch, at most "
+        "`max.message.bytes`. Larger batches compress better and make single reads slower.",
         group=PERFORMANCE, unit="bytes", lower=1,
     )  # fmt: skip
     preallocate_zero_bytes: int = setting(
         "kafkalog.preallocate.zero.bytes", "int", 0,
-        "With `preallocate`: zeros that are written ahead of the log's end, so many at once, which "
-        "makes syncs cheaper that are waited for, and everything is written twice. 0 writes none.",
+        "With `preallocate`: number of zeros that are written ahead of the log's end at a time. "
+        "Syncs become cheaper, and every byte is written twice. 0 writes none.",
         group=PERFORMANCE, unit="bytes", lower=0, effect="next segment",
     )  # fmt: skip
     open_files_max: int = setting(

@@ -71,12 +71,12 @@ class CleanerConfig:
 
     enable: bool = setting(
         "log.cleaner.enable", "boolean", True,
-        "Compact topics whose policy says so. Without it they only grow.",
+        "Compact topics with `compact` in their policy. Without it they only grow.",
         group=CLEANER, effect="reopening", prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     threads: int = setting(
         "log.cleaner.threads", "int", 1,
-        "Logs that are compacted at the same time.",
+        "Number of logs that are compacted at the same time.",
         group=CLEANER, lower=0, unit="threads", prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     io_max_bytes_per_second: float = setting(
@@ -97,21 +97,22 @@ class CleanerConfig:
     )  # fmt: skip
     io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor", "double", 0.9,
-        "Share of a map of keys that may be used: fuller takes more keys and finds them slower. "
-        "The name is Kafka's; it is not about the buffers of reading and writing.",
+        "Share of a map of keys that may be used: a fuller map has more keys and finds them "
+        "slower. The name is Kafka's; the setting does not concern buffers of reading and "
+        "writing.",
         group=CLEANER, prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     hash_algorithm: str = setting(
         "log.cleaner.hash.algorithm", "string", "siphash",
-        "How keys are told apart: `siphash` by a hash of 128 bits with a secret that is drawn for "
-        "each cleaning, so that nobody can choose keys that count as one; `exact` also reads the "
-        "keys of one hash from the log and compares them; `md5` by their MD5, exactly as a broker "
-        "does, so that chosen keys may count as one.",
+        "Comparison of keys. `siphash` uses a hash of 128 bits with a secret that is drawn for "
+        "each cleaning, so that equal hashes cannot be chosen. `exact` also reads the keys of one "
+        "hash from the log and compares them. `md5` uses MD5 like a broker, so that chosen keys "
+        "may count as equal.",
         group=CLEANER, choices=("md5", "siphash", "exact"), prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     backoff_ms: int = setting(
         "log.cleaner.backoff.ms", "long", 15_000,
-        "Pause of a thread that found nothing to compact.",
+        "Pause of a thread after a round without work.",
         group=CLEANER, lower=0, unit="ms", prefix=_CLEANER_PREFIX,
     )  # fmt: skip
 
@@ -149,18 +150,18 @@ class ManagerConfig:
 
     log_dirs: tuple[str, ...] = setting(
         "log.dirs", "list", (),
-        "Data directories. A manager that is given directories does not need it.",
+        "Data directories. A manager with directories as an argument does not need it.",
         group=DIRECTORIES, effect="reopening",
     )  # fmt: skip
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir", "int", 2,
-        "Logs of one directory that are recovered, or closed, at the same time.",
+        "Number of logs of one directory that are recovered, or closed, at the same time.",
         group=DIRECTORIES, lower=1, unit="threads",
     )  # fmt: skip
     background_threads: int = setting(
         "background.threads", "int", 10,
-        "Background tasks that may run at the same time. They are started when they are needed. A "
-        "manager that is given a scheduler does not need it.",
+        "Number of background tasks that may run at the same time. Threads start when they are "
+        "needed. A manager with a scheduler as an argument does not need it.",
         group=BACKGROUND, lower=1, unit="threads",
     )  # fmt: skip
     log_initial_task_delay_ms: int = setting(
@@ -170,7 +171,7 @@ class ManagerConfig:
     )  # fmt: skip
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms", "long", 300_000,
-        "Time between two looks for segments that may be deleted.",
+        "Time between two checks for segments to delete.",
         group=BACKGROUND, lower=1, unit="ms", effect="reopening",
     )  # fmt: skip
     log_flush_scheduler_interval_ms: int = setting(
@@ -181,41 +182,43 @@ class ManagerConfig:
     )  # fmt: skip
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
-        "Time between two writings of the recovery points: recovery begins there after a crash.",
+        "Time between two writes of the recovery points: recovery begins there after a crash.",
         group=BACKGROUND, lower=0, unit="ms", effect="reopening",
     )  # fmt: skip
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000,
-        "Time between two writings of the log start offsets.",
+        "Time between two writes of the log start offsets.",
         group=BACKGROUND, lower=0, unit="ms", effect="reopening",
     )  # fmt: skip
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms", "long", 5_000,
-        "Time between two writings of the high watermarks.",
+        "Time between two writes of the high watermarks.",
         group=BACKGROUND, lower=1, unit="ms", effect="reopening",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms", "int", 86_400_000,
-        "Time without an append after which a producer is forgotten, and may begin anew.",
+        "Time without an append after which the state of a producer is removed, and it may start "
+        "again.",
         group=PRODUCERS, lower=1, unit="ms",
     )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
         "producer.id.expiration.check.interval.ms", "int", 600_000,
-        "Time between two looks for such producers.",
+        "Time between two checks for such producers.",
         group=PRODUCERS, lower=1, unit="ms", effect="reopening",
     )  # fmt: skip
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms", "int", 900_000,
-        "Age at which an open transaction counts as one that hangs (five minutes are added).",
+        "Age at which an open transaction counts as hanging (five minutes are added).",
         group=PRODUCERS, lower=1, unit="ms", effect="reopening",
     )  # fmt: skip
     log: LogConfig = field(default_factory=LogConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", "int", 50,
-        "Partitions with which `__consumer_offsets` is made. A broker that takes the directories "
-        "over must have the same number: it finds a group by it. A topic that is there keeps its "
-        "own, but for one with a single partition that was made here: its groups move.",
+        "Partitions with which `__consumer_offsets` is created. A broker that takes the "
+        "directories over must have the same number, because it finds a group by it. An existing "
+        "topic keeps its number. The exception is a topic with a single partition that kafkalog "
+        "made: its groups move.",
         group=PRODUCERS, lower=1, unit="partitions", effect="reopening",
     )  # fmt: skip
     transaction_state_log_num_partitions: int = setting(

@@ -30,8 +30,8 @@ class ProducerConfig:
 
     batch_size: int = setting(
         "batch.size", "int", 16_384,
-        "Records of a partition that go into one batch, before compression. A larger record gets "
-        "a batch of its own.",
+        "Size of the records of a partition in one batch, before compression. A larger record "
+        "gets a separate batch.",
         group=BATCHES, effect="reopening", lower=1, unit="bytes",
     )  # fmt: skip
     linger_ms: int = setting(
@@ -41,23 +41,24 @@ class ProducerConfig:
     )  # fmt: skip
     buffer_memory: int = setting(
         "buffer.memory", "long", 32 << 20,
-        "Batches that may be on their way: being filled, waiting for room on the disk, or, with "
-        "wait=\"durable\", for the disk itself.",
+        'Memory for unwritten batches: batches that are being filled, that wait for space on the '
+        'disk, or, with wait="durable", for the sync.',
         group=BATCHES, effect="reopening", lower=1, unit="bytes",
     )  # fmt: skip
     compression_type: str = setting(
         "compression.type", "string", "none",
-        "Codec of the batches. A topic whose own setting is not `producer` has the last word.",
+        "Codec of the batches. A topic's own setting has priority unless it is `producer`.",
         group=BATCHES, effect="reopening", choices=CODEC_NAMES,
     )  # fmt: skip
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys", "boolean", False,
-        "Records with a key go where those without go.",
+        "Distribute records with a key like those without.",
         group=BATCHES, effect="reopening",
     )  # fmt: skip
     metadata_max_age_ms: int = setting(
         "metadata.max.age.ms", "long", 300_000,
-        "Time between two looks for partitions that a topic was given; keys may go elsewhere then.",
+        "Time between two checks for new partitions of a topic; keys may then go to other "
+        "partitions.",
         group=BATCHES, effect="reopening", lower=0, unit="ms",
     )  # fmt: skip
     max_block_ms: int = setting(
@@ -67,24 +68,24 @@ class ProducerConfig:
     )  # fmt: skip
     delivery_timeout_ms: int = setting(
         "delivery.timeout.ms", "int", 120_000,
-        "Time after which a batch that the disk has no room for is given up.",
+        "Time after which a batch without space on the disk fails.",
         group=DELIVERY, effect="reopening", lower=0, unit="ms",
     )  # fmt: skip
     retry_backoff_ms: int = setting(
         "retry.backoff.ms", "long", 100,
-        "Time before such a batch is tried again.",
+        "Time before such a batch is retried.",
         group=DELIVERY, effect="reopening", lower=0, unit="ms",
     )  # fmt: skip
     enable_idempotence: bool = setting(
         "enable.idempotence", "boolean", True,
-        "Batches are numbered, so that one that is tried again is not in the log twice. Logs of "
-        "old message formats have no place for the numbers.",
+        "Number the batches, so that a retried batch is not stored twice. Logs of old message "
+        "formats cannot store the numbers.",
         group=DELIVERY, effect="reopening",
     )  # fmt: skip
     transactional_id: str = setting(
         "transactional.id", "string", "",
-        "Name under which transactions are made, and go on or are undone after a crash; empty for "
-        "a producer without transactions.",
+        "Name of the producer's transactions, which are completed or aborted after a crash; empty "
+        "for a producer without transactions.",
         group=DELIVERY, effect="reopening",
     )  # fmt: skip
     transaction_timeout_ms: int = setting(
@@ -119,23 +120,23 @@ class ConsumerConfig:
 
     auto_offset_reset: str = setting(
         "auto.offset.reset", "string", "latest",
-        "Where to read where no position was committed, or the records there are gone: the log's "
-        "start, its end, or nowhere (`none`): an error.",
+        "First position without a committed position, or after the loss of its records: the log's "
+        "start, its end, or an error (`none`).",
         group=CONSUMING, effect="reopening", choices=("earliest", "latest", "none"),
     )  # fmt: skip
     isolation_level: str = setting(
         "isolation.level", "string", "read_uncommitted",
-        "Whether records of open and aborted transactions are read.",
+        "Read records of open and aborted transactions, or only committed ones.",
         group=CONSUMING, effect="reopening", choices=("read_uncommitted", "read_committed"),
     )  # fmt: skip
     max_poll_records: int = setting(
         "max.poll.records", "int", 500,
-        "Records that one `poll` returns at most.",
+        "Largest number of records of one `poll`.",
         group=CONSUMING, effect="reopening", lower=1, unit="records",
     )  # fmt: skip
     enable_auto_commit: bool = setting(
         "enable.auto.commit", "boolean", False,
-        "Whether `poll`, from time to time, and `close` commit what earlier polls returned.",
+        "Let `poll`, from time to time, and `close` commit the positions of earlier polls.",
         group=CONSUMING, effect="reopening",
     )  # fmt: skip
     auto_commit_interval_ms: int = setting(
@@ -145,8 +146,8 @@ class ConsumerConfig:
     )  # fmt: skip
     poll_interval_ms: int = setting(
         "kafkalog.poll.interval.ms", "long", 100,
-        "Time between two looks at a log that another process writes to, and at the topics for "
-        "new partitions. An append in this process wakes a consumer at once.",
+        "Time between two checks of a log that another process writes, and of the topics for new "
+        "partitions. An append in this process wakes a consumer at once.",
         group=CONSUMING, effect="reopening", lower=1, upper=LONG_MAX, unit="ms",
     )  # fmt: skip
 

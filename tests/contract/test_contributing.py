@@ -14,6 +14,8 @@ PAGES = ROOT / "docs" / "contributing"
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| [^|]+ \|$", re.MULTILINE)
 # Page, a pattern of source text, and the folder whose files with that text the page lists.
 USES = [
+    ("add-a-codec", r'"zstd"|\bCODEC_ZSTD\b|\bCodec\.ZSTD\b|\bZSTD = 4\b', "kafkalog"),
+    ("add-a-codec", r"\bcompression_zstd_level\b", "kafkalog"),
     ("add-a-setting", r'"max_compaction_lag_ms"', "kafkalog"),
     ("add-a-setting", r'"max\.compaction\.lag\.ms"', "kafkalog"),
     ("add-a-setting", r'"log\.cleaner\.max\.compaction\.lag\.ms"', "kafkalog"),

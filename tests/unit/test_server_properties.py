@@ -51,7 +51,7 @@ def test_parse_typical_file_gives_config_and_what_was_passed_over() -> None:
         ("process.roles", 2, "not about logs"),
         ("node.id", 3, "not about logs"),
         ("listeners", 4, "not about logs"),
-        ("ssl.keystore.password", 5, "there is no network here"),
+        ("ssl.keystore.password", 5, "kafkalog uses no network"),
         ("num.network.threads", 6, "not about logs"),
         ("offsets.topic.replication.factor", 11, "it belongs to a coordinator's own topics"),
         ("log.retention.hours", 13, "log.retention.ms counts instead"),
