@@ -97,7 +97,7 @@ class CleanerAccess:
     def cleaner_offset(self) -> int | None:
         """The checkpointed start of the next cleaning, None without one."""
         with self._partition.view.errors():
-            return self._partition.paths.read_cleaner_offset()
+            return self._partition.store.read_cleaner_offset()
 
     def checkpoint_cleaner_offset(self, offset: int) -> None:
         """
@@ -114,7 +114,7 @@ class CleanerAccess:
         ):
             # The log may have been truncated since.
             end_offset = partition.local.snapshot.end_offset
-            partition.paths.write_cleaner_offset(min(offset, end_offset))
+            partition.store.write_cleaner_offset(min(offset, end_offset))
 
     def last_batches(self) -> Mapping[int, LastProducerBatch]:
         """Return the last batch of each live producer, by its id."""
@@ -222,5 +222,5 @@ class CleanerAccess:
             partition.gate.owned(),
             partition.gate.mark_offline_on_error("writing where a cleaning begins"),
         ):
-            if partition.paths.read_cleaner_offset() is None:
-                partition.paths.write_cleaner_offset(partition.local.snapshot.start_offset)
+            if partition.store.read_cleaner_offset() is None:
+                partition.store.write_cleaner_offset(partition.local.snapshot.start_offset)

@@ -42,8 +42,8 @@ from kafkalog._engine.epoch_state import EpochState
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
+from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.loader import LoadedLog
-from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.scanner import NO_EPOCH
 from kafkalog.state.checkpoints import EpochEntry
@@ -82,7 +82,7 @@ class LogEpochs:
     Args:
         epochs: the list, with its file.
         current: what the log's own appends are stamped with.
-        paths: whose traces the note knows.
+        store: checkpoints of the log; its fingerprint is in the journal.
         journal: the partition's sync journal, None where there is none.
         was_bumped: whether `current` is above what the file says, because offsets come again.
 
@@ -96,7 +96,7 @@ class LogEpochs:
         self,
         epochs: LeaderEpochs,
         current: int,
-        paths: PartitionPaths,
+        store: CheckpointStore,
         journal: SyncJournal | None,
         *,
         was_bumped: bool = False,
@@ -104,7 +104,7 @@ class LogEpochs:
         self._was_bumped = was_bumped
         self._epochs = epochs
         self.state = EpochState(current, epochs.written_epoch, epochs.is_unwritten)
-        self._paths = paths
+        self._store = store
         self._journal = journal
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class LogEpochs:
         if self._clear_entries():
             logger.warning(
                 "%s forgets its leader epochs: an old message format, which has none, is appended",
-                self._paths.directory,
+                self._store.paths.directory,
             )
         self._flush()
 
@@ -260,7 +260,7 @@ class LogEpochs:
             return
         self._epochs.flush(beyond)
         if self._journal is not None:
-            self._journal.update_fingerprint(self._paths.broker_fingerprint())
+            self._journal.update_fingerprint(self._store.broker_fingerprint())
         written = self._epochs.latest_epoch if beyond is None else beyond.epoch
         if self._was_bumped and written is not None and written >= self.current:
             self._was_bumped = False
@@ -291,9 +291,9 @@ class LogEpochs:
         Raises:
             LogStorageError: the file cannot be read.
         """
-        checkpoint = self._paths.leader_epochs()
+        checkpoint = self._store.paths.leader_epochs()
         fresh = LeaderEpochs()
-        if self._paths.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
+        if self._store.paths.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
             # What the batches told when the log was opened is all there is.
             return
         fresh.truncate_from_end(snapshot.end_offset)
@@ -305,7 +305,7 @@ class LogEpochs:
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
 
-def load_epochs(paths: PartitionPaths, loaded: LoadedLog, *, keeps_end: bool) -> LogEpochs:
+def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -> LogEpochs:
     """
     Return the epochs of a log that was just loaded, made to fit its range.
 
@@ -314,7 +314,7 @@ def load_epochs(paths: PartitionPaths, loaded: LoadedLog, *, keeps_end: bool) ->
     before an unclean stop, all batches do.
 
     Args:
-        paths: where the log is.
+        store: checkpoints of the log.
         loaded: the log.
         keeps_end: whether the notes vouch that its end is what its last writer left.
 
@@ -323,6 +323,7 @@ def load_epochs(paths: PartitionPaths, loaded: LoadedLog, *, keeps_end: bool) ->
     """
     local, report = loaded.local, loaded.report
     read_only = local.context.read_only
+    paths = store.paths
     checkpoint = paths.leader_epochs()
     epochs = LeaderEpochs(None if read_only else checkpoint)
     found: Iterable[tuple[int, int]] = ()
@@ -348,7 +349,7 @@ def load_epochs(paths: PartitionPaths, loaded: LoadedLog, *, keeps_end: bool) ->
         journal.keeps_end = not was_bumped or latest == NO_EPOCH
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
-    return LogEpochs(epochs, current, paths, journal, was_bumped=current > latest >= 0)
+    return LogEpochs(epochs, current, store, journal, was_bumped=current > latest >= 0)
 
 
 def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:

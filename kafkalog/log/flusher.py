@@ -14,10 +14,10 @@ from typing import Final
 
 from kafkalog.errors import LogStorageError
 from kafkalog.files.errors import translate
+from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.committer import Committer
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.write_gate import WriteGate
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 
@@ -34,7 +34,7 @@ class LogFlusher:
     Args:
         gate: write permission of the log.
         local: the segments.
-        paths: where the recovery point is checkpointed.
+        store: checkpoints the recovery point.
         state: producer snapshots are on the disk before the recovery point rises.
         scheduler: runs the flushes that are not waited for.
         durable_offset: up to which everything is on the disk already.
@@ -46,14 +46,14 @@ class LogFlusher:
         self,
         gate: WriteGate,
         local: LocalLog,
-        paths: PartitionPaths,
+        store: CheckpointStore,
         state: DependentState,
         scheduler: Scheduler,
         durable_offset: int,
     ) -> None:
         self._gate = gate
         self._local = local
-        self._paths = paths
+        self._store = store
         self._state = state
         self._scheduler = scheduler
         self._committer = Committer(self._sync, durable_offset)
@@ -113,7 +113,7 @@ class LogFlusher:
             with gate.mark_offline_on_error("writing the recovery point"):
                 if not self._state.producers.make_durable():
                     return False
-                self._paths.write_recovery_point(self._committer.durable_offset)
+                self._store.write_recovery_point(self._committer.durable_offset)
         return True
 
     def lower_recovery_point(self, end_offset: int) -> None:
@@ -127,11 +127,11 @@ class LogFlusher:
         durable_offset = self._committer.durable_offset
         recovery_point = durable_offset
         if not producers.make_durable():
-            recovery_point = min(self._paths.read_recovery_point(), durable_offset)
+            recovery_point = min(self._store.read_recovery_point(), durable_offset)
         if not producers.retain_snapshot(end_offset):
             # Until there is another: a log without any is replayed from the recovery point on.
             recovery_point = 0
-        self._paths.write_recovery_point(recovery_point)
+        self._store.write_recovery_point(recovery_point)
         if self._local.context.journal is not None:
             self._local.context.journal.lower(durable_offset)
 

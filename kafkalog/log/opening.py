@@ -24,6 +24,12 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import acquire_partition_lock
 from kafkalog.files.names import PARTITION_METADATA, FileState
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.checkpoint_store import (
+    CheckpointStore,
+    FileCheckpointStore,
+    keeps_end,
+    make_sync_journal,
+)
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.epochs import load_epochs
 from kafkalog.log.loader import LoadedLog, load_log
@@ -95,9 +101,9 @@ def open_log(
     path = Path(directory).absolute()
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     with storage_errors(path, doing="opening"):
-        paths = find_partition_paths(filesystem, path)
+        store = FileCheckpointStore(find_partition_paths(filesystem, path))
         if not create and not read_only:
-            _ensure_present(paths)
+            _ensure_present(store.paths)
         elif not read_only:
             make_directories(filesystem, path)
     environment = LogEnvironment(
@@ -108,12 +114,12 @@ def open_log(
         producer_expiration_ms=producer_expiration_ms,
     )
     return Log(
-        open_partition(paths, settings, environment, read_only=read_only, is_standalone=True)
+        open_partition(store, settings, environment, read_only=read_only, is_standalone=True)
     )
 
 
 def open_partition(
-    paths: PartitionPaths,
+    store: CheckpointStore,
     config: LogConfig,
     environment: LogEnvironment,
     *,
@@ -128,7 +134,7 @@ def open_partition(
     Raises:
         NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
     """
-    clock = environment.clock
+    clock, paths = environment.clock, store.paths
     with storage_errors(paths.directory, doing="opening"):
         context = make_context(
             paths.filesystem,
@@ -140,17 +146,17 @@ def open_partition(
         )
         context.set_callbacks(
             on_storage_error=environment.on_storage_error,
-            was_cleaned=lambda: paths.read_cleaner_offset() is not None,
+            was_cleaned=lambda: store.read_cleaner_offset() is not None,
         )
         if read_only:
-            opened = _load_read_only(paths, context)
+            opened = _load_read_only(store, context)
         else:
             if not paths.is_standalone:
                 # What the caller names may be a link; names that lie in a data directory may not.
                 ensure_no_link(paths.filesystem, paths.directory)
-            opened = _load_for_writing(paths, context, environment)
+            opened = _load_for_writing(store, context, environment)
         ending = _Ending(environment.scheduler, clock)
-        partition = Partition(paths, opened, ending.scheduler, environment, ending.close)
+        partition = Partition(store, opened, ending.scheduler, environment, ending.close)
         if is_standalone:
             ending.watch(partition)
         return partition
@@ -192,7 +198,7 @@ class _Ending:
 
 
 def _move_recovery_point(
-    paths: PartitionPaths, before: int, loaded: LoadedLog, producers: ProducerStateManager
+    store: CheckpointStore, before: int, loaded: LoadedLog, producers: ProducerStateManager
 ) -> None:
     """
     Say how far the log need not be gone through again.
@@ -208,11 +214,11 @@ def _move_recovery_point(
     if fresh > before and producers.needs_snapshot:
         return
     try:
-        paths.write_recovery_point(fresh)
+        store.write_recovery_point(fresh)
     except DiskFullError as error:
         if fresh < before:
             raise
-        logger.warning("%s: its next recovery will take longer: %s", paths.directory, error)
+        logger.warning("%s: its next recovery will take longer: %s", store.paths.directory, error)
 
 
 def _ensure_present(paths: PartitionPaths) -> None:
@@ -229,7 +235,7 @@ def _ensure_present(paths: PartitionPaths) -> None:
         )
 
 
-def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> OpenedLog:
+def _load_read_only(store: CheckpointStore, context: SegmentContext) -> OpenedLog:
     """
     Load a log that another process may be writing.
 
@@ -238,17 +244,18 @@ def _load_read_only(paths: PartitionPaths, context: SegmentContext) -> OpenedLog
     """
     for pause in PAUSES_SECONDS:
         try:
-            return _try_load(paths, context)
+            return _try_load(store, context)
         except (OSError, LogStorageError) as error:
             if not has_missed_file(error):
                 raise
         time.sleep(pause)
-    return _try_load(paths, context, is_last=True)
+    return _try_load(store, context, is_last=True)
 
 
 def _try_load(
-    paths: PartitionPaths, context: SegmentContext, *, is_last: bool = False
+    store: CheckpointStore, context: SegmentContext, *, is_last: bool = False
 ) -> OpenedLog:
+    paths = store.paths
     facts = paths.filesystem.stat(paths.directory)
     if facts is None or not live_bases(paths.filesystem, paths.directory):
         names = [] if facts is None else paths.filesystem.list(paths.directory)
@@ -258,12 +265,12 @@ def _try_load(
         # A partition that was just made has its topic's id, and no segment before it is written to.
         if PARTITION_METADATA not in names:
             _ensure_present(paths)
-    clean = paths.was_closed_in_order()
+    clean = store.was_closed_in_order()
     loaded = load_log(
         context,
         clean=clean,
-        recovery_point=paths.read_recovery_point(),
-        start_offset=paths.read_start_offset(),
+        recovery_point=store.read_recovery_point(),
+        start_offset=store.read_start_offset(),
     )
     if not clean:
         try:
@@ -273,8 +280,8 @@ def _try_load(
                 raise
             # Readers of committed records meet it, others need no index.
             logger.warning("%s: %s", paths.directory, error)
-    epochs = load_epochs(paths, loaded, keeps_end=True)
-    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, paths.read_start_offset))
+    epochs = load_epochs(store, loaded, keeps_end=True)
+    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, store.read_start_offset))
 
 
 def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:
@@ -285,8 +292,9 @@ def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> 
 
 
 def _load_for_writing(
-    paths: PartitionPaths, context: SegmentContext, environment: LogEnvironment
+    store: CheckpointStore, context: SegmentContext, environment: LogEnvironment
 ) -> OpenedLog:
+    paths = store.paths
     lock = acquire_partition_lock(
         paths.filesystem,
         paths.directory,
@@ -294,14 +302,14 @@ def _load_for_writing(
         owner=environment.directory_lock,
     )
     try:
-        clean = paths.begin_session(lock.tenure)
+        clean = store.begin_session(lock.tenure)
         try:
-            recovery_point = paths.read_recovery_point()
-            journal = context.journal = paths.sync_journal()
+            recovery_point = store.read_recovery_point()
+            journal = context.journal = make_sync_journal(store)
             journal.on_error = context.report
-            doubtful_offset, keeps_end = None, clean
+            doubtful_offset, is_end_kept = None, clean
             if not clean:
-                keeps_end = paths.keeps_end(journal)
+                is_end_kept = keeps_end(paths, journal)
                 doubtful_offset = journal.begin_recovery(
                     recovery_point, errors_are_kept=paths.filesystem.keeps_errors(paths.directory)
                 )
@@ -309,12 +317,12 @@ def _load_for_writing(
                 context,
                 clean=clean,
                 recovery_point=recovery_point,
-                start_offset=paths.read_start_offset(),
+                start_offset=store.read_start_offset(),
                 doubtful_offset=doubtful_offset,
                 may_release=environment.on_reopen is not None,
             )
             # Before the recovery point rises over batches that only a replay would tell of.
-            epochs = load_epochs(paths, loaded, keeps_end=keeps_end)
+            epochs = load_epochs(store, loaded, keeps_end=is_end_kept)
             producers = load_producer_state(
                 loaded,
                 recovery_point=recovery_point,
@@ -323,17 +331,17 @@ def _load_for_writing(
             if not clean:
                 _recover_transaction_indexes(context, loaded)
             if not clean or loaded.recovery_point < recovery_point:
-                _move_recovery_point(paths, recovery_point, loaded, producers)
+                _move_recovery_point(store, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_released:
                 journal.record_synced(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is, but for its producer snapshots.
             is_known = context.journal is None or not context.journal.lacks_producers
-            paths.end_session(in_order=clean and is_known)
+            store.end_session(in_order=clean and is_known)
             raise
         except BaseException:
             # Interrupted anywhere: the next opening, in this process too, has to look again.
-            paths.end_session(in_order=False)
+            store.end_session(in_order=False)
             raise
     except BaseException:
         lock.release()

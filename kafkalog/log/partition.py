@@ -26,6 +26,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.locking import DirectoryLock, PartitionLock
 from kafkalog.files.pool import FilePool
 from kafkalog.log.appender import LogAppender
+from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.epochs import LogEpochs
@@ -33,7 +34,6 @@ from kafkalog.log.flusher import LogFlusher
 from kafkalog.log.idle_files import IdleFiles
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.lookup import LogLookup
-from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.producers import LogProducers, ongoing
 from kafkalog.log.reader import LogReader
 from kafkalog.log.retainer import LogRetention, Retainer
@@ -121,14 +121,14 @@ class Partition:
     One log, as its parts.
 
     Args:
-        paths: where the log is, and its checkpoints.
+        store: paths and checkpoints of the log.
         opened: what was loaded.
         scheduler: runs background work.
         environment: clock and callbacks.
         on_close: called when the log was closed.
 
     Attributes:
-        paths: as given.
+        store, paths: checkpoints and paths of the log.
         report: what opening the log found, cut, rebuilt and recorded as corrupt.
         local: segments on disk.
         gate: lock, write permission and state.
@@ -142,7 +142,7 @@ class Partition:
 
     def __init__(
         self,
-        paths: PartitionPaths,
+        store: CheckpointStore,
         opened: OpenedLog,
         scheduler: Scheduler,
         environment: LogEnvironment,
@@ -150,7 +150,8 @@ class Partition:
     ) -> None:
         local, epochs = opened.loaded.local, opened.epochs
         context, is_read_only = local.context, opened.tail is not None
-        self.paths = paths
+        self.store = store
+        self.paths = paths = store.paths
         self.report = opened.loaded.report
         self.local = local
         self.cleaning = threading.Lock()
@@ -178,20 +179,20 @@ class Partition:
             )
         self.state = DependentState(self.gate, local, epochs, producers)
         durable_offset = opened.loaded.recovery_point
-        self.flusher = LogFlusher(self.gate, local, paths, self.state, scheduler, durable_offset)
+        self.flusher = LogFlusher(self.gate, local, store, self.state, scheduler, durable_offset)
         self.idle_files = IdleFiles(self.gate, local, self.flusher, environment.on_reopen)
         self.appender = LogAppender(self.gate, local, self.state, self.flusher, scheduler)
         self.deleter = Deleter(context, scheduler, paths.topic_partition, environment.on_deletion)
         self.truncator = LogTruncator(
             self.gate,
             local,
-            paths,
+            store,
             self.state,
             self.flusher,
             self.deleter,
             self.appender.notify_watchers,
         )
-        retainer = Retainer(local, paths, self.deleter, environment.retention)
+        retainer = Retainer(local, store, self.deleter, environment.retention)
         self.retention = LogRetention(self.gate, self.view, self.state, self.flusher, retainer)
         # Weakly: a segment that a reader keeps must not keep the log.
         local.connect(weakref.WeakMethod(self.lookup.invalidate))
@@ -286,12 +287,12 @@ class Partition:
 
     def _close_in_order(self) -> None:
         in_order = False
-        local, paths = self.local, self.paths
+        local, store = self.local, self.store
         try:
-            with storage_errors(paths.directory, doing="closing"):
+            with storage_errors(self.paths.directory, doing="closing"):
                 if self.idle_files.is_unmodified:
                     local.close_unmodified()
-                    paths.write_recovery_point(self.flusher.durable_offset)
+                    store.write_recovery_point(self.flusher.durable_offset)
                     in_order = True
                     return
                 self.flusher.sync_all()
@@ -299,13 +300,13 @@ class Partition:
                 self.state.epochs.close(local.snapshot.end_offset)
                 self.producers.close()
                 local.close()
-                paths.write_recovery_point(self.flusher.durable_offset)
+                store.write_recovery_point(self.flusher.durable_offset)
                 snapshot = local.snapshot
                 base = snapshot.segments.segments[0].base_offset
                 start = snapshot.start_offset
                 # A base that equals the start needs no entry, unless a file lies below it yet.
                 is_redundant = start <= base and not local.has_unrenamed_files
-                paths.write_start_offset(None if is_redundant else start)
+                store.write_start_offset(None if is_redundant else start)
                 if local.context.journal is not None:
                     local.context.journal.remove()
             in_order = True
@@ -317,7 +318,7 @@ class Partition:
     def _end_session(self, *, in_order: bool) -> None:
         state = self.gate.state
         if state.is_own_process() and not state.is_read_only:
-            self.paths.end_session(in_order=in_order)
+            self.store.end_session(in_order=in_order)
 
     def expire_producers_after(self, expiration_ms: int) -> None:
         """Forget producers after another time of silence than so far."""

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import DiskFullError, OffsetOutOfRangeError
 from kafkalog.files.errors import is_disk_full
+from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.flusher import LogFlusher
 from kafkalog.log.local_log import LocalLog, UndoFailedError
-from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.retention import (
     LogFacts,
     RetentionPolicy,
@@ -107,7 +107,7 @@ class Retainer:
 
     Args:
         local: the log's segments.
-        paths: where its start is checkpointed.
+        store: checkpoints the log start offset.
         deleter: sees off what leaves.
         own: policies in place of those of the settings, None for these.
     """
@@ -115,12 +115,12 @@ class Retainer:
     def __init__(
         self,
         local: LocalLog,
-        paths: PartitionPaths,
+        store: CheckpointStore,
         deleter: Deleter,
         own: Sequence[RetentionPolicy] | None,
     ) -> None:
         self._local = local
-        self._paths = paths
+        self._store = store
         self.deleter = deleter
         self._own = None if own is None else tuple(own)
 
@@ -194,7 +194,7 @@ class Retainer:
         refusal: DiskFullError | None = None
         try:
             # Checkpointed before anything goes: a crash must not bring records back.
-            self._paths.write_start_offset(start_offset)
+            self._store.write_start_offset(start_offset)
         except DiskFullError as error:
             if not leaving:
                 raise

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkalog.errors import LogStorageError
+from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.deletion import Deleter
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.epoch_lowering import lower_batches
 from kafkalog.log.flusher import LogFlusher
 from kafkalog.log.local_log import LocalLog, check_base_offset
-from kafkalog.log.partition_paths import PartitionPaths
 from kafkalog.log.truncation import (
     find_cut,
     prepare_segment,
@@ -39,7 +39,7 @@ class LogTruncator:
     Args:
         gate: the log's lock, write permission and cleaning pause.
         local: the segments.
-        paths: where the log start is checkpointed.
+        store: checkpoints the log start offset.
         state: producers and leader epochs, which follow.
         flusher: lowers the recovery point first.
         deleter: unlinks the files of segments that left.
@@ -52,7 +52,7 @@ class LogTruncator:
         self,
         gate: WriteGate,
         local: LocalLog,
-        paths: PartitionPaths,
+        store: CheckpointStore,
         state: DependentState,
         flusher: LogFlusher,
         deleter: Deleter,
@@ -60,7 +60,7 @@ class LogTruncator:
     ) -> None:
         self._gate = gate
         self._local = local
-        self._paths = paths
+        self._store = store
         self._state = state
         self._flusher = flusher
         self._deleter = deleter
@@ -106,7 +106,7 @@ class LogTruncator:
                 return False
             with gate.mark_offline_on_error("dropping the checkpoint of the log start"):
                 local.context.filesystem.sync_directory(local.context.directory)
-                self._paths.write_start_offset(None)
+                self._store.write_start_offset(None)
         return True
 
     def lower_leader_epochs(self, highest: int) -> int:
@@ -161,11 +161,11 @@ class LogTruncator:
             self._flusher.lower_recovery_point(offset)
             # A higher start is checkpointed first: what a crash leaves lies below it. A lower
             # one comes last, or a crash would bring back what was deleted before.
-            self._paths.write_start_offset(max(offset, snapshot.start_offset))
+            self._store.write_start_offset(max(offset, snapshot.start_offset))
             leaving = truncate_fully_and_start_at(local, offset)
             self._deleter.delete_truncated(leaving, snapshot, local.snapshot)
             try:
-                self._paths.write_start_offset(offset)
+                self._store.write_start_offset(offset)
             except LogStorageError as error:
                 # Appends from now on would lie below the start that is on the disk.
                 self._gate.mark_offline(error)

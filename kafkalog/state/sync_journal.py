@@ -140,6 +140,10 @@ class SyncJournal:
         self.keeps_end = cache != _NO_CACHE and cache == file_in_cache(self._cache_id, facts)
         return self.keeps_end
 
+    def set_keeps_end(self, keeps_end: bool) -> None:
+        """Set `keeps_end`, if `check_end` could not decide; called before a recovery."""
+        self.keeps_end = keeps_end
+
     def mark_end_uncertain(self) -> None:
         """
         Record that offsets will be taken back, under an epoch that may be assigned again.

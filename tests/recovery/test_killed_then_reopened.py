@@ -16,6 +16,7 @@ import pytest
 from kafkalog._core.crc32c import value
 from kafkalog.errors import LogStorageError
 from kafkalog.files.names import SYNC_JOURNAL, FileKind, try_parse_segment_file
+from kafkalog.log.checkpoint_store import FileCheckpointStore, make_sync_journal
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.state import sync_journal
 from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
@@ -386,6 +387,7 @@ def test_note_of_an_empty_log_alone_does_not_make_the_directory_another_thing() 
     """Killed between the note and the first segment, a log can be opened again."""
     disk = ALONE.new_disk()
     disk.make_directory(ALONE.directory)
-    find_partition_paths(disk, ALONE.directory).sync_journal().record_synced(0)
+    store = FileCheckpointStore(find_partition_paths(disk, ALONE.directory))
+    make_sync_journal(store).record_synced(0)
     with contextlib.closing(Rig(ALONE, disk).open()) as log:
         assert 0 == log.log_end_offset

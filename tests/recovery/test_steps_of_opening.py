@@ -133,7 +133,7 @@ def test_recovery_is_not_done_twice(place: Place) -> None:
     rig.append(9, 90)
     lose_process(rig)
     assert 9 == rig.open().recovery_report.scanned_batches
-    assert 9 == partition_of(rig.log).paths.read_recovery_point()
+    assert 9 == partition_of(rig.log).store.read_recovery_point()
     rig.let_go()
 
 

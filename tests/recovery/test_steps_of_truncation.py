@@ -84,7 +84,7 @@ class OpenBelowStart(Scenario):
         log = rig.open()
         rig.append(10, 90)
         rig.flush()
-        partition_of(log).paths.write_start_offset(40)
+        partition_of(log).store.write_start_offset(40)
         # Not closed: the process is gone.
         rig.disk = rig.disk.crash()
         rig.let_go()

@@ -15,12 +15,13 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.conversion.in_place import convert_partition_in_place
 from kafkalog.log.conversion.new_directory import building
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.partition import convert_partition
 from kafkalog.log.conversion.plan import ensure_one_target, make_plan
-from kafkalog.log.partition_paths import PartitionPaths, find_partition_paths
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
 from kafkalog.state.shutdown_marker import write_shutdown_marker
@@ -83,7 +84,7 @@ def convert_log(
             )
         with building(plan.filesystem, wanted) as directory:
             made = convert_partition(plan, Path(source).absolute(), directory)
-            own = PartitionPaths(plan.filesystem, directory, directory, paths.topic_partition)
+            own = FileCheckpointStore(paths.standalone_at(directory))
             own.write_recovery_point(made.log_end_offset)
             own.write_start_offset(made.log_start_offset)
             write_shutdown_marker(plan.filesystem, directory)

@@ -24,6 +24,7 @@ from kafkalog.files.zeros import data_between, end_of_data, find_holes, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage
 from kafkalog.log.byte_source import ByteSource
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.corrupt_ranges import (
     CorruptRange,
     find_corrupt_range,
@@ -388,11 +389,11 @@ def last_batch_is_odd(
 def known_end_of(filesystem: FileSystem, segment: SegmentOnDisk) -> KnownEnd:
     """Return what checkpoints and the marker of a clean stop say of the end of a log."""
     try:
-        paths = find_partition_paths(filesystem, segment.directory)
+        store = FileCheckpointStore(find_partition_paths(filesystem, segment.directory))
     except NotALogError:
         return KnownEnd()
-    recovery_point = paths.read_recovery_point()
-    return KnownEnd(recovery_point, recovery_point if paths.was_closed_in_order() else None)
+    recovery_point = store.read_recovery_point()
+    return KnownEnd(recovery_point, recovery_point if store.was_closed_in_order() else None)
 
 
 def damage_of(handle: FileHandle, corrupt_range: CorruptRange, size: int) -> Damage:

@@ -12,6 +12,7 @@ from kafkalog import Log, LogConfig, LogOfflineError, Record
 from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.idle_files import IdleFiles
 from kafkalog.log.log import partition_of
 from kafkalog.log.opening import open_partition
@@ -46,7 +47,11 @@ def open_sleepy(
         scheduler=ManualScheduler(clock),
         on_reopen=(woken if woken is not None else []).append,
     )
-    return Log(open_partition(find_partition_paths(disk, directory), config, environment))
+    return Log(
+        open_partition(
+            FileCheckpointStore(find_partition_paths(disk, directory)), config, environment
+        )
+    )
 
 
 def texts(log: Log) -> list[bytes | None]:
@@ -159,7 +164,7 @@ def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
 def test_log_that_may_not_rest_does_not(tmp_path: Path) -> None:
     """One that was opened by itself."""
     partition = open_partition(
-        find_partition_paths(PosixFileSystem(), _made(tmp_path / "orders-0")),
+        FileCheckpointStore(find_partition_paths(PosixFileSystem(), _made(tmp_path / "orders-0"))),
         CONFIG,
         LogEnvironment(clock=ManualClock(), scheduler=ManualScheduler()),
     )

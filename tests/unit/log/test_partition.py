@@ -11,6 +11,7 @@ import pytest
 from kafkalog import LogClosedError, LogConfig, Record, open_log
 from kafkalog.errors import ReadOnlyLogError
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_partition
 from kafkalog.log.partition import LogEnvironment, Partition
@@ -24,7 +25,7 @@ def opened(directory: Path, *, read_only: bool = False) -> Partition:
     directory.mkdir(exist_ok=True)
     clock = ManualClock()
     return open_partition(
-        find_partition_paths(PosixFileSystem(), directory),
+        FileCheckpointStore(find_partition_paths(PosixFileSystem(), directory)),
         LogConfig(message_timestamp_after_max_ms=2**62),
         LogEnvironment(clock=clock, scheduler=ManualScheduler(clock)),
         read_only=read_only,
