@@ -1,16 +1,20 @@
-"""The records of one partition on their way into its log: filled into batches, written in order.
+"""Accumulator of one partition: fills batches, and writes them to the log in order.
 
-Who fills a batch writes it: that is the back-pressure of a log that takes what it is given, and it
-costs no switch of threads. What waits is a batch that the disk has no room for, with those behind
-it, and with wait="durable" those that are written and not yet on the disk.
+The thread that fills a batch writes it: this is the back-pressure, and needs no switch of threads.
+A batch waits only if the disk is full, with the batches after it; with wait="durable" also if it is
+written and not yet synced.
 
-Batches are numbered when they are written, and the numbers used up when that went well. So a batch
-that is tried again has its numbers again, and one that is given up leaves no gap. Where nobody
-knows whether a batch was written (the disk failed under it), its numbers must not come again with
-other records: the log would take them for those. The partition goes on under another producer id.
+Batches are numbered when they are written, and the numbers are used up by a successful append. So a
+retried batch has the same numbers, and a batch that is given up leaves no gap. If it is unknown
+whether a batch was written (the disk failed during the append), its numbers must not be used for
+other records, which the log would take for duplicates. The partition continues with another
+producer id.
 
-Thread-safety: every method from any thread. The lock is held while a batch is encoded and written,
-never while the disk is waited for or a future is told: that is left to the caller.
+It does not complete futures: it returns acknowledgements, and the producer completes them.
+
+Thread-safety: every method from any thread. The lock of an accumulator is held while a batch is
+encoded and written, never during a sync or while a future is completed. `BufferMemory` has its own
+condition.
 """
 
 from __future__ import annotations
@@ -50,12 +54,16 @@ SEQUENCE_MASK: Final = 2**31 - 1
 
 class BufferMemory:
     """
-    A number of bytes, some of them taken.
+    Limit of the bytes of undelivered batches; slows a fast program down to a slow disk.
+
+    Memory is reserved per batch, so it costs nothing per record. Waiting threads are not queued: a
+    thread continues once its reservation fits. A batch above the limit is accepted if no other
+    batch has a reservation.
 
     Args:
-        limit_bytes: how many there are.
+        limit_bytes: the limit.
 
-    A batch that alone is larger than all of them is let through when nothing else is on its way.
+    Thread-safety: every method from any thread, under its own condition.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -65,23 +73,23 @@ class BufferMemory:
 
     @property
     def reserved_bytes(self) -> int:
-        """How many are taken."""
+        """Number of reserved bytes."""
         return self._reserved_bytes
 
     def try_reserve(self, size: int) -> bool:
-        """Take bytes if they are there; say whether they were."""
+        """Reserve bytes if they are free; return whether they were."""
         with self._freed:
             return self._try_reserve(size)
 
     def reserve(self, size: int, timeout_ms: int) -> bool:
-        """Take bytes, waiting for them that long; say whether they came."""
+        """Reserve bytes, and wait for them up to a time; return whether they were reserved."""
         with self._freed:
             return self._freed.wait_for(
                 lambda: self._try_reserve(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
             )
 
     def release(self, size: int) -> None:
-        """Give bytes back."""
+        """Free reserved bytes."""
         with self._freed:
             self._reserved_bytes -= size
             self._freed.notify_all()
@@ -96,21 +104,21 @@ class BufferMemory:
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
     """
-    What the accumulators of a producer share.
+    Settings and parts that the accumulators of a producer share.
 
     Attributes:
         source: the logs.
-        clock: says when batches begin.
-        memory: how much may be on its way.
-        builders: those that are not in use.
-        batch_size: of a batch before compression.
-        codec: of the batches.
-        delivery_timeout_ms: when a batch that the disk has no room for is given up.
-        durable: whether a record is told when it is on the disk, or when it is written.
+        clock: source of the opening times of batches.
+        memory: limit of the bytes of undelivered batches.
+        builders: builders that are not in use.
+        batch_size: largest size of a batch before compression.
+        codec: codec of the batches.
+        delivery_timeout_ms: time after which a batch that does not fit the disk is given up.
+        durable: whether a record is acknowledged once it is synced, or once it is written.
         transactional: whether batches belong to transactions.
-        new_identity: gives the numbers of a partition another owner; None where the producer
-            decides it, or nothing is numbered.
-        on_open: told of each batch that begins, and its number, with the lock held.
+        new_identity: returns a new producer id for a partition; None if the transaction decides
+            it, or batches are not numbered.
+        on_open: called with each new batch and its number, with the lock held.
     """
 
     source: LogSource
@@ -127,7 +135,7 @@ class AccumulatorSettings:
 
 
 class Acknowledgement(NamedTuple):
-    """A batch whose records' futures may be told; `error` is None where it is in the log."""
+    """Result of a batch, for its futures; `error` is None if the batch is in the log."""
 
     outcome: BatchOutcome
     reserved_bytes: int
@@ -137,15 +145,15 @@ class Acknowledgement(NamedTuple):
 
 class Accumulator:
     """
-    The way into one partition.
+    Accumulator of one partition.
 
     Args:
         where: the partition.
         log: its log.
-        settings: what all accumulators share.
+        settings: settings that all accumulators share.
 
     Attributes:
-        closed: batches that are to be written, in order.
+        closed: batches to be written, in order.
     """
 
     def __init__(self, where: TopicPartition, log: Log, settings: AccumulatorSettings) -> None:
@@ -169,7 +177,7 @@ class Accumulator:
 
     @property
     def record_count(self) -> int:
-        """Records that are under way."""
+        """Number of undelivered records."""
         with self._lock:
             batches = [*self.closed, *(batch for batch, _info in self._unsynced)]
             if self._open is not None:
@@ -195,16 +203,16 @@ class Accumulator:
         reserved_bytes: int = 0,
     ) -> Delivery | None:
         """
-        Add a record; None where a batch has to begin and there is no memory for it.
+        Add a record; return None if it needs a new batch and the memory for it is not free.
 
         Args:
             key, value, headers, timestamp_ms: the record.
-            reserved_bytes: memory that the caller took for a batch; given back if none begins.
+            reserved_bytes: memory that the caller reserved for a batch; freed if none begins.
 
         Raises:
             InvalidRecordError: the record cannot be encoded.
         """
-        # In one piece: this runs for each record, and a call takes as long as the encoding.
+        # Inline code: this runs for each record, and a call takes as long as the encoding.
         size = RECORD_OVERHEAD
         if key is not None:
             size += len(key)
@@ -226,11 +234,11 @@ class Accumulator:
             return delivery
 
     def bytes_for(self, size: int) -> int:
-        """Return the memory that a batch takes which begins with a record of `size`."""
+        """Return the memory to reserve for a batch whose first record has `size` bytes."""
         return max(self._settings.batch_size, size)
 
     def close_open(self, number: int | None = None) -> bool:
-        """Close the batch that is being filled, if it has that number; say if there are closed."""
+        """Close the open batch if it has that number; return whether there are closed batches."""
         with self._lock:
             if number is None or number == self._open_number:
                 self._close_open()
@@ -238,9 +246,9 @@ class Accumulator:
 
     def write(self, now_ms: int) -> tuple[list[Acknowledgement], KafkaLogError | None]:
         """
-        Write the closed batches; return what became of them, and why one has to wait.
+        Write the closed batches; return acknowledgements, and the error of a batch that must wait.
 
-        With wait="durable" those that were written are kept for `sync`.
+        With wait="durable" written batches are acknowledged by `sync`.
         """
         acknowledged: list[Acknowledgement] = []
         with self._lock:
@@ -266,7 +274,7 @@ class Accumulator:
         return acknowledged, None
 
     def sync(self) -> list[Acknowledgement]:
-        """Wait until what was written is on the disk; return what may be told."""
+        """Sync the written batches; return their acknowledgements."""
         with self._lock:
             waiting, self._unsynced = self._unsynced, []
             log = self.log
@@ -280,7 +288,7 @@ class Accumulator:
         acknowledged = []
         with self._lock:
             for batch, info in waiting:
-                # A log that was closed in order is on the disk as well.
+                # The close of a log syncs it as well.
                 if error is None or info.last_offset < log.durable_offset:
                     acknowledged.append(self._done(batch, info))
                 else:
@@ -289,7 +297,7 @@ class Accumulator:
         return acknowledged
 
     def drop(self, error: KafkaLogError) -> list[Acknowledgement]:
-        """Give up what was not written."""
+        """Give up all batches that were not written."""
         with self._lock:
             self._close_open()
             dropped, self.closed = list(self.closed), deque()
@@ -307,7 +315,7 @@ class Accumulator:
         reserved_bytes: int,
         record: tuple[bytes | None, bytes | None, Sequence[Header] | None, int],
     ) -> Delivery | None:
-        """Begin a batch with a record, if there is memory for it."""
+        """Begin a batch with a record, if its memory can be reserved."""
         self._close_open()
         if not reserved_bytes:
             if not self._settings.memory.try_reserve(size_bytes):
@@ -342,7 +350,7 @@ class Accumulator:
         try:
             info = self._append_to(self.log, batch)
         except (LogClosedError, LogOfflineError):
-            # The directory may have been opened again since: then it is another object.
+            # The directory may have been reopened since: then the log is another object.
             log = self._settings.source.log(*self.where)
             if log is self.log:
                 raise
@@ -351,7 +359,7 @@ class Accumulator:
         except OutOfOrderSequenceError:
             if self._settings.new_identity is None:
                 raise
-            # What came before is gone from the log: cut by a crash, or forgotten for its age.
+            # Earlier batches are gone from the log: truncated by a crash, or the producer expired.
             self._renew_identity()
             info = self._append_to(self.log, batch)
         if self._next_sequence >= 0:
@@ -371,7 +379,7 @@ class Accumulator:
     def _drop_refused(
         self, batch: ProducerBatch, error: RecordValidationError
     ) -> list[Acknowledgement]:
-        """Give up the records that the log's settings refuse, and keep the others of the batch."""
+        """Give up the records that the settings of the log refuse; keep the others of the batch."""
         faults = {each.index: each.message for each in error.record_errors}
         if not faults or len(faults) >= len(batch.deliveries):
             return [self._give_up(batch, error)]

@@ -1,9 +1,9 @@
-"""The producers and consumers of one manager's logs, and what they share.
+"""Factory of the producers and consumers of one manager, with the parts that they share.
 
-All of them share one coordinator of transactions, and one reading of the groups' positions. The
-first of them finishes the transactions that the process before this one left unfinished.
+All of them share one transaction coordinator and one view of the positions of groups. Before the
+first of them is made, the transactions that the previous process left unfinished are finished.
 
-Thread-safety: every method from any thread.
+Thread-safety: every method from any thread; the lock guards recovery and the set of producers.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ logger = logging.getLogger(__name__)
 
 class Clients:
     """
-    Makes producers and consumers.
+    Factory of producers and consumers.
 
     Args:
         source: the logs.
-        clock: of all of them; the machine's if None.
-        scheduler: of all producers; a thread of each one's own if None.
+        clock: clock of all of them; the system clock if None.
+        scheduler: scheduler of all producers; a separate thread for each producer if None.
         random: draws producer ids, and partitions for records without a key.
-        on_unreadable: told of records of Kafka's own topics that cannot be understood.
-        internal_topics: how these topics are made.
+        on_unreadable: called with records of Kafka's own topics that cannot be decoded.
+        internal_topics: settings with which these topics are created.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Clients:
         refuse_in_children(self)
 
     def become_inherited(self) -> None:
-        """Make nothing more: this process was forked."""
+        """Refuse all work: this process was forked."""
         self._is_inherited = True
         self._lock = threading.Lock()
 
@@ -132,7 +132,7 @@ class Clients:
         )
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget where groups stand in partitions that were deleted, as far as the disk lets us."""
+        """Remove the positions of groups in deleted partitions; a storage error is only logged."""
         self._ensure_own()
         gone = {each for each in partitions if each.topic != CONSUMER_OFFSETS}
         if not gone:
@@ -154,11 +154,10 @@ class Clients:
 
     def close(self) -> None:
         """
-        Deliver what the producers were given, and close them; the logs are about to close.
+        Deliver the records of all producers, and close them, before the logs are closed.
 
-        What the disk does not take now gets a ClientClosedError. Never fails: a transaction that
-        could not be aborted is undone by whoever opens the logs next. In a forked child nothing
-        happens.
+        Records that cannot be written now get a ClientClosedError. Never raises: a transaction that
+        could not be aborted is undone by the next process. In a forked child nothing happens.
         """
         if self._is_inherited:
             return

@@ -1,13 +1,13 @@
-"""Records of topics, read from where a group stands, as they come.
+"""Consumer of topics: reads records from the position of a group on.
 
-A group is a name for positions, no more: nobody shares its partitions out. Who works with others
-assigns partitions by hand. Nothing is committed unless somebody says so (`commit`, a transaction of
-a producer, or `enable.auto.commit`).
+A group is only a name for positions: partitions are not divided among its members, so consumers
+that share the work assign partitions by hand. Positions are committed only by `commit`, a
+transaction of a producer, or `enable.auto.commit`.
 
-An append in this process wakes a consumer that waits. A log that another process writes to is
-looked at every `kafkalog.poll.interval.ms`.
+An append in this process wakes a waiting consumer. A log that another process writes to is checked
+every `kafkalog.poll.interval.ms`.
 
-Thread-safety: one thread at a time; `wakeup` and `close` from any thread.
+Thread-safety: one thread at a time, without a lock; `wakeup` and `close` from any thread.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class ConsumerRecord(NamedTuple):
 
 class LostRecords(NamedTuple):
     """
-    Offsets that a consumer wanted to read and the log no longer holds, or does not hold yet.
+    Offsets that a consumer requested and that the log does not hold, or not yet.
 
     Attributes:
-        partition: where.
-        requested_offset: the consumer's position.
-        resumed_offset: where it goes on, as `auto.offset.reset` says.
+        partition: the partition.
+        requested_offset: the position of the consumer.
+        resumed_offset: the new position, by `auto.offset.reset`.
     """
 
     partition: TopicPartition
@@ -73,7 +73,7 @@ class LostRecords(NamedTuple):
 
 class Consumer(ClosingContextManager):
     """
-    Reads the records of topics or partitions. Made by `LogManager.consumer`.
+    Reader of the records of topics or partitions, made by `LogManager.consumer`.
 
     >>> with manager.consumer("billing", auto_offset_reset="earliest") as consumer:
     ...     consumer.subscribe("orders")
@@ -83,17 +83,17 @@ class Consumer(ClosingContextManager):
 
     Args:
         source: the logs.
-        group: under which name positions are kept; "" for a consumer that keeps none.
+        group: name of the group; "" for a consumer without committed positions.
         config: its settings.
-        coordinators: of groups' positions, and of transactions: that one undoes those that nobody
-            goes on with.
-        clock: measures times.
-        on_corrupt: "raise" at damage, "skip" to pass over it, as for `Log.records`.
-        on_lost: called with each LostRecords; they are logged, and kept in `lost`, anyway.
+        coordinators: the positions of groups, and the transaction coordinator, which undoes
+            abandoned transactions.
+        clock: source of time.
+        on_corrupt: "raise" at damage, or "skip" it, as for `Log.records`.
+        on_lost: called with each LostRecords; they are also logged, and added to `lost`.
 
     Attributes:
-        group: its name.
-        lost: what was lost so far, at most the last thousand.
+        group: name of the group.
+        lost: records lost so far, at most the last thousand.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Consumer(ClosingContextManager):
         self._on_lost = on_lost
         self._topics: tuple[str, ...] = ()
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
-        # Of the topics: those that could not be opened when they were looked for last.
+        # Partitions of the topics that could not be opened at the last discovery.
         self._unreachable: set[TopicPartition] = set()
         self._discovered_ms = 0
         self._committed_ms = self._clock.monotonic_ms()
@@ -138,14 +138,14 @@ class Consumer(ClosingContextManager):
 
     def subscribe(self, *topics: str | Iterable[str]) -> None:
         """
-        Read all partitions of topics, also those that come later; replaces what was read.
+        Read all partitions of topics, also later ones; replaces the assignment.
 
         Args:
-            topics: their names, or lists of names.
+            topics: names, or lists of names.
 
         Raises:
-            ValueError: there is none.
-            TypeError: one is not a text.
+            ValueError: no topic is named.
+            TypeError: a name is not a str.
         """
         self._ensure_open()
         names: list[str] = []
@@ -162,26 +162,26 @@ class Consumer(ClosingContextManager):
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """
-        Read these partitions; replaces what was read.
+        Read these partitions; replaces the assignment.
 
         Raises:
-            KafkaLogError: there is no such partition, or its log does not open.
+            KafkaLogError: a partition does not exist, or its log does not open.
         """
         self._ensure_open()
         self._topics = ()
         self._assign([TopicPartition(*each) for each in partitions])
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that are read."""
+        """Return the assigned partitions."""
         return tuple(self._assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Leave partitions out for now; all if none is named."""
+        """Stop reading partitions until `resume`; all if none is named."""
         for assigned in self._named(partitions):
             assigned.pause()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Take partitions in again; all if none is named."""
+        """Read partitions again; all if none is named."""
         for assigned in self._named(partitions):
             assigned.resume()
 
@@ -189,10 +189,10 @@ class Consumer(ClosingContextManager):
 
     def position(self, partition: TopicPartition) -> int:
         """
-        Return the offset behind the last record that was handed out.
+        Return the offset after the last record that was returned.
 
         Raises:
-            NoOffsetForPartitionError: there is none, and `auto.offset.reset` is `none`.
+            NoOffsetForPartitionError: no position is known, and `auto.offset.reset` is `none`.
         """
         (assigned,) = self._named([partition])
         return self._position_of(assigned)
@@ -206,35 +206,35 @@ class Consumer(ClosingContextManager):
         }
 
     def lag(self, partition: TopicPartition) -> int:
-        """Return how many offsets lie between the position and the end of what may be read."""
+        """Return the number of offsets from the position to the end of readable records."""
         (assigned,) = self._named([partition])
         return max(assigned.end_offset - self._position_of(assigned), 0)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset; whether it is there shows with the next `poll`."""
+        """Set the position; the next `poll` finds out whether the log has this offset."""
         if offset < 0:
-            raise ValueError(f"{offset} is no offset")
+            raise ValueError(f"offset must be >= 0, got {offset}")
         for assigned in self._named([partition]):
             assigned.seek(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the log's start; in all partitions if none is named."""
+        """Continue at the log start; in all partitions if none is named."""
         for assigned in self._named(partitions):
             assigned.seek(assigned.log.log_start_offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the end of what may be read; in all partitions if none is named."""
+        """Continue at the end of readable records; in all partitions if none is named."""
         for assigned in self._named(partitions):
             assigned.seek(assigned.end_offset)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on at the first record of that time or later, or at the end."""
+        """Continue at the first record of that time or later, or at the end."""
         for assigned in self._named(partitions):
             found = assigned.log.offset_for_timestamp(timestamp_ms)
             assigned.seek(assigned.end_offset if found is None else found.offset)
 
     def committed(self, partition: TopicPartition) -> CommittedOffset | None:
-        """Return where the group stands, None where it committed nothing."""
+        """Return the committed position of the group; None if it has none."""
         self._require_group()
         return self._offsets.committed(self.group).get(TopicPartition(*partition))
 
@@ -245,13 +245,13 @@ class Consumer(ClosingContextManager):
         wait: Wait = "written",
     ) -> None:
         """
-        Put positions of the group, all of them or none.
+        Commit positions of the group, all of them or none.
 
-        To put them together with records, see `Producer.send_offsets_to_transaction`.
+        To commit them together with records, see `Producer.send_offsets_to_transaction`.
 
         Args:
-            offsets: next offset of each partition, None to forget where the group stood; the
-                present positions if None is all that is given.
+            offsets: next offset of each partition, or None to remove the position of the group;
+                the current positions if the whole argument is None.
             wait: as for `Log.append`.
 
         Raises:
@@ -270,17 +270,17 @@ class Consumer(ClosingContextManager):
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
         """
-        Return the next records of the partitions that have any, and move the positions behind them.
+        Return the next records by partition, and set the positions after them.
 
         Args:
-            timeout_ms: time to wait for the first one; whatever comes first ends it.
-            max_records: at most so many; `max.poll.records` if None.
+            timeout_ms: time to wait for the first record.
+            max_records: largest number of records; `max.poll.records` if None.
 
         Raises:
             OffsetOutOfRangeError: the position is not in the log, and `auto.offset.reset` is
                 `none`.
             NoOffsetForPartitionError: as for `position`.
-            CorruptRecordError: the position is in a damaged range; `seek` behind it.
+            CorruptRecordError: the position is in a corrupt range; `seek` to an offset after it.
             ClientClosedError: the consumer is closed.
         """
         self._ensure_open()
@@ -296,8 +296,9 @@ class Consumer(ClosingContextManager):
     async def poll_async(
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """As `poll`, for a coroutine: other tasks run while this waits."""
-        # Who runs a coroutine has it; to everyone else it would be a sixth of importing kafkalog.
+        """Run `poll` as a coroutine: other tasks run while it waits."""
+        # Imported here: asyncio is a sixth of the import time of kafkalog, and a program with a
+        # coroutine has imported it.
         import asyncio
 
         self._ensure_open()
@@ -318,10 +319,10 @@ class Consumer(ClosingContextManager):
 
     def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """
-        Yield records as they come; `position` is behind the one that was yielded last.
+        Yield records as they arrive; `position` is after the record that was yielded last.
 
         Args:
-            timeout_ms: end when none came for so long; None to end with `close` or `wakeup`.
+            timeout_ms: end after this time without a record; None to end with `close` or `wakeup`.
         """
         self._ensure_own()
         while not self._closed:
@@ -345,12 +346,12 @@ class Consumer(ClosingContextManager):
                 yield each
 
     def wakeup(self) -> None:
-        """Let a `poll` that waits, or the next one that would, return nothing; from any thread."""
+        """Make the current or the next waiting `poll` return nothing; from any thread."""
         self._woken = True
-        self._wake()
+        self._notify()
 
     def close(self) -> None:
-        """Let go of the logs; with `enable.auto.commit` the positions are committed. Idempotent."""
+        """Release the logs; with `enable.auto.commit` commit the positions. Idempotent."""
         if self._closed:
             return
         try:
@@ -358,7 +359,7 @@ class Consumer(ClosingContextManager):
                 self._commit_positions()
         finally:
             self._closed = True
-            self._wake()
+            self._notify()
             self._assign(())
 
     # ------------------------------------------------------------------------------------ private
@@ -384,7 +385,7 @@ class Consumer(ClosingContextManager):
             raise ValueError("a consumer without a group has no positions to keep")
 
     def _named(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
-        """Return what is assigned of partitions, or everything where none is named."""
+        """Return the named assigned partitions, or all if none is named."""
         self._ensure_own()
         wanted = [TopicPartition(*each) for each in partitions] or list(self._assigned)
         for where in wanted:
@@ -406,9 +407,9 @@ class Consumer(ClosingContextManager):
             try:
                 self._coordinator.resolve(where, log)
             except LogStorageError as error:
-                # It can be read all the same, up to where the transaction began.
+                # It can still be read up to the start of the transaction.
                 logger.warning("%s: a transaction cannot be undone now: %s", where, error)
-        assigned = AssignedPartition(where, log, isolation, self._on_corrupt, self._wake)
+        assigned = AssignedPartition(where, log, isolation, self._on_corrupt, self._notify)
         self._assigned[where] = assigned
         return assigned
 
@@ -422,7 +423,7 @@ class Consumer(ClosingContextManager):
                     self._try_add_records(where)
 
     def _try_add_records(self, where: TopicPartition) -> None:
-        """Take in a partition, or look for it again later: the others go on."""
+        """Add a partition, or try again at the next discovery: the others continue."""
         try:
             self._add_records(where)
         except LogStorageError as error:
@@ -472,7 +473,7 @@ class Consumer(ClosingContextManager):
             if records:
                 found[where] = records
                 left -= len(records)
-                # Whoever had a turn waits for the others.
+                # This partition is last at the next fetch.
                 self._assigned[where] = self._assigned.pop(where)
         return found
 
@@ -492,9 +493,9 @@ class Consumer(ClosingContextManager):
                 if self._source.log(*assigned.where) is assigned.log:
                     raise
             except LogOfflineError:
-                # Until its directory is back nothing more can come.
+                # No more records until its directory is online.
                 return []
-            # The directory was opened again since.
+            # The directory was reopened since.
             paused = assigned.is_paused
             assigned.close()
             fresh = self._add_records(assigned.where)
@@ -505,7 +506,7 @@ class Consumer(ClosingContextManager):
 
     def _report_lost(self, lost: LostRecords) -> None:
         logger.warning(
-            "%s: %s does not hold offset %d; goes on at %d",
+            "%s: %s does not hold offset %d; continues at %d",
             self,
             lost.partition,
             lost.requested_offset,
@@ -517,10 +518,10 @@ class Consumer(ClosingContextManager):
             self._on_lost(lost)
 
     def _one_by_one(self, found: dict[TopicPartition, list[Record]]) -> Iterator[ConsumerRecord]:
-        """Yield what a poll returned, with the positions as if it had returned one at a time."""
+        """Yield the records of a poll one at a time, each with the position after it."""
         turns = {where: self._assigned[where].turn for where in found}
         for where, records in found.items():
-            self._assigned[where].step_back(records[0].offset)
+            self._assigned[where].begin_hand_out(records[0].offset)
         try:
             for where, records in found.items():
                 assigned = self._assigned.get(where)
@@ -529,13 +530,13 @@ class Consumer(ClosingContextManager):
                 for record in assigned.hand_out(records, turns[where]):
                     yield ConsumerRecord(where, record)
         finally:
-            # What was not yielded is fetched again.
+            # Records that were not yielded are fetched again.
             for where in found:
                 if where in self._assigned:
                     self._assigned[where].rewind()
 
     def _commit_positions(self) -> None:
-        """Commit the positions that are known, of what was read at all."""
+        """Commit the known positions of partitions that were read."""
         known = {
             where: CommittedOffset(assigned.position)
             for where, assigned in self._assigned.items()
@@ -545,7 +546,7 @@ class Consumer(ClosingContextManager):
             self.commit(known)
 
     def _wait_ms(self, deadline_ms: int) -> int:
-        """Return how long to wait for an append; 0 where there is no more waiting."""
+        """Return the time to wait for an append; 0 to return at once."""
         if self._closed or self._woken:
             self._woken = False
             return 0
@@ -554,11 +555,11 @@ class Consumer(ClosingContextManager):
             return min(left, self.config.poll_interval_ms)
         return left
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         waiter = self._async_waiter
         if waiter is not None:
             loop, changed = waiter
-            # A loop that is closed has nobody who waits.
+            # A closed loop has no waiting task.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(changed.set)

@@ -1,19 +1,19 @@
-"""Which open transaction of a partition is the one that `__transaction_state` says is committed.
+"""Match of an open transaction of a partition with a committed transaction of the topic.
 
-After a power cut a partition may hold the data of a later transaction of the same producer, of
-which the topic says nothing yet: COMPLETE of the decided one, and ONGOING of the next, are not
-synced. A decision counts for its own transaction's data and for nothing else:
+After a power cut a partition may hold the data of a later transaction of the same producer that
+`__transaction_state` does not have: COMPLETE of the decided transaction, and ONGOING of the next,
+are not synced. A decision is valid only for the data of its transaction:
 
-* Transactions that have an epoch each (ours, and a broker's of version 2): data of epoch e, marker
-  and decision of epoch e + 1, data of the next one of epoch e + 1. The epoch alone says whose data
-  it is, since every epoch that is given away is on the disk first.
-* Transactions of a broker's versions 0 and 1 have one epoch in common. Data behind a marker that
-  was written at the time of the decision or later is the next one's; data of a partition that has
-  no such marker, and that the decision names, is its own. This rests on the broker's clock: a
-  transaction that begins, and is decided, within the millisecond of the marker of the one before
-  cannot be told from it. Where the topic says that the transaction is complete, and a broker's
-  power cut took its markers, it needs a log that has lost no marker since, to retention or to
-  compaction; else the data is undone.
+* Transactions with separate epochs (those of kafkalog, and of version 2 of a broker): data has
+  epoch e, marker and decision epoch e + 1, data of the next transaction epoch e + 1. The epoch
+  identifies the transaction, since every epoch is synced before it is used.
+* Transactions of versions 0 and 1 of a broker share one epoch. Data after a marker that was
+  written at the time of the decision or later belongs to the next transaction; data of a partition
+  without such a marker, named by the decision, belongs to the decided one. This depends on the
+  clock of the broker: a transaction that begins and is decided within the millisecond of the
+  previous marker cannot be distinguished. If the topic has COMPLETE, and a power cut of a broker
+  lost its markers, the match needs a log that has lost no marker since, by retention or
+  compaction; otherwise the data is undone.
 
 Thread-safety: pure functions, immutable values.
 """
@@ -28,20 +28,20 @@ from kafkalog.model import ActiveProducer, TopicPartition
 
 __all__ = ["Decision", "decision_after", "is_committed"]
 
-# The markers of a producer id's last transaction have it; the record of the next id does not say.
+# Epoch of the markers of the last transaction of a producer id; the record of the next id lacks it.
 LAST_MARKER_EPOCH: Final = 2**15 - 1
 
 
 class Decision(NamedTuple):
     """
-    The last transaction under a transactional id that was decided to have happened.
+    The last committed transaction of a transactional id.
 
     Attributes:
-        producer_id: whose transaction it was.
+        producer_id: producer of the transaction.
         marker_epoch: the epoch of the decision, and of its markers.
-        partitions: where it wrote; None where that is not known any more.
-        decided_ms: when it was decided.
-        has_own_epochs: whether each transaction has an epoch of its own.
+        partitions: partitions of the transaction; None if they are not known any more.
+        decided_ms: time of the decision.
+        has_own_epochs: whether each transaction has a separate epoch.
     """
 
     producer_id: int
@@ -53,11 +53,11 @@ class Decision(NamedTuple):
 
 def decision_after(before: Decision | None, record: TransactionRecord) -> Decision | None:
     """
-    Return the last decision to commit, behind a record of the topic.
+    Return the last decision to commit after a record of the topic.
 
     Args:
-        before: the same, before that record.
-        record: of the same transactional id.
+        before: the last decision before that record.
+        record: a record of the same transactional id.
     """
     if record.state is TransactionState.PREPARE_COMMIT:
         return Decision(
@@ -91,13 +91,13 @@ def is_committed(
     now_ms: int,
 ) -> bool:
     """
-    Return whether the open transaction of a producer in a log is the one that was committed.
+    Return whether the open transaction of a producer in a log was committed.
 
     Args:
-        decision: the last one under the producer's transactional id, None where there was none.
+        decision: the last decision of the transactional id of the producer; None for none.
         where, log: the partition.
-        producer: what the log knows of the producer; its transaction is open.
-        is_pending: whether the topic's last record is the decision itself: markers may be missing.
+        producer: the state of the producer in the log; its transaction is open.
+        is_pending: whether the last record of the topic is the decision: markers may be missing.
         now_ms: the time.
     """
     if decision is None or decision.producer_id != producer.producer_id:
@@ -124,7 +124,7 @@ def _keeps_markers(log: Log, since_ms: int, now_ms: int) -> bool:
 
 
 def _has_marker(log: Log, producer: ActiveProducer, since_ms: int) -> bool:
-    """Return whether a marker of that time or later lies before a producer's open transaction."""
+    """Return whether a marker of that time or later precedes the open transaction."""
     end = producer.transaction_first_offset
     assert end is not None
     for segment in reversed(log.segments()):

@@ -1,16 +1,16 @@
-"""The future of a record that was sent: where it lies, or why it does not.
+"""Future of a sent record: its offset in the log, or the error.
 
-All records of a batch have one outcome, so what a future shows is computed from its batch when
-somebody asks: a batch that is done costs one store, however many records it has, and a future is an
-object with three fields. `concurrent.futures` would give each a lock and four containers, which
-takes longer than the record itself.
+All records of a batch share one outcome, and a future computes its result from it on request: a
+finished batch costs one store for any number of records, and a future is an object with three
+fields. `concurrent.futures` would make a lock and four containers for each, which takes longer than
+the record itself.
 
-To `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future` it is one of theirs: they
-look at `_condition`, `_state` and `_waiters`, from Python 3.14 on also at `_result` and
-`_exception`, which are properties here.
+`concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future` accept these futures: they read
+`_condition`, `_state` and `_waiters`, from Python 3.14 on also `_result` and `_exception`, which
+are properties here.
 
-Thread-safety: every method from any thread. Callbacks run on the thread that finished the batch,
-after it let go of all locks.
+Thread-safety: every method from any thread, under the condition of the outcome. Callbacks run on
+the thread that finished the batch, without locks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FINISHED: Final = "FINISHED"
 
 class RecordMetadata(NamedTuple):
     """
-    Where a record lies.
+    Position of a record in a log.
 
     Attributes:
-        topic, partition: which log.
-        offset: its offset there.
-        timestamp_ms: its own, or that of the append where `message.timestamp.type` says so.
+        topic, partition: the log.
+        offset: the offset of the record.
+        timestamp_ms: that of the record, or of the append, by `message.timestamp.type`.
     """
 
     topic: str
@@ -50,10 +50,10 @@ class RecordMetadata(NamedTuple):
 
 class BatchOutcome:
     """
-    What became of the records of a batch, told once.
+    Outcome of the records of a batch, set once.
 
     Attributes:
-        state: as a future has it: RUNNING until it is told.
+        state: state as that of a future: RUNNING until the outcome is set.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "condition", "error", "state", "watched", "where")
@@ -65,27 +65,27 @@ class BatchOutcome:
         self.base_offset = -1
         self.append_time_ms: int | None = None
         self.error: BaseException | None = None
-        # Futures with a callback, or somebody waiting by `concurrent.futures.wait`.
+        # Futures with a callback, or with a thread in `concurrent.futures.wait`.
         self.watched: list[Delivery] = []
 
     def succeed(self, base_offset: int, append_time_ms: int | None) -> None:
-        """Tell that the batch lies in the log."""
+        """Set the base offset of the batch in the log."""
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
         self._finish()
 
     def fail(self, error: BaseException) -> None:
-        """Tell why the batch, or what was left of it, does not."""
+        """Set the error for which the batch, or the rest of it, is not in the log."""
         self.error = error
         self._finish()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait that many seconds, for ever if None, until it was told; say whether it was."""
+        """Wait up to `timeout` seconds, for ever if None; return whether the outcome is set."""
         with self.condition:
             return self.condition.wait_for(lambda: self.state == _FINISHED, timeout)
 
     def abandon(self, error: BaseException) -> None:
-        """Tell, in a forked child, that nothing is going to be told here; nobody is called back."""
+        """Set an error in a forked child, where no outcome will arrive; call no callbacks."""
         self.condition = threading.Condition()
         self.watched = []
         if self.state != _FINISHED:
@@ -102,9 +102,9 @@ class BatchOutcome:
 
 class Delivery(Future[RecordMetadata]):
     """
-    The future of one record; made by `Producer.send`.
+    Future of one record; made by `Producer.send`.
 
-    It cannot be cancelled: the record is on its way.
+    It cannot be cancelled: the record was accepted.
     """
 
     # `Future.__init__` is left out: what it would store are properties here.
@@ -121,7 +121,7 @@ class Delivery(Future[RecordMetadata]):
         return f"<Delivery to {where}: {self.result() if error is None else error!r}>"
 
     def cancel(self) -> bool:
-        """Return False: what was sent is not taken back."""
+        """Return False: a sent record cannot be withdrawn."""
         return False
 
     def cancelled(self) -> bool:
@@ -129,7 +129,7 @@ class Delivery(Future[RecordMetadata]):
         return False
 
     def running(self) -> bool:
-        """Return whether nothing is known yet."""
+        """Return whether the outcome is not known yet."""
         return self._outcome.state == _RUNNING
 
     def done(self) -> bool:
@@ -138,14 +138,14 @@ class Delivery(Future[RecordMetadata]):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """
-        Return where the record lies, once it does.
+        Return the position of the record once it is in the log.
 
         Args:
             timeout: seconds to wait at most; None for ever.
 
         Raises:
-            TimeoutError: nothing is known yet.
-            KafkaLogError: why the record is not in the log.
+            TimeoutError: the outcome is not known yet.
+            KafkaLogError: the error for which the record is not in the log.
         """
         outcome = self._wait(timeout)
         if outcome.error is not None:
@@ -153,7 +153,7 @@ class Delivery(Future[RecordMetadata]):
         return self._metadata(outcome)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return why the record is not in the log, None once it is; TimeoutError as `result`."""
+        """Return the error, None once the record is in the log; TimeoutError as `result`."""
         return self._wait(timeout).error
 
     def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
@@ -165,7 +165,7 @@ class Delivery(Future[RecordMetadata]):
         self._call(fn)
 
     def move(self, outcome: BatchOutcome, slot: int) -> None:
-        """Have another outcome, of the same condition, or another place in the batch."""
+        """Change the outcome, to one of the same condition, or the slot in the batch."""
         with outcome.condition:
             if self in self._outcome.watched:
                 self._outcome.watched.remove(self)
@@ -177,9 +177,11 @@ class Delivery(Future[RecordMetadata]):
         if outcome.state == _FINISHED:
             return outcome
         with outcome.condition:
-            # Whoever shares the condition may have been meant, and the outcome may change.
+            # Other batches may share the condition, and `move` may change the outcome.
             if not outcome.condition.wait_for(self.done, timeout):
-                raise FutureTimeoutError(f"nothing is known of a record for {outcome.where}")
+                raise FutureTimeoutError(
+                    f"the outcome of a record for {outcome.where} is not known"
+                )
         return self._outcome
 
     def _metadata(self, outcome: BatchOutcome) -> RecordMetadata:
@@ -191,7 +193,7 @@ class Delivery(Future[RecordMetadata]):
         )
 
     def _notify(self) -> None:
-        """Call back, and wake those who wait by `concurrent.futures.wait`."""
+        """Call the callbacks, and wake threads in `concurrent.futures.wait`."""
         for waiter in tuple(self.__dict__.get("waiters", ())):
             if self._outcome.error is None:
                 waiter.add_result(self)
@@ -204,7 +206,7 @@ class Delivery(Future[RecordMetadata]):
         try:
             fn(self)
         except Exception:
-            # As `concurrent.futures` has it: whoever listens does not stop those who work.
+            # As in `concurrent.futures`: an exception of a callback must not stop the writer.
             logger.exception("a callback failed for %r", self)
 
     def _watched_list(self, name: str) -> list[Any]:

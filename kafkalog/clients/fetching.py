@@ -1,6 +1,7 @@
-"""One assigned partition: where its reader stands, and the records from there on.
+"""Assigned partition of a consumer: its position, and the records from there on.
 
-Thread-safety: belongs to its consumer.
+Thread-safety: none; it belongs to the thread of its consumer. The log calls `on_append` from any
+thread.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ __all__ = ["AssignedPartition"]
 
 class AssignedPartition:
     """
-    A partition that a consumer reads.
+    Partition that a consumer reads.
 
     Args:
-        where: its name.
+        where: the partition.
         log: its log.
         isolation, on_corrupt: as for `Log.records`.
-        on_append: called when there may be more to read.
+        on_append: called when there may be new records.
 
     Attributes:
-        position: next offset that the consumer hands out; None before it was asked for.
-        is_paused: whether it is left out for now.
-        turn: counts the times that the position was set; an iteration of before is over.
+        position: offset of the next record for the user; None until it is needed.
+        is_paused: whether `poll` skips the partition.
+        turn: number of times that the position was set; it ends iterations that began before.
     """
 
     __slots__ = (
@@ -64,19 +65,19 @@ class AssignedPartition:
         self._on_corrupt: OnCorrupt = on_corrupt
         self._records: Iterator[Record] | None = None
         self._end = -1
-        # Behind what was fetched, while it is handed out one at a time.
+        # Position after all fetched records, while they are handed out one at a time.
         self._ahead: int | None = None
         self._unwatch = log.watch(on_append)
 
     @property
     def end_offset(self) -> int:
-        """How far may be read now."""
+        """End offset of readable records."""
         if self._isolation == "read_committed":
             return self.log.last_stable_offset
         return self.log.high_watermark
 
     def pause(self) -> None:
-        """Leave the partition out of `poll` until `resume`."""
+        """Skip the partition in `poll` until `resume`."""
         self.is_paused = True
 
     def resume(self) -> None:
@@ -84,7 +85,7 @@ class AssignedPartition:
         self.is_paused = False
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset."""
+        """Set the position."""
         self.position = offset
         self.turn += 1
         self._records = None
@@ -92,11 +93,11 @@ class AssignedPartition:
 
     def fetch(self, count: int) -> list[Record]:
         """
-        Return the next records, at most so many, and go on behind them.
+        Return at most `count` next records, and set the position after them.
 
         Raises:
             OffsetOutOfRangeError: the position is not in the log.
-            CorruptRecordError: it is in a damaged range; those before were returned first.
+            CorruptRecordError: it is in a corrupt range; the records before were returned first.
         """
         found: list[Record] = []
         while len(found) < count:
@@ -114,40 +115,40 @@ class AssignedPartition:
                 break
         return found
 
-    def step_back(self, offset: int) -> None:
-        """Stand at the first of records that were fetched: they are handed out one at a time."""
+    def begin_hand_out(self, offset: int) -> None:
+        """Set the position to the first of the fetched records, which are handed out one by one."""
         self._ahead = self.position
         self.position = offset
 
     def hand_out(self, records: list[Record], turn: int) -> Iterator[Record]:
         """
-        Yield fetched records, the position behind each, until the position is set elsewhere.
+        Yield fetched records, with the position after each, until another call sets the position.
 
         Args:
-            records: what `fetch` returned, from the offset of `step_back` on.
-            turn: `turn` when they were fetched.
+            records: the result of `fetch`, from the offset of `begin_hand_out` on.
+            turn: value of `turn` when they were fetched.
         """
         for record in records:
             if self.turn != turn:
                 return
             self.position = record.offset + 1
             yield record
-        # Behind all that was fetched, too.
+        # After all fetched offsets, not only the last record.
         if self._ahead is not None:
             self.position, self._ahead = self._ahead, None
 
     def rewind(self) -> None:
-        """Fetch again what was fetched and not handed out."""
+        """Fetch records again that were fetched and not handed out."""
         if self._ahead is not None and self.position is not None:
             self.seek(self.position)
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Release the log."""
         self._records = None
         self._unwatch()
 
     def _begin(self) -> Iterator[Record] | None:
-        """Begin to read from the position; None where nothing is there yet."""
+        """Start to read at the position; return None if there are no records yet."""
         assert self.position is not None
         self._end = self.end_offset
         if self.log.log_start_offset <= self._end == self.position:
@@ -158,12 +159,12 @@ class AssignedPartition:
         return self._records
 
     def _collect(self, records: Iterator[Record], count: int, found: list[Record]) -> None:
-        """Move records to `found`; behind the last one the position is where reading ended."""
+        """Move records to `found`; after the last record the position is the end of the read."""
         for record in records:
             found.append(record)
             self.position = record.offset + 1
             if len(found) == count:
                 return
-        # Behind what is not handed out, too: markers, aborted records, what compaction removed.
+        # After offsets without records too: markers, aborted and removed records.
         self.position = max(self.position or 0, self._end)
         self._records = None

@@ -1,14 +1,16 @@
-"""Where groups stand: the compacted topic `__consumer_offsets`, read once and followed from there.
+"""Positions of groups: the compacted topic `__consumer_offsets`, read once and followed from there.
 
-A position counts as a broker's group coordinator has it: one that was committed alone counts at
-once; one of a transaction when its marker is there, and never if that says abort; of several the
-one with the highest offset in the topic counts. So the topic is followed uncommitted, and
-transactions are kept apart until they end: one that hangs holds nobody else's position back.
+A position is valid as for the group coordinator of a broker: at once if it was committed alone; for
+a transaction from its commit marker on, and never after an abort marker. Of several valid positions
+the one with the highest offset in the topic counts. So the topic is read uncommitted, and the
+positions of a transaction are kept separately until it ends: a hanging transaction does not delay
+positions of other groups.
 
-Damage is passed over and logged, and so is a record that cannot be understood: the positions in it
-are lost, those before them count again, and their groups read some records twice.
+Damage is skipped and logged, and so is a record that cannot be decoded: its positions are lost, the
+earlier ones are valid again, and their groups read some records twice.
 
-Thread-safety: every method from any thread; one at a time follows a partition.
+Thread-safety: every method from any thread. One lock guards the table of partitions, and one lock
+per partition is held while its log is read.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ def offset_records(
     group: str, offsets: Mapping[TopicPartition, CommittedOffset | int | None], now_ms: int
 ) -> list[Record]:
     """
-    Return the records that put a group's positions; None forgets one, a number has no metadata.
+    Return the records that commit the positions of a group; None removes one.
 
     Raises:
-        ValueError: an offset is negative, or a text too long.
+        ValueError: an offset is negative, or a text is too long.
     """
     if not group:
         raise ValueError("a group without a name has no positions")
@@ -71,7 +73,7 @@ def _record(
         if not isinstance(position, CommittedOffset):
             position = CommittedOffset(position)
         if position.offset < 0:
-            raise ValueError(f"{position.offset} is no offset to commit for {where}")
+            raise ValueError(f"offset must be >= 0, got {position.offset} for {where}")
         if position.commit_timestamp_ms < 0:
             position = position._replace(commit_timestamp_ms=now_ms)
         value = encode_value(position)
@@ -81,12 +83,12 @@ def _record(
 
 class GroupOffsets:
     """
-    The positions of all groups.
+    Positions of all groups.
 
     Args:
         source: the logs.
-        on_unreadable: told of every record that cannot be understood.
-        clock: measures how old is what was read; the machine's if None.
+        on_unreadable: called with every record that cannot be decoded.
+        clock: measures the age of the last read; the system clock if None.
         partition_count, is_own: as for `InternalTopic`.
     """
 
@@ -112,10 +114,10 @@ class GroupOffsets:
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """
-        Return where a group stands, in all partitions for which it committed.
+        Return the committed positions of a group by partition.
 
         Raises:
-            LogStorageError, LogClosedError: the topic cannot be read, or looked for.
+            LogStorageError, LogClosedError: the topic cannot be read, or not be found.
         """
         number = self.topic.partition_of(group)
         if number is None:
@@ -138,7 +140,7 @@ class GroupOffsets:
         wait: Wait,
     ) -> None:
         """
-        Put positions, all of them or none.
+        Commit positions, all of them or none.
 
         Raises:
             DiskFullError, LogOfflineError: as for an append.
@@ -150,10 +152,10 @@ class GroupOffsets:
 
     def remove(self, partitions: Collection[TopicPartition], *, now_ms: int) -> None:
         """
-        Forget where groups stand in partitions that are no more.
+        Remove the positions of all groups in deleted partitions.
 
         Raises:
-            LogStorageError: as for an append; those of some groups may be forgotten then.
+            LogStorageError: as for an append; positions of some groups may be removed then.
         """
         for number in self.topic.started_partitions():
             followed = self._partition(number)
@@ -180,14 +182,14 @@ class GroupOffsets:
         with self._lock:
             followed = self._followed.get(number)
             if followed is None or followed.log is not log:
-                # Another log object: the directory was closed and opened since.
+                # Another log object: the directory was closed and reopened since.
                 followed = _FollowedPartition(self.topic, number, log, self._clock)
                 self._followed[number] = followed
             return followed
 
 
 class _FollowedPartition:
-    """What one partition of the topic says, as far as it was read."""
+    """Positions of one partition of the topic, up to the offset that was read."""
 
     def __init__(self, topic: InternalTopic, number: int, log: Log, clock: Clock) -> None:
         self.log = log
@@ -211,7 +213,7 @@ class _FollowedPartition:
     def positions_in(
         self, partitions: Collection[TopicPartition]
     ) -> dict[str, dict[TopicPartition, None]]:
-        """Return the groups that stand somewhere in these partitions, each with where."""
+        """Return the groups with positions in these partitions, each with the partitions."""
         with self._lock:
             self._follow()
             found = {
@@ -249,15 +251,15 @@ class _FollowedPartition:
         is_late = now_ms - self._followed_ms > self.log.config.delete_retention_ms
         end = self.log.high_watermark
         if is_late or not self.log.log_start_offset <= self._next_offset <= end:
-            # The first time; or the log was truncated, or lost records that were never read. Or
-            # the topic was compacted since, and no longer says what was forgotten meanwhile.
+            # The first read; or the log was truncated, or lost records that were never read. Or
+            # the last read is so old that a compaction may have removed tombstones since.
             self._begin()
             self._next_offset = self.log.log_start_offset
         for batch in self.log.batches(self._next_offset, end, on_corrupt="skip"):
             try:
                 self._read_batch(batch)
             except CorruptRecordError as error:
-                logger.warning("%s: a position is passed over: %s", self.log.directory, error)
+                logger.warning("%s: a position is skipped: %s", self.log.directory, error)
         self._next_offset, self._followed_ms = end, now_ms
 
     def _read_batch(self, batch: BatchView) -> None:

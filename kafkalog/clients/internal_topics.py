@@ -1,23 +1,23 @@
-"""Kafka's own topics: `__consumer_offsets` and `__transaction_state`, and which partition has what.
+"""Kafka's own topics: `__consumer_offsets` and `__transaction_state`, and the partition of a key.
 
-Their formats are Kafka's so that groups and transactions go on where they stood, in both
-directions: a broker that takes the directory over knows them, and those that a broker left are
-known here. A broker finds a group, or a transactional id, by a hash over the number of partitions,
-50 unless its settings say otherwise; a topic is made here with as many. One that is there already
-keeps its number, but for one of a single partition that was made here when that was the rule: it is
-given the others, and each key moves to where a broker looks for it.
+The formats are Kafka's, so that groups and transactions continue in both directions: a broker that
+takes over the directory reads them, and kafkalog reads those of a broker. A broker finds a group or
+a transactional id by a hash modulo the number of partitions, 50 by default; kafkalog creates topics
+with the same number. An existing topic keeps its number of partitions, except a topic with a single
+partition that an earlier version of kafkalog made: it gets the other partitions, and each key moves
+to the partition where a broker looks for it.
 
-Order of that move, which any thread may find interrupted, at any point, by a crash:
+Order of that move, which a crash may interrupt at any point:
 
-    1  the last of the new partitions is made, then the others     gaps say that it has begun
+    1  the last of the new partitions is made, then the others     gaps show that it has begun
     2  the keys of partition 0 that belong elsewhere are copied there, which is synced
     3  null values for them are appended to partition 0, which is synced
 
-A key that is where it belongs already is newer, or the same, and stays as it is; until 3 is on the
-disk, 2 is done again. Positions of transactions that are open meanwhile are copied once they are
-committed, by the next process.
+A key that is already in its partition is newer, or the same, and stays unchanged; until 3 is
+synced, 2 is repeated. Positions of transactions that are open during the move are copied once they
+are committed, by the next process.
 
-Thread-safety: every method from any thread; two threads that make a topic make it once.
+Thread-safety: every method from any thread; a lock makes threads create or move a topic once.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Called with a partition of these topics, and why a record of it says nothing.
+# Called with a partition of these topics, and the error of a record that cannot be decoded.
 OnUnreadable = Callable[[TopicPartition, CorruptRecordError], object]
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 
-# What Kafka makes them with.
+# Settings with which Kafka creates them.
 SETTINGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
@@ -82,12 +82,12 @@ def partition_for(name: str, partition_count: int) -> int:
 @dataclass(frozen=True, slots=True)
 class InternalTopicSettings:
     """
-    How Kafka's own topics are made.
+    Settings with which Kafka's own topics are created.
 
     Attributes:
-        offsets_partitions, transaction_partitions: how many partitions `__consumer_offsets` and
-            `__transaction_state` are made with.
-        is_own: whether a topic, of a single partition, was made here.
+        offsets_partitions, transaction_partitions: number of partitions of `__consumer_offsets`
+            and of `__transaction_state`.
+        is_own: returns whether a topic with a single partition was created by kafkalog.
     """
 
     offsets_partitions: int = PARTITION_COUNT
@@ -101,10 +101,10 @@ class InternalTopic:
 
     Args:
         source: the logs.
-        name: the topic's.
-        on_unreadable: told of every record that cannot be understood.
-        partition_count: how many partitions it is made with.
-        is_own: whether it was made here, where it has a single partition.
+        name: name of the topic.
+        on_unreadable: called with every record that cannot be decoded.
+        partition_count: number of partitions of a new topic.
+        is_own: returns whether a topic with a single partition was created by kafkalog.
     """
 
     def __init__(
@@ -126,15 +126,15 @@ class InternalTopic:
         self._lock = threading.RLock()
 
     def partitions(self) -> tuple[int, ...]:
-        """Return the numbers of the partitions that are there."""
+        """Return the numbers of the existing partitions."""
         return tuple(self._source.topics().get(self.name, ()))
 
     def ensure_absent(self) -> None:
         """
-        Return where there is no such topic, as far as anybody can know.
+        Return if the topic does not exist in any directory that is online.
 
         Raises:
-            LogOfflineError: it may lie in a directory that is offline.
+            LogOfflineError: it may be in a directory that is offline.
         """
         with suppress(LookupError):
             self._source.log(self.name, 0)
@@ -151,11 +151,11 @@ class InternalTopic:
 
     def resolve_partitions(self) -> None:
         """
-        Have every key where a broker looks for it; nothing to do but the first time.
+        Move every key to the partition where a broker looks for it; only the first call does it.
 
         Raises:
-            LogStorageError: the disk refused; the next call goes on.
-            LogOfflineError: a partition may lie in a directory that is offline.
+            LogStorageError: the disk failed; the next call continues.
+            LogOfflineError: a partition may be in a directory that is offline.
         """
         if self._is_resolved:
             return
@@ -171,7 +171,7 @@ class InternalTopic:
         count = self._count if present == (0,) else max(present) + 1
         for number in reversed(range(count)):
             if number not in present:
-                # One beside another that comes back would leave neither to be opened.
+                # Two directories with the same partition would make both unusable.
                 with suppress(LookupError):
                     self._source.log(self.name, number)
                     continue
@@ -204,28 +204,28 @@ class InternalTopic:
     def skip_record(
         self, partition: int, offset: int, why: CorruptRecordError
     ) -> CorruptRecordError:
-        """Tell of a record that cannot be understood, and return what was told."""
+        """Report a record that cannot be decoded, and return the error that was reported."""
         where = TopicPartition(self.name, partition)
         error = CorruptRecordError(f"{where}, offset {offset}: {why}")
-        logger.warning("a record is passed over: %s", error)
+        logger.warning("a record is skipped: %s", error)
         if self._on_unreadable is not None:
             self._on_unreadable(where, error)
         return error
 
     def partition_of(self, key: str) -> int | None:
         """
-        Return the partition of a group or a transactional id, None while there is no topic.
+        Return the partition of a group or a transactional id; None if the topic does not exist.
 
         Raises:
             LogStorageError: as for `resolve_partitions`.
-            LogOfflineError: it depends on what lies in a directory that is offline.
+            LogOfflineError: it depends on partitions in a directory that is offline.
         """
         self.resolve_partitions()
         return partition_for(key, self.count()) if self.partitions() else None
 
     def count(self) -> int:
         """
-        Return how many partitions the topic has, those in offline directories among them.
+        Return the number of partitions of the topic, with those in offline directories.
 
         Raises:
             LogOfflineError: that cannot be known now.
@@ -234,7 +234,7 @@ class InternalTopic:
         count = max(present, default=-1) + 1
         if count > self._cached_count:
             if present != tuple(range(self._count)):
-                # The last ones may be where nobody can look.
+                # The last ones may be in a directory that is offline.
                 with suppress(LookupError):
                     self._source.log(self.name, count)
             self._cached_count = count
@@ -245,10 +245,10 @@ class InternalTopic:
         return len(self.partitions()) == self._cached_count
 
     def ensure_partition_of(self, key: str) -> int:
-        """Return the same, after making the topic where there is none."""
+        """Return the partition of a key, after creating the topic if it does not exist."""
         with self._lock:
             if not self.partitions():
-                # One beside another that comes back would leave neither to be opened.
+                # Two directories with the same partition would make both unusable.
                 self.ensure_absent()
                 self._source.create_topic(self.name, self._count, SETTINGS)
         found = self.partition_of(key)
@@ -285,7 +285,7 @@ def _records(batch: BatchView) -> list[Record]:
     try:
         return batch.records()
     except CorruptRecordError as error:
-        logger.warning("a batch at offset %d is passed over: %s", batch.header.base_offset, error)
+        logger.warning("a batch at offset %d is skipped: %s", batch.header.base_offset, error)
         return []
 
 

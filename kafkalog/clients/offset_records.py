@@ -1,10 +1,10 @@
-"""The records of `__consumer_offsets` that say where groups stand, byte for byte as Kafka's.
+"""Format of the committed positions in `__consumer_offsets`, byte for byte as Kafka's.
 
 Key, version 0 or 1: group, topic, partition. Value: the offset that is read next, the leader epoch
-of the last record (from version 3 on), a text of the client's, the time of the commit. A null
-value forgets the position. Version 3 is written, which brokers of Kafka 2.1 and later read;
-versions 0 to 4 are read. Keys of other versions are a group's members and their like: a broker's
-coordinator keeps those, here they are passed over.
+of the last record (from version 3 on), a text of the client, the time of the commit. A null value
+removes the position. Version 3 is written, which brokers of Kafka 2.1 and later read; versions 0 to
+4 are read. Keys of other versions are group members and similar: the coordinator of a broker keeps
+them, and kafkalog skips them.
 
 Thread-safety: pure functions.
 """
@@ -41,13 +41,13 @@ class GroupPartition(NamedTuple):
 
 class CommittedOffset(NamedTuple):
     """
-    Where a group stands in a partition.
+    Committed position of a group in a partition.
 
     Attributes:
-        offset: the first one that was not dealt with.
-        metadata: a text of whoever committed.
-        leader_epoch: of the record before, None where nobody said.
-        commit_timestamp_ms: when it was committed; -1 to have the clock's time.
+        offset: offset of the first record that was not processed.
+        metadata: a text of the client.
+        leader_epoch: leader epoch of the record before; None if unknown.
+        commit_timestamp_ms: time of the commit; -1 for the time of the clock.
     """
 
     offset: int
@@ -68,7 +68,7 @@ def encode_key(where: GroupPartition) -> bytes:
 
 def decode_key(key: bytes | None) -> GroupPartition | None:
     """
-    Return whose position a record holds, None where it holds something else.
+    Return the group and partition of a position; None for a key of another kind.
 
     Raises:
         CorruptRecordError: the key ends early.
@@ -94,10 +94,10 @@ def encode_value(position: CommittedOffset) -> bytes:
 
 def decode_value(value: bytes) -> CommittedOffset:
     """
-    Return the position that a value holds.
+    Return the position of a value.
 
     Raises:
-        CorruptRecordError: it ends early, or is of a version from the future.
+        CorruptRecordError: the value ends early, or has a later version.
     """
     reader = FieldReader(value, "a committed offset")
     version = reader.int16()

@@ -1,17 +1,24 @@
-"""Records sent to topics one at a time, gathered and written as batches, told by futures.
+"""Producer of topics: collects single records in batches, writes them, and completes futures.
 
-There is no network to wait for, so there is no sender thread: whoever fills a batch writes it. A
-scheduler writes the batches that nobody fills (`linger.ms`), tries those again that the disk had no
-room for, and with wait="durable" syncs what was written, all that was waiting with one sync a log.
+There is no network to wait for, and so no sender thread: the thread that fills a batch writes it. A
+scheduler writes batches that are not filled in time (`linger.ms`), retries batches that did not fit
+the disk, and with wait="durable" syncs the written batches, with one sync for all of a log.
 
     send -> partition -> accumulator -> batch full -> Log.append_batches -> futures
                                      -> linger.ms over, flush, close ->
 
-`wait` says when a record counts as delivered, as it does for a log: "written" once the operating
-system has it, "durable" once the disk has it.
+`wait` defines when a record is delivered, as for a log: "written" once the operating system has it,
+"durable" once it is synced.
 
-Thread-safety: any number of threads may send; one thread at a time runs transactions. Callbacks of
-futures run on the thread that wrote the batch, and may send.
+A record goes to a partition as with Kafka's producers. With a key, murmur2 of the key decides: all
+records of a key are in one partition. Without a key it sticks to a partition until a batch's worth
+of such records went there, and then to another, drawn at random: small batches for every partition
+would cost more than they spread.
+
+Thread-safety: any number of threads may send; one thread at a time runs transactions. The lock
+guards the tables of topics, tasks and pending batches; the transaction lock is held while a
+partition enters a transaction. Neither is held during a write or a sync. Callbacks of futures run
+on the thread that wrote the batch, and may send.
 """
 
 from __future__ import annotations
@@ -73,15 +80,17 @@ logger = logging.getLogger(__name__)
 
 class _StickyPartition:
     """
-    The partition of a topic that records without a key go to for now.
+    Current partition of a topic for records without a key.
 
     Args:
-        partition_count: how many the topic has.
-        stick_bytes: how much goes to one before it is another's turn.
-        random: draws lots.
+        partition_count: number of partitions of the topic.
+        stick_bytes: bytes for one partition before another is drawn.
+        random: draws the partitions.
+
+    Thread-safety: every method from any thread; two threads may both draw a partition.
 
     Attributes:
-        partition: the present one.
+        partition: the current partition.
     """
 
     __slots__ = ("_count", "_left_bytes", "_random", "_stick_bytes", "partition")
@@ -94,7 +103,7 @@ class _StickyPartition:
         self._left_bytes = stick_bytes
 
     def count_record(self, size: int) -> None:
-        """Count a record that went to the present partition."""
+        """Count a record for the current partition; draw another partition if it is full."""
         self._left_bytes -= size
         if self._left_bytes <= 0:
             self._left_bytes = self._stick_bytes
@@ -102,7 +111,7 @@ class _StickyPartition:
 
 
 class _Topic:
-    """A topic that records were sent to."""
+    """Topic to which records were sent."""
 
     __slots__ = ("accumulators", "partitions", "refreshed_ms", "sticky")
 
@@ -117,7 +126,7 @@ class _Topic:
 
 class Producer(ClosingContextManager):
     """
-    Sends records to topics. Made by `LogManager.producer`.
+    Sender of records to topics, made by `LogManager.producer`.
 
     >>> with manager.producer() as producer:
     ...     sent = producer.send("orders", b"paid", key=b"4711")
@@ -126,14 +135,15 @@ class Producer(ClosingContextManager):
     Args:
         source: the logs.
         config: its settings.
-        wait: when a record counts as delivered: "written" or "durable".
-        clock: dates records, and measures times.
-        scheduler: does what is due later; a thread of the producer's own if None.
+        wait: when a record is delivered: "written" or "durable".
+        clock: source of timestamps and times.
+        scheduler: runs delayed tasks; a separate thread of the producer if None.
         random: draws producer ids, and partitions for records without a key.
-        coordinators: of transactions, needed with a transactional.id, and of groups' positions.
+        coordinators: the transaction coordinator, needed with a transactional.id, and the
+            positions of groups.
 
     Raises:
-        DiskFullError, LogOfflineError: with a transactional.id, it could not be noted.
+        DiskFullError, LogOfflineError: the transactional.id could not be written to the topic.
     """
 
     def __init__(
@@ -148,7 +158,7 @@ class Producer(ClosingContextManager):
         coordinators: Coordinators | None = None,
     ) -> None:
         if wait not in ("written", "durable"):
-            raise ValueError(f'wait is "written" or "durable", not {wait!r}')
+            raise ValueError(f'wait must be "written" or "durable", got {wait!r}')
         self.config = ProducerConfig() if config is None else config
         self._source = source
         self._clock = SystemClock() if clock is None else clock
@@ -159,12 +169,12 @@ class Producer(ClosingContextManager):
         self._transaction_lock = threading.Lock()
         self._topics: dict[str, _Topic] = {}
         self._memory = BufferMemory(self.config.buffer_memory)
-        # When, where and which: a batch itself would hold its records that long.
+        # Time, accumulator and number of a batch: the batch itself would keep its records alive.
         self._lingering: deque[tuple[int, Accumulator, int]] = deque()
         self._tasks: set[str] = set()
         self._retrying: set[Accumulator] = set()
         self._unsynced: set[Accumulator] = set()
-        # Batches whose futures were not told.
+        # Batches whose futures are not completed.
         self._pending: set[BatchOutcome] = set()
         self._closed = False
         self._is_inherited = False
@@ -174,7 +184,7 @@ class Producer(ClosingContextManager):
         self._coordinator = coordinators.transactions
         self._offsets = coordinators.groups
         self._in_transaction = False
-        # What the session's set of partitions was at its beginning; it has another at its end.
+        # Set of partitions of the session when the transaction began; after its end it has another.
         self._transaction: set[TopicPartition] = set()
         self._failure: KafkaLogError | None = None
         self._settings = self._accumulator_settings(durable=wait == "durable")
@@ -207,22 +217,22 @@ class Producer(ClosingContextManager):
         partition: int | None = None,
     ) -> Delivery:
         """
-        Send a record; return the future that says where it lies.
+        Send a record; return the future of its offset.
 
         Args:
-            topic: where to.
-            value: None is a tombstone.
-            key: decides the partition, as with Kafka, unless one is given.
+            topic: the topic.
+            value: the value; None for a tombstone.
+            key: selects the partition, as with Kafka, unless `partition` is given.
             headers: pairs of name and bytes.
-            timestamp_ms: or a datetime with a time zone; the clock's time if None.
-            partition: None for the one that the key says, or the one whose turn it is.
+            timestamp_ms: or a datetime with a time zone; the time of the clock if None.
+            partition: the partition; None to select it by the key, or in turn.
 
         Raises:
             BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
             InvalidRecordError: the record cannot be stored.
-            InvalidTxnStateError: a producer with a transactional.id has no transaction under way.
-            ClientClosedError, ForkedLogError: it is closed, or the parent's of a forked process.
-            KafkaLogError: there is no such topic or partition, or its log does not open.
+            InvalidTxnStateError: a producer with a transactional.id has no open transaction.
+            ClientClosedError, ForkedLogError: it is closed, or belongs to the parent process.
+            KafkaLogError: the topic or partition does not exist, or its log does not open.
         """
         if self._closed:
             raise self._refusal()
@@ -263,13 +273,13 @@ class Producer(ClosingContextManager):
 
     def flush(self, timeout_ms: int | None = None) -> int:
         """
-        Deliver everything that was sent so far; return how many records are still under way.
+        Deliver all records that were sent before; return the number of undelivered records.
 
-        That is none, unless the disk has no room: then this waits until it has, or the batches are
-        given up (`delivery.timeout.ms`).
+        The number is 0, unless the disk is full: then the call waits for free space, or until the
+        batches are given up (`delivery.timeout.ms`).
 
         Args:
-            timeout_ms: time to wait at most; None for as long as it takes.
+            timeout_ms: longest time to wait; None for no limit.
 
         Raises:
             ForkedLogError: the producer was made by the process that this one was forked from.
@@ -284,21 +294,21 @@ class Producer(ClosingContextManager):
         seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
         deadline = time.monotonic() + seconds
         for outcome in pending:
-            # What is left is with another thread, or waits for room on the disk.
+            # The other batches are with another thread, or wait for free disk space.
             if not outcome.wait(max(deadline - time.monotonic(), 0)):
                 return sum(each.record_count for each in self._accumulators())
         return 0
 
     def close(self, timeout_ms: int | None = None) -> None:
         """
-        Deliver what was sent, and take no more. Idempotent.
+        Deliver all sent records, and refuse more. Idempotent.
 
-        A transaction that is open is aborted. Records that cannot be delivered in `timeout_ms` get
-        a ClientClosedError. In a forked child nothing happens: all that is the parent's.
+        An open transaction is aborted. Records that cannot be delivered in `timeout_ms` get a
+        ClientClosedError. In a forked child nothing happens: the records belong to the parent.
 
         Raises:
             InvalidProducerEpochError, InvalidTxnStateError, LogStorageError: the transaction could
-                not be aborted; the producer is closed all the same.
+                not be aborted; the producer is closed nevertheless.
         """
         if self._closed:
             return
@@ -323,14 +333,14 @@ class Producer(ClosingContextManager):
 
     def begin_transaction(self) -> None:
         """
-        Begin a transaction: what is sent from now on counts together, or not at all.
+        Begin a transaction: records sent from now on are committed together, or not at all.
 
         Raises:
-            InvalidTxnStateError: one is under way, or there is no transactional.id.
+            InvalidTxnStateError: a transaction is open, or the producer has no transactional.id.
         """
         session, _coordinator = self._require_session()
         if self._in_transaction:
-            raise InvalidTxnStateError("a transaction is under way")
+            raise InvalidTxnStateError("a transaction is open already")
         self._failure = None
         self._transaction = session.partitions
         self._in_transaction = True
@@ -339,14 +349,14 @@ class Producer(ClosingContextManager):
         self, offsets: Mapping[TopicPartition, CommittedOffset | int], group: str
     ) -> None:
         """
-        Let a group's positions count together with the records of the transaction.
+        Commit positions of a group together with the records of the transaction.
 
         Args:
             offsets: next offset of each partition, such as `Consumer.positions` returns.
-            group: whose positions they are.
+            group: name of the group.
 
         Raises:
-            InvalidTxnStateError: no transaction is under way.
+            InvalidTxnStateError: no transaction is open.
             DiskFullError, LogOfflineError: as for an append.
         """
         self._require_transaction()
@@ -357,20 +367,20 @@ class Producer(ClosingContextManager):
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """
-        Commit: records and positions are there for readers of committed records, for good.
+        Commit: readers of committed records see records and positions from now on.
 
-        What the transaction wrote is on the disk when this returns, whatever `wait` says. If it
-        raises a LogStorageError it may be called again.
+        The records of the transaction are synced when the call returns, with any `wait`. After a
+        LogStorageError it may be called again.
 
         Args:
-            timeout_ms: time to wait for a disk without room, as for `flush`.
+            timeout_ms: time to wait for a full disk, as for `flush`.
 
         Raises:
-            TransactionAbortedError: a record of it could not be delivered; `abort_transaction`. Or
-                another thread has aborted it meanwhile, or closed the producer.
-            InvalidTxnStateError: no transaction is under way.
+            TransactionAbortedError: a record of it could not be delivered; call
+                `abort_transaction`. Or another thread has aborted it, or closed the producer.
+            InvalidTxnStateError: no transaction is open.
             InvalidProducerEpochError: another producer has the transactional.id now.
-            LogStorageError: the disk refused.
+            LogStorageError: the disk failed.
         """
         session, coordinator = self._require_transaction()
         transaction = self._transaction
@@ -384,11 +394,11 @@ class Producer(ClosingContextManager):
 
     def abort_transaction(self) -> None:
         """
-        Abort: records and positions of the transaction never were.
+        Abort: readers of committed records never see records and positions of the transaction.
 
         Raises:
-            InvalidTxnStateError: none is under way, or it was committed by a call that failed later
-                on; call that again.
+            InvalidTxnStateError: no transaction is open, or it was committed by a call that failed
+                later; call `commit_transaction` again.
             InvalidProducerEpochError, LogStorageError: as for `commit_transaction`.
         """
         self._require_transaction()
@@ -396,7 +406,7 @@ class Producer(ClosingContextManager):
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Begin a transaction, and commit it at the end of the block; abort it by an exception."""
+        """Begin a transaction, and commit it at the end of the block; abort it at an exception."""
         self.begin_transaction()
         try:
             yield self
@@ -406,7 +416,7 @@ class Producer(ClosingContextManager):
                 try:
                     self.abort_transaction()
                 except KafkaLogError as error:
-                    # What the block raised says more.
+                    # The exception of the block is more important.
                     logger.warning("%s: a transaction could not be aborted: %s", self, error)
             raise
 
@@ -414,7 +424,7 @@ class Producer(ClosingContextManager):
         """
         Refuse to work: this process was forked, and only its parent may use the producer.
 
-        Futures of records under way have a ForkedLogError here; the parent delivers them.
+        Futures of undelivered records get a ForkedLogError here; the parent delivers them.
         """
         self._closed = self._is_inherited = True
         self._lock, self._transaction_lock = threading.Lock(), threading.Lock()
@@ -456,7 +466,7 @@ class Producer(ClosingContextManager):
         return Identity(draw_producer_id(self._random), 0)
 
     def _topic(self, topic: str) -> _Topic:
-        """Return a topic with all the partitions that it has now."""
+        """Return a topic with all its current partitions."""
         topics = self._source.topics()
         partitions = tuple(sorted(topics.get(topic, ())))
         if not partitions:
@@ -480,7 +490,7 @@ class Producer(ClosingContextManager):
             return made
 
     def _accumulator(self, topic: str, partition: int) -> Accumulator:
-        # A partition that was added since is there for whoever names it.
+        # The topic is read again: the caller may name a partition that was added since.
         self._topic(topic)
         log = self._source.log(topic, partition)
         with self._lock:
@@ -504,7 +514,7 @@ class Producer(ClosingContextManager):
         self._schedule("producer-linger", self._write_lingering, self.config.linger_ms)
 
     def _schedule(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
-        """Have a task run, unless it is going to anyway."""
+        """Schedule a task, unless it is scheduled already."""
         if name in self._tasks:
             return
         with self._lock:
@@ -571,7 +581,7 @@ class Producer(ClosingContextManager):
                 self._memory.release(reserved_bytes)
 
     def _reclaim_memory(self, accumulator: Accumulator, size: int) -> None:
-        """Take memory for a batch: from what lingers, else from what others write meanwhile."""
+        """Reserve memory for a batch: write open batches, then wait for other threads."""
         for each in self._accumulators():
             if each.close_open():
                 self._write(each)
@@ -594,15 +604,15 @@ class Producer(ClosingContextManager):
     def _require_transaction(self) -> tuple[TransactionSession, TransactionCoordinator]:
         found = self._require_session()
         if not self._in_transaction:
-            raise InvalidTxnStateError("no transaction is under way")
+            raise InvalidTxnStateError("no transaction is open")
         return found
 
     def _enter(self, accumulator: Accumulator) -> None:
-        """Let a partition belong to the transaction, before its first batch goes there."""
+        """Add a partition to the transaction, before its first batch is written there."""
         session, coordinator = self._require_transaction()
         if accumulator.is_in(session.partitions):
             return
-        # Once, whoever of many threads comes first: its batches are numbered from 0.
+        # Only one of many threads does it: the batches are numbered from 0 after it.
         with self._transaction_lock:
             if not accumulator.is_in(session.partitions):
                 coordinator.add(session, [accumulator.where])
@@ -622,8 +632,8 @@ class Producer(ClosingContextManager):
 def _unknown(topic: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return f"there is no topic {topic!r}{hint}"
+    return f"topic not found: {topic!r}{hint}"
 
 
 def _no_key(key: object) -> TypeError:
-    return TypeError(f"key must be bytes or None, not {type(key).__name__}")
+    return TypeError(f"key must be bytes or None, got {type(key).__name__}")

@@ -1,6 +1,6 @@
-"""One batch on its way into a partition: filled, closed, encoded, told.
+"""One batch of a producer: filled, closed, encoded, acknowledged.
 
-Thread-safety: belongs to its accumulator, which holds its own lock around everything here.
+Thread-safety: belongs to its accumulator, which holds its lock during every call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Identity", "ProducerBatch"]
 
 
 class Identity(NamedTuple):
-    """Who numbers batches: -1 and -1 for nobody."""
+    """Producer id and epoch of numbered batches; -1 and -1 for batches without numbers."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -27,16 +27,16 @@ class Identity(NamedTuple):
 
 class ProducerBatch:
     """
-    A batch that is being filled, or was.
+    Batch that is open or closed.
 
     Args:
         where: its partition.
-        builder: empty; the batch's own until it is told.
-        reserved_bytes: buffer memory that was taken for it.
+        builder: an empty builder, used by this batch until it is acknowledged.
+        reserved_bytes: buffer memory that was reserved for it.
         opened_ms: monotonic time of its first record.
 
     Attributes:
-        outcome: what its records' futures look at.
+        outcome: the outcome that the futures of its records read.
     """
 
     __slots__ = ("builder", "deliveries", "opened_ms", "outcome", "reserved_bytes")
@@ -61,7 +61,7 @@ class ProducerBatch:
         headers: Sequence[Header] | None,
         timestamp_ms: int,
     ) -> Delivery:
-        """Add a record; InvalidRecordError where it cannot be encoded."""
+        """Add a record; raise InvalidRecordError if it cannot be encoded."""
         self.builder.append(key, value, timestamp_ms, headers)
         deliveries = self.deliveries
         delivery = Delivery(self.outcome, len(deliveries), timestamp_ms)
@@ -71,7 +71,7 @@ class ProducerBatch:
     def encoded(
         self, codec: Codec, identity: Identity, base_sequence: int, *, transactional: bool
     ) -> memoryview:
-        """Return the whole batch; asked again, perhaps for another identity, it is the same."""
+        """Return the whole batch; a retry, perhaps with another identity, encodes it again."""
         codec, payload = compress_if_smaller(codec, self.builder.payload())
         return self.builder.finish(
             codec=codec,
@@ -83,7 +83,7 @@ class ProducerBatch:
         )
 
     def without(self, slots: Collection[int], builder: BatchBuilder) -> None:
-        """Leave records out, whose futures have another outcome by now; the others move up."""
+        """Remove records whose futures have another outcome already; later records move up."""
         deliveries, self.deliveries = self.deliveries, []
         records: list[Record] = BatchView(self.builder.finish()).records()
         for slot, (record, delivery) in enumerate(zip(records, deliveries, strict=True)):

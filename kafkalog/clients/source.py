@@ -1,4 +1,4 @@
-"""What producers and consumers need of whoever has the logs; `LogManager` is one.
+"""Port from producers and consumers to the logs of a process; `LogManager` implements it.
 
 Thread-safety: clients call these methods from any thread, also from within a log's watchers.
 """
@@ -14,14 +14,14 @@ __all__ = ["LogSource"]
 
 
 class LogSource(Protocol):
-    """The logs of a process, by topic and partition."""
+    """Logs of a process, by topic and partition."""
 
     def log(self, topic: str, partition: int) -> Log:
         """
-        Return the log of a partition, opened if need be; the same object for everyone.
+        Return the log of a partition, opened if necessary; the same object for all callers.
 
         Raises:
-            KafkaLogError: there is no such partition, or it does not open.
+            KafkaLogError: the partition does not exist, or its log does not open.
         """
         ...
 
@@ -32,13 +32,13 @@ class LogSource(Protocol):
     def create_topic(
         self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
     ) -> object:
-        """Make a topic with settings of its own."""
+        """Create a topic with its settings."""
         ...
 
     def create_partition(self, topic: str, partition: int) -> object:
-        """Make another partition of a topic."""
+        """Create another partition of a topic."""
         ...
 
     def has_files(self, topic: str, partition: int) -> bool:
-        """Return whether a partition that is there may hold records: its log was once opened."""
+        """Return whether an existing partition may hold records: its log was once opened."""
         ...

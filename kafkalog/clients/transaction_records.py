@@ -1,13 +1,13 @@
-"""The records of `__transaction_state`, byte for byte as Kafka's.
+"""Format of the records of `__transaction_state`, byte for byte as Kafka's.
 
-Key, version 0: the transactional id. Value: whose producer id it is, its epoch, how long it may
-take, how far its transaction is, in which partitions, and when that was. A null value forgets it.
-Version 0 is written, which brokers of Kafka 0.11 and later read; version 1, of the flexible kind,
-is read too, with its tagged fields.
+Key, version 0: the transactional id. Value: producer id, epoch, timeout, state of the transaction,
+its partitions, and times. A null value removes the id. Version 0 is written, which brokers of Kafka
+0.11 and later read; version 1, in the flexible encoding, is read too, with its tagged fields.
 
-Transactions of version 2 (KIP-890) have an epoch each: a decision, and its markers, have the epoch
-behind that of the data. In those of versions 0 and 1 all have the same. A record of version 1 says
-which by a tagged field; those that are written here have a header for it, which brokers pass over.
+Transactions of version 2 (KIP-890) have separate epochs: a decision and its markers have the epoch
+after that of the data. In versions 0 and 1 both have the same epoch. A record of version 1 has the
+version of transactions in a tagged field; records that kafkalog writes have a header for it, which
+brokers ignore.
 
 Thread-safety: pure functions, immutable values.
 """
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 FLEXIBLE_VERSION: Final = 1
-# From this version of transactions on each of them has an epoch of its own.
+# From this version of transactions on each transaction has a separate epoch.
 EPOCH_EACH_VERSION: Final = 2
 EPOCH_HEADERS: Final = (("transaction.version", b"2"),)
 
@@ -45,7 +45,7 @@ TRANSACTION_VERSION_TAG: Final = 2
 
 
 class TransactionState(IntEnum):
-    """How far a transaction is; numbers as on disk."""
+    """State of a transaction; numbers as on disk."""
 
     EMPTY = 0
     ONGOING = 1
@@ -58,7 +58,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether partitions may still lack their markers."""
+        """Return whether partitions may still need their markers."""
         return self in _UNFINISHED
 
 
@@ -75,17 +75,17 @@ _UNFINISHED: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
     """
-    What is known of a transactional id.
+    State of a transactional id.
 
     Attributes:
-        producer_id, producer_epoch: who writes under it.
-        timeout_ms: how long one of its transactions may take.
-        state: how far the present one is.
-        partitions: where it wrote, sorted.
-        last_update_ms: when this was noted.
-        start_ms: when the transaction began, -1 where there is none.
-        has_own_epochs: whether each transaction is known to have an epoch of its own.
-        other_producer_ids: those that it had before, or is to have next, where a broker says so.
+        producer_id, producer_epoch: identity of its batches.
+        timeout_ms: longest duration of a transaction.
+        state: state of the current transaction.
+        partitions: partitions of the transaction, sorted.
+        last_update_ms: time of this record.
+        start_ms: start of the transaction; -1 if none is open.
+        has_own_epochs: whether each transaction is known to have a separate epoch.
+        other_producer_ids: previous and next producer ids, in records of a broker.
     """
 
     producer_id: int
@@ -106,7 +106,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 def decode_key(key: bytes | None) -> str | None:
     """
-    Return the transactional id, None where the key is of another kind.
+    Return the transactional id; None for a key of another kind.
 
     Raises:
         CorruptRecordError: the key ends early.
@@ -132,10 +132,10 @@ def encode_value(record: TransactionRecord) -> bytes:
 
 def decode_value(value: bytes) -> TransactionRecord:
     """
-    Return what a value says.
+    Return the state of a value.
 
     Raises:
-        CorruptRecordError: it ends early, or is of a version or a state from the future.
+        CorruptRecordError: the value ends early, or has a later version or an unknown state.
     """
     reader = FieldReader(value, "the value of a transaction")
     version = reader.int16()
@@ -164,7 +164,7 @@ def decode_value(value: bytes) -> TransactionRecord:
 
 
 def _number(tags: Mapping[int, bytes], tag: int, size: int) -> int:
-    """Return the number that a tagged field holds, -1 where it is not there."""
+    """Return the number of a tagged field; -1 if the field is missing."""
     found = tags.get(tag)
     if found is None:
         return -1

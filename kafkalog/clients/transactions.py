@@ -1,49 +1,48 @@
-"""Who coordinates transactions: what was decided, in `__transaction_state`, and the markers.
+"""Transaction coordinator: decisions in the topic `__transaction_state`, and the markers.
 
-A transaction writes to several partitions, positions of groups among them. It is one step since a
+A transaction writes to several partitions, positions of groups among them. It is atomic since a
 single record decides it:
 
-    1  ONGOING is noted before the first batch goes to a partition      for a broker's sake
-    2  everything that it wrote is synced
-    3  PREPARE_COMMIT is appended and synced                            from here on it happened
+    1  ONGOING is appended before the first batch of a partition        needed by a broker
+    2  all partitions that it wrote to are synced
+    3  PREPARE_COMMIT is appended and synced                            from here on it is committed
     4  each partition gets its marker, and is synced
-    5  COMPLETE_COMMIT is noted
+    5  COMPLETE_COMMIT is appended
 
-Abort: PREPARE_ABORT (synced), the markers, COMPLETE_ABORT. Whatever is unfinished when somebody
-begins to coordinate, or opens a session for the same transactional id, is finished: committed where
-PREPARE_COMMIT is there, else aborted. A transaction that is met in a partition (`resolve`), whose
-producer is known and has none under way, is undone: its ONGOING did not survive.
+Abort: PREPARE_ABORT (synced), the markers, COMPLETE_ABORT. An unfinished transaction is finished
+when a coordinator starts, or when a session is opened for the same transactional id: committed if
+PREPARE_COMMIT is in the topic, else aborted. A transaction that is found in a partition
+(`resolve`), whose producer is known and has no transaction open, is undone: its ONGOING was lost.
 
-Crash points: before 3 is synced the transaction is undone; all of its records, and its positions,
-stay unseen by readers of committed records. After, it is finished by the next coordinator, before
-anyone can read through it; the data was on the disk before the decision was. Neither COMPLETE nor
-the ONGOING of the next transaction is synced: where both are lost, and data of the next one is
-there, the decision counts for its own data alone (`decisions`), and the rest is undone. Of the
-states that this takes:
+Crash points: before 3 is synced the transaction is undone, and readers of committed records never
+see its records and positions. After 3 it is finished by the next coordinator, before anyone can
+read its partitions; its data was synced before the decision. Neither COMPLETE nor the ONGOING of
+the next transaction is synced: if both are lost, and data of the next transaction exists, the
+decision is valid for its data alone (`decisions`), and the rest is undone. This requires:
 
-  * the markers of a commit are on the disk before COMPLETE is written, and so before the next
-    transaction's data; those of an abort need not be, since what is undone twice is undone;
-  * an epoch is given away once: EMPTY, and each decision, which raise it, are synced before any
-    batch has it. Before another producer id takes the place of one that has no more epochs,
-    nothing is open under that one any more, and that is on the disk.
+  * the markers of a commit are synced before COMPLETE is written, and so before data of the next
+    transaction; the markers of an abort need not be, since undoing twice has the same result;
+  * an epoch is used once: EMPTY, and each decision, which raise it, are synced before any batch has
+    it. A producer id without further epochs is replaced only when no transaction of it is open any
+    more, and that is synced.
 
-Each partition that was noted gets a marker, also where nothing was written there: a batch that
-comes late from a session that lost its name is refused everywhere.
+Each partition of ONGOING gets a marker, even without a batch of the transaction: so a late batch
+of a session that lost its name is refused everywhere.
 
-Damage in the topic is passed over. What a power cut leaves of it lies behind the last sync, and so
-behind every decision that counts. Where a disk garbles a decision later on, and the process ended
-before the markers were written, the transaction is undone where it has none: that is logged, and
-the damage is told by the manager's health. A record that is whole and cannot be understood, as one
-of a broker's version to come, is told there too; nothing is decided for its transactional id, and
-nobody opens a session under it.
+Damage in the topic is skipped. The damage of a power cut is after the last sync, and so after
+every valid decision. If a disk corrupts a decision later, and the process ended before the markers
+were written, the transaction is undone in partitions without a marker: this is logged, and the
+health of the manager reports the damage. A whole record that cannot be decoded, as from a later
+version of a broker, is reported there too; nothing is decided for its transactional id, and no
+session can be opened for it.
 
-Each transaction has a producer epoch of its own, as with Kafka's transaction version 2: the record
-that decides raises it, the markers carry the raised one, and a batch that comes late is fenced.
-The epoch of the coordinator, which markers carry too, is the leader epoch of the partition that
-has the transactional id, or what the partition's log has seen, whichever is larger.
+Each transaction has a separate producer epoch, as with Kafka's transaction version 2: the deciding
+record raises it, the markers have the raised epoch, and a late batch is fenced. The coordinator
+epoch of the markers is the leader epoch of the partition of the transactional id, or the largest
+that the log of the data partition has seen, whichever is larger.
 
-Thread-safety: every method from any thread; sessions are opened one at a time, and each is used by
-one thread at a time.
+Thread-safety: every method from any thread, under one reentrant lock, which is held during appends
+and syncs of decisions and markers. A session is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -96,32 +95,32 @@ logger = logging.getLogger(__name__)
 
 # The last epoch of a producer id that a transaction may have: its markers have the next one.
 EPOCH_LAST: Final = 2**15 - 3
-# What 16 bits hold: the markers of a broker's last transaction of a producer id have it.
+# Largest 16-bit number: the markers of a broker's last transaction of a producer id have it.
 EPOCH_MAX: Final = 2**15 - 1
 _STATES = TransactionState
 
 
 def draw_producer_id(random: Random) -> int:
     """
-    Return a producer id that nobody has.
+    Return an unused producer id.
 
-    Brokers count theirs from 0 and keep the counter in their cluster. Here there is no cluster, and
-    a counter could be lost; one of 2^62 numbers is not met again.
+    Brokers count producer ids from 0 and keep the counter in their cluster. Without a cluster a
+    counter could be lost; a random number of 62 bits does not repeat.
     """
     return random.getrandbits(62)
 
 
 class TransactionSession:
     """
-    A transactional id, and who may write under it.
+    Transactional id, with the producer that may write under it.
 
-    Thread-safety: the coordinator changes it under its lock; others read.
+    Thread-safety: only the coordinator changes it, under its lock; the producer reads.
 
     Attributes:
         transactional_id: the name.
-        identity: who numbers batches; another one after each transaction.
-        partitions: where the present transaction wrote; another set for the one behind it.
-        start_ms: time of the present transaction's first partition; -1 before.
+        identity: producer id and epoch of the batches; another one after each transaction.
+        partitions: partitions of the current transaction; another set for the next one.
+        start_ms: time of the first partition of the current transaction; -1 before.
     """
 
     def __init__(self, transactional_id: str, identity: Identity, timeout_ms: int) -> None:
@@ -143,11 +142,11 @@ class TransactionSession:
         self.partitions -= set(partitions)
 
     def is_committed(self, transaction: set[TopicPartition]) -> bool:
-        """Return whether a transaction is the last one that was committed."""
+        """Return whether a transaction was the last to be committed."""
         return self._committed is transaction
 
     def commit(self, transaction: set[TopicPartition]) -> None:
-        """Set the last transaction that was committed."""
+        """Set the last committed transaction."""
         self._committed = transaction
 
     def end_transaction(self) -> None:
@@ -163,11 +162,11 @@ class TransactionSession:
 @dataclass(frozen=True, slots=True)
 class Coordinators:
     """
-    The coordinators that all producers and consumers of a process share.
+    Coordinators that all producers and consumers of a process share.
 
     Attributes:
-        groups: the positions of groups.
-        transactions: decides transactions; None where there are none.
+        groups: positions of groups.
+        transactions: transaction coordinator; None for clients without transactions.
     """
 
     groups: GroupOffsets
@@ -176,13 +175,13 @@ class Coordinators:
 
 class TransactionCoordinator:
     """
-    The coordinator of a process's transactions.
+    Coordinator of the transactions of a process.
 
     Args:
         source: the logs.
-        clock: dates what is noted.
+        clock: source of the times of records.
         random: draws producer ids.
-        on_unreadable: told of every record that cannot be understood.
+        on_unreadable: called with every record that cannot be decoded.
         partition_count, is_own: as for `InternalTopic`.
     """
 
@@ -209,28 +208,28 @@ class TransactionCoordinator:
         self._lock = threading.RLock()
         self._sessions: dict[str, TransactionSession] = {}
         self._states: dict[str, TransactionRecord] = {}
-        # What was decided last under each name, and the name of each producer id that was met.
+        # The last decision of each name, and the name of each producer id of the topic.
         self._decisions: dict[str, Decision] = {}
         self._owners: dict[int, str] = {}
-        # Transactional ids of which the last record cannot be understood.
+        # Transactional ids whose last record cannot be decoded.
         self._unreadable: dict[str, CorruptRecordError] = {}
-        # Partition of the topic -> its log, and how far that was read.
+        # Partition of the topic -> its log, and the offset up to which it was read.
         self._followed: dict[int, tuple[Log, int]] = {}
         self._resolved: dict[TopicPartition, Log] = {}
 
     def recover(self) -> bool:
         """
-        Finish what was unfinished when the process before this one ended; say whether all of it is.
+        Finish the transactions of the previous process; return whether all of them are finished.
 
-        What a disk without room, or one that is offline, does not let finish stays unfinished, and
-        is logged: readers of committed records stop before it, everything else goes on.
+        A transaction that cannot be finished because a disk is full or offline stays open, and is
+        logged: readers of committed records stop before it, all other work continues.
         """
         done = True
         with self._lock:
             try:
                 self._follow()
             except LogStorageError as error:
-                logger.warning("transactions of the process before are not known: %s", error)
+                logger.warning("transactions of the previous process are not known: %s", error)
                 return False
             for transactional_id, record in list(self._states.items()):
                 if not record.state.is_unfinished or transactional_id in self._sessions:
@@ -244,11 +243,11 @@ class TransactionCoordinator:
 
     def open(self, transactional_id: str, timeout_ms: int) -> TransactionSession:
         """
-        Return a session; who had one under the same name is fenced, and its transaction finished.
+        Open a session; an earlier session of the same name is fenced, its transaction finished.
 
         Raises:
-            DiskFullError, LogOfflineError: it could not be noted.
-            CorruptRecordError: what the topic says of the name cannot be understood.
+            DiskFullError, LogOfflineError: the session could not be written to the topic.
+            CorruptRecordError: the last record of the name in the topic cannot be decoded.
         """
         with self._lock:
             self._follow()
@@ -260,24 +259,24 @@ class TransactionCoordinator:
                 record = self._finish(transactional_id, record)
             identity = self._next_identity(transactional_id, record)
             session = TransactionSession(transactional_id, identity, timeout_ms)
-            # On the disk: an epoch must not be given away twice.
+            # Synced: an epoch must not be used twice.
             self._record_state(session, _STATES.EMPTY, wait="durable")
             self._sessions[transactional_id] = session
             return session
 
     def close(self, session: TransactionSession) -> None:
-        """Forget a session."""
+        """Remove a session."""
         with self._lock:
             if self._sessions.get(session.transactional_id) is session:
                 del self._sessions[session.transactional_id]
 
     def add(self, session: TransactionSession, partitions: Iterable[TopicPartition]) -> None:
         """
-        Take note that a transaction is going to write to partitions.
+        Add partitions to a transaction, before its first batch is written there.
 
         Raises:
             InvalidProducerEpochError: another session has the name now.
-            DiskFullError, LogOfflineError: it could not be noted.
+            DiskFullError, LogOfflineError: they could not be written to the topic.
         """
         with self._lock:
             self._check(session)
@@ -289,7 +288,7 @@ class TransactionCoordinator:
                 self.resolve(partition, log)
                 producer = log.find_producer(session.identity.producer_id)
                 if producer is not None and producer.transaction_first_offset is not None:
-                    # What a session that lost the name wrote late has no part in this one.
+                    # Late batches of a session that lost the name are not part of this one.
                     self._end(partition, log, session.transactional_id, producer)
             session.add(fresh, self._clock.now_ms())
             try:
@@ -300,25 +299,25 @@ class TransactionCoordinator:
 
     def commit(self, session: TransactionSession, transaction: set[TopicPartition]) -> None:
         """
-        Commit a session's transaction; may be called again where it failed.
+        Commit the transaction of a session; may be called again after a failure.
 
         Args:
-            session: whose it is.
-            transaction: the session's `partitions` since it began.
+            session: the session.
+            transaction: the `partitions` of the session since the transaction began.
 
         Raises:
-            TransactionAbortedError: it was aborted, by another thread; or it was to be, by a call
-                that failed later on, and `abort` goes on with it.
+            TransactionAbortedError: it was aborted by another thread; or the abort was decided by
+                a call that failed later, and `abort` must be called again.
             InvalidProducerEpochError: another session has the name now.
-            LogStorageError: the disk refused. Whether the transaction happened, the next call says,
-                or `abort`, which refuses if it did.
+            LogStorageError: the disk failed. The next call finds out whether the transaction was
+                committed; `abort` raises if it was.
         """
         name = session.transactional_id
         with self._lock:
             if session.is_committed(transaction):
                 return
             if session.partitions is not transaction:
-                raise TransactionAbortedError(f"the transaction of {name!r} was aborted meanwhile")
+                raise TransactionAbortedError(f"the transaction of {name!r} was aborted before")
             self._check(session)
             if not session.partitions:
                 return
@@ -336,11 +335,11 @@ class TransactionCoordinator:
 
     def abort(self, session: TransactionSession) -> None:
         """
-        Abort a session's transaction; may be called again where it failed.
+        Abort the transaction of a session; may be called again after a failure.
 
         Raises:
-            InvalidTxnStateError: it was committed, by a call that failed later on; `commit` goes on
-                with it.
+            InvalidTxnStateError: the commit was decided by a call that failed later; `commit` must
+                be called again.
             InvalidProducerEpochError, LogStorageError: as for `commit`.
         """
         with self._lock:
@@ -360,10 +359,10 @@ class TransactionCoordinator:
 
     def resolve(self, partition: TopicPartition, log: Log) -> None:
         """
-        Undo transactions in a log that nobody goes on with; once for each opening of it.
+        Undo the abandoned transactions of a log; once for each log object.
 
-        Those of producers that are not known here are left alone: `Log.list_transactions` shows
-        them, `Log.abort_transaction` ends them.
+        Transactions of unknown producers stay open: `Log.list_transactions` shows them,
+        `Log.abort_transaction` ends them.
         """
         with self._lock:
             if self._resolved.get(partition) is log:
@@ -401,7 +400,7 @@ class TransactionCoordinator:
         )
 
     def _decision(self, session: TransactionSession) -> TransactionState:
-        """Return how far the topic says that the transaction is, if it is the session's."""
+        """Return the state of the transaction in the topic, if it belongs to the session."""
         self._follow()
         record = self._states[session.transactional_id]
         decided = record.state in (_STATES.PREPARE_COMMIT, _STATES.PREPARE_ABORT)
@@ -419,7 +418,7 @@ class TransactionCoordinator:
         return Identity(record.producer_id, record.producer_epoch + 1)
 
     def _retire(self, transactional_id: str, producer_id: int) -> None:
-        """End, on the disk, all that is open under a producer id which has no more epochs."""
+        """End and sync all open transactions of a producer id that has no more epochs."""
         for topic, numbers in self._source.topics().items():
             for number in numbers:
                 where = TopicPartition(topic, number)
@@ -433,7 +432,7 @@ class TransactionCoordinator:
                     if log.durable_offset < log.log_end_offset:
                         log.flush()
                 except LogStorageError as error:
-                    # It is found again by the id's records in the topic, while those are there.
+                    # The records of the id in the topic identify it later, while they exist.
                     logger.warning("%s: transactions of %d stay: %s", where, producer_id, error)
 
     def _restart(self, session: TransactionSession) -> None:
@@ -448,7 +447,7 @@ class TransactionCoordinator:
     def _record_state(
         self, session: TransactionSession, state: TransactionState, *, wait: Wait = "written"
     ) -> None:
-        """Note how far a session's transaction is; who decides it raises the epoch."""
+        """Append the state of a session's transaction; a decision raises the epoch."""
         raises = state in (_STATES.PREPARE_COMMIT, _STATES.PREPARE_ABORT)
         partitions = () if state is _STATES.EMPTY else tuple(sorted(session.partitions))
         record = TransactionRecord(
@@ -475,7 +474,7 @@ class TransactionCoordinator:
         self._cache_state(transactional_id, record)
 
     def _finish(self, transactional_id: str, record: TransactionRecord) -> TransactionRecord:
-        """Write the markers of a transaction that is decided, or has nobody to decide it."""
+        """Write the markers of a transaction that is decided, or abort an abandoned one."""
         is_abort = record.state is not _STATES.PREPARE_COMMIT
         if record.state is _STATES.ONGOING:
             record = replace(
@@ -513,7 +512,7 @@ class TransactionCoordinator:
         Return the partitions that were not deleted.
 
         Raises:
-            LogOfflineError: one of a commit may lie in a directory that is offline.
+            LogOfflineError: a partition of a commit may be in a directory that is offline.
         """
         present = self._source.topics()
         found = []
@@ -521,7 +520,7 @@ class TransactionCoordinator:
             if each.partition in present.get(each.topic, ()):
                 found.append(each)
             elif not is_abort:
-                # An abort is made up for by `resolve`; a commit would be taken for one.
+                # A missing abort is completed by `resolve`; a missing commit would be undone by it.
                 with suppress(LookupError):
                     self._source.log(*each)
         return found
@@ -529,7 +528,7 @@ class TransactionCoordinator:
     def _end(
         self, where: TopicPartition, log: Log, transactional_id: str, producer: ActiveProducer
     ) -> None:
-        """End what a producer has open in a partition: commit what was decided, undo the rest."""
+        """End the open transaction of a producer in a log: commit it if decided, else abort."""
         record = self._states.get(transactional_id)
         is_pending = record is not None and record.state is _STATES.PREPARE_COMMIT
         decision = self._decisions.get(transactional_id)
@@ -552,15 +551,15 @@ class TransactionCoordinator:
         *,
         is_abort: bool,
     ) -> None:
-        """Write a marker that the log takes: of no epoch below those that it has seen."""
+        """Write a marker that the log accepts: with no epoch below those that it has seen."""
         identity, coordinator_epoch, now_ms = Identity(), 0, self._clock.now_ms()
         if record is not None:
             identity = Identity(record.producer_id, record.producer_epoch)
-            # Behind the decision, whatever the clock does: by its time it is known for what it is.
+            # Not before the decision, even if the clock goes back: the time identifies the marker.
             now_ms = max(now_ms, record.last_update_ms)
         if producer is not None:
             coordinator_epoch = producer.coordinator_epoch
-            # The producer's id may be one that the name had before.
+            # The producer id may be an earlier id of the name.
             if producer.producer_id != identity.producer_id:
                 identity = Identity(producer.producer_id, producer.producer_epoch)
             elif producer.producer_epoch > identity.producer_epoch:
@@ -579,7 +578,7 @@ class TransactionCoordinator:
                 log.flush()
 
     def _follow(self) -> None:
-        """Read what the topic says, as far as it was not read before."""
+        """Read the new records of the topic."""
         if not self._topic.partitions():
             self._topic.ensure_absent()
             return
@@ -592,13 +591,13 @@ class TransactionCoordinator:
             if followed is not log or not log.log_start_offset <= offset <= end:
                 offset = log.log_start_offset
             if log.corrupt_ranges():
-                logger.warning("%s has damage, which is passed over: %s", log, log.corrupt_ranges())
+                logger.warning("%s has damage, which is skipped: %s", log, log.corrupt_ranges())
             for record in log.records(offset, end, on_corrupt="skip"):
                 self._read_record(number, record)
             self._followed[number] = log, end
 
     def _read_record(self, partition: int, record: Record) -> None:
-        """Take note of what a record of the topic says."""
+        """Apply a record of the topic."""
         transactional_id: str | None = None
         try:
             transactional_id = decode_key(record.key)
@@ -616,13 +615,13 @@ class TransactionCoordinator:
             if state is None:
                 self._remove(transactional_id)
                 return
-            is_ours = set(EPOCH_HEADERS) <= set(record.headers)
+            has_header = set(EPOCH_HEADERS) <= set(record.headers)
             self._cache_state(
-                transactional_id, replace(state, has_own_epochs=True) if is_ours else state
+                transactional_id, replace(state, has_own_epochs=True) if has_header else state
             )
 
     def _cache_state(self, transactional_id: str, record: TransactionRecord) -> None:
-        """Let a record of the topic be the last one of its transactional id."""
+        """Set the last record of a transactional id."""
         self._states[transactional_id] = record
         for producer_id in (record.producer_id, *record.other_producer_ids):
             self._owners[producer_id] = transactional_id
@@ -631,7 +630,7 @@ class TransactionCoordinator:
             self._decisions[transactional_id] = decision
 
     def _remove(self, transactional_id: str) -> None:
-        """Know nothing more of a transactional id, as its null value says."""
+        """Remove a transactional id, after its null value."""
         self._states.pop(transactional_id, None)
         self._decisions.pop(transactional_id, None)
         for producer_id in [key for key, name in self._owners.items() if name == transactional_id]:

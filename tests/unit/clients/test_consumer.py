@@ -137,9 +137,9 @@ def test_commit_without_a_group_is_refused(logs: Logs) -> None:
         with pytest.raises(ValueError, match="without a group"):
             consumer.committed(FIRST)
     with consumer_of(logs, "group") as consumer:
-        with pytest.raises(ValueError, match="-1 is no offset to commit"):
+        with pytest.raises(ValueError, match="offset must be >= 0, got -1"):
             consumer.commit({FIRST: -1})
-        with pytest.raises(ValueError, match="-1 is no offset"):
+        with pytest.raises(ValueError, match="offset must be >= 0, got -1"):
             consumer.seek(FIRST, -1)
 
 

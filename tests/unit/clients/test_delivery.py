@@ -32,7 +32,7 @@ def test_delivery_under_way_says_so() -> None:
     assert not delivery.cancelled()
     assert repr(delivery) == "<Delivery to orders-2, under way>"
     for ask in (delivery.result, delivery.exception):
-        with pytest.raises(concurrent.futures.TimeoutError, match="nothing is known"):
+        with pytest.raises(concurrent.futures.TimeoutError, match="is not known"):
             ask(0)
 
 

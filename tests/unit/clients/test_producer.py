@@ -454,7 +454,7 @@ def test_producer_settings_are_checked(logs: Logs) -> None:
         producer_of(logs, batch_size=1000, buffer_memory=999)
     with pytest.raises(ConfigError, match="needs idempotence"):
         producer_of(logs, enable_idempotence=False, **TRANSACTIONAL)
-    with pytest.raises(ValueError, match='wait is "written" or "durable"'):
+    with pytest.raises(ValueError, match='wait must be "written" or "durable"'):
         producer_of(logs, wait="soon")
     assert ProducerConfig(linger_ms=3) == ProducerConfig().replace(linger_ms=3)
 

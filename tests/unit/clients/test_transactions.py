@@ -128,7 +128,7 @@ def test_commit_overtaken_by_an_abort_of_another_thread_is_an_error(
         return left
 
     monkeypatch.setattr(producer, "flush", flush_and_be_overtaken)
-    with pytest.raises(TransactionAbortedError, match="was aborted meanwhile"):
+    with pytest.raises(TransactionAbortedError, match="was aborted before"):
         producer.commit_transaction()
     assert committed_values(logs) == []
     assert states_of(logs)[-1] is TransactionState.COMPLETE_ABORT
@@ -224,12 +224,12 @@ def test_transaction_with_a_refused_record_cannot_be_committed(logs: Logs) -> No
 def test_transaction_out_of_turn_is_refused(logs: Logs) -> None:
     """Sending, ending and beginning have their order."""
     with producer_of(logs) as producer:
-        with pytest.raises(InvalidTxnStateError, match="no transaction is under way"):
+        with pytest.raises(InvalidTxnStateError, match="no transaction is open"):
             producer.send("orders", b"v")
-        with pytest.raises(InvalidTxnStateError, match="no transaction is under way"):
+        with pytest.raises(InvalidTxnStateError, match="no transaction is open"):
             producer.commit_transaction()
         producer.begin_transaction()
-        with pytest.raises(InvalidTxnStateError, match="a transaction is under way"):
+        with pytest.raises(InvalidTxnStateError, match="a transaction is open already"):
             producer.begin_transaction()
 
 
