@@ -21,7 +21,7 @@ __all__ = ["AppendRules"]
 @dataclass(frozen=True, slots=True)
 class AppendRules:
     """
-    What the settings of a log say of an append.
+    Rules for an append, from the settings of a log.
 
     Attributes:
         magic: format of what an append writes, 0 to 2.
@@ -87,7 +87,7 @@ class AppendRules:
         self, now_ms: int, null_key_count: int, min_timestamp: int, max_timestamp: int
     ) -> bool:
         """
-        Say whether a batch has a record that is not allowed.
+        Return whether a batch has a record that is not allowed.
 
         Args:
             now_ms: time of the append.

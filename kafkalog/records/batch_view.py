@@ -1,11 +1,11 @@
-"""One batch where it lies: its header, and its records when asked for.
+"""View of one batch: its header, and its records on demand.
 
-A view holds its bytes (a mapped segment, or what was read of it); nothing is decompressed or
-decoded before it is touched. Errors name the file, the position of the batch in it, and its offset.
+A view holds its bytes (of a mapped segment, or of a buffer); records are decompressed and decoded
+at the first access. Errors name the file, the position of the batch in it, and its offset.
 
-The formats differ in their kernels, chosen once by the magic; who reads a view need not care. A
-message of magic 0 or 1 is a batch: of one record, or a wrapper, whose header tells neither how many
-records are inside nor the offset of the first, so that both are asked of the records.
+The kernels of a format are chosen once by the magic; readers of a view need no case for it. A
+message of magic 0 or 1 is a batch: of one record, or a wrapper. The header of a wrapper has neither
+the number of its records nor the offset of the first, so both are read from the records.
 
 Thread-safety: immutable but for the cached payload, which two threads may compute twice.
 """
@@ -107,7 +107,7 @@ class _MessageKernels:
 
     @staticmethod
     def uncompressed(header: BatchHeader) -> tuple[int, int]:
-        """Return where the only message lies: it is the batch."""
+        """Return the bounds of the only message: the whole batch."""
         return 0, header.size_bytes
 
     @staticmethod
@@ -198,7 +198,7 @@ class BatchView:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed; UnsupportedCodecError for codec bits 5 to 7."""
+        """Codec of the records; UnsupportedCodecError for codec bits 5 to 7."""
         try:
             return Codec.of(self.header.codec)
         except KafkaLogError as error:
@@ -217,7 +217,7 @@ class BatchView:
 
         Args:
             limit_bytes: largest size of the uncompressed records.
-            strict: refuse a wrapper with bytes behind its value.
+            strict: refuse a wrapper with bytes after its value.
 
         Raises:
             CorruptRecordError: the stream is damaged, or larger than `limit_bytes` uncompressed.
@@ -254,7 +254,7 @@ class BatchView:
             limit_bytes: largest size of the uncompressed records.
 
         Raises:
-            CorruptRecordError: records do not fill the batch as its header says.
+            CorruptRecordError: the records do not agree with the header of the batch.
         """
         payload, start, end = self.payload(limit_bytes, strict=strict)
         try:
@@ -308,7 +308,7 @@ class BatchView:
         check_status(status, self.position, self.path, self.header.base_offset)
 
     def control_records(self) -> list[ControlRecord]:
-        """Return what the records of a control batch say; an empty list for an emptied batch."""
+        """Return the decoded control records; an empty list for an emptied batch."""
         return [decode_control(record.key, record.value) for record in self.records()]
 
     def _located(self, error: KafkaLogError) -> KafkaLogError:

@@ -1,8 +1,8 @@
 """The five codecs of Kafka, each in the framing that brokers and clients agree on.
 
-Only the records of a batch are compressed, never its header. What a codec's framing is stands in
-`gzip_members`, `snappy`, `lz4_frame` and `zstd_frames`. Messages of the old formats know no zstd,
-and those of magic 0 have an lz4 header of their own.
+Only the records of a batch are compressed, never its header. The framings are described in
+`gzip_members`, `snappy`, `lz4_frame` and `zstd_frames`. Messages of the old formats have no zstd,
+and those of magic 0 have a different lz4 header.
 
 Invariants: the limit bounds the output and the memory taken for it, whatever the input declares; a
 stream that ends early is refused; every error is one of kafkalog's. Safe in any thread; libraries
@@ -42,7 +42,7 @@ DEFAULT_LIMIT_BYTES: Final[int] = settings_of(LogConfig)["decompressed_max_bytes
 
 
 class Codec(IntEnum):
-    """A codec by the number that stands in the attributes of a batch."""
+    """Codec, by its number in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -66,7 +66,7 @@ class Codec(IntEnum):
         Return the codec with a number.
 
         Raises:
-            UnsupportedCodecError: there is none; the bits of a batch leave room for 5 to 7.
+            UnsupportedCodecError: the number is unknown; the bits of a batch allow 5 to 7.
         """
         try:
             return cls(number)
@@ -78,7 +78,7 @@ class Codec(IntEnum):
     @classmethod
     def of_config(cls, compression_type: str) -> Codec | None:
         """
-        Return the codec that a value of `compression.type` stands for; None for `producer`.
+        Return the codec of a value of `compression.type`; None for `producer`.
 
         Raises:
             UnsupportedCodecError: no codec has that name.
@@ -178,7 +178,7 @@ def decompress(
 
 
 def is_codec_of(magic: int, number: int) -> bool:
-    """Return whether batches of a format can have a codec, whether its library is installed."""
+    """Return whether batches of a magic can have the codec with a number, installed or not."""
     return number in _BY_NUMBER and magic >= CODECS[number].first_magic
 
 
@@ -186,7 +186,7 @@ def _codec_of(number: int, magic: int) -> Codec:
     """Return the codec with a number, if batches of this magic can have it."""
     codec = _BY_NUMBER.get(number)
     if codec is None:
-        return Codec.of(number)  # which refuses
+        return Codec.of(number)  # raises UnsupportedCodecError
     if magic < 2 and magic < CODECS[number].first_magic:
         raise UnsupportedCodecError(
             f"{codec.kafka_name} does not exist in messages of magic {magic}"

@@ -6,7 +6,7 @@ fixed fields for the end of a transaction, a message of Kafka's flexible format 
 structure, which are skipped).
 
 Invariants: nothing is read past the end, nothing larger than the value is allocated; what cannot
-be decoded raises CorruptRecordError. Bytes behind what the version knows are ignored, as a broker
+be decoded raises CorruptRecordError. Bytes after the fields of the version are ignored, as a broker
 ignores them. Pure functions, safe in any thread.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["ControlRecord", "ControlType", "decode_control", "encode_marker"]
 
 
 class ControlType(IntEnum):
-    """What a control record says; types that this version does not know become UNKNOWN."""
+    """Type of a control record; types that this version does not have become UNKNOWN."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -43,7 +43,7 @@ class ControlRecord:
     A decoded control record.
 
     Attributes:
-        type: what it says.
+        type: the type.
         type_id: the number on disk, also where `type` is UNKNOWN.
         fields: the value's fields under the names of Kafka's message schemas, plain values that
             `json` takes; empty for UNKNOWN.
@@ -91,11 +91,11 @@ def encode_marker(
     Return the batch that ends a producer's transaction, 78 bytes, with offset 0.
 
     Args:
-        producer_id: whose transaction it is.
+        producer_id: producer of the transaction.
         producer_epoch: of the transaction, or with transaction version 2 the next one.
-        coordinator_epoch: of who decided.
-        timestamp_ms: when.
-        is_abort: whether what the transaction wrote never was.
+        coordinator_epoch: epoch of the coordinator.
+        timestamp_ms: time of the decision.
+        is_abort: whether the transaction is aborted.
     """
     kind = ControlType.ABORT if is_abort else ControlType.COMMIT
     builder = BatchBuilder(capacity=128)

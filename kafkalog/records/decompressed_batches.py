@@ -1,8 +1,9 @@
-"""The records of some batches, decompressed by a library side by side into memory that is kept.
+"""Records of several batches, decompressed by a library into one reused buffer.
 
-A fresh page of memory costs more than to decompress what it holds, and who takes turns with another
-thread at every batch waits longer than a batch takes: so some go together. Nothing is refused here:
-a batch that its library does not take ends the run before it, and who takes it alone says why.
+A fresh page of memory costs more than decompressing its content, and a thread that gives up the GIL
+at every batch waits longer than a batch takes: so several are decompressed in one call. No batch is
+refused here: a batch that its library refuses ends the run before it, and the caller that
+decompresses it alone gets the error.
 
 Thread-safety: none; one caller at a time.
 """
@@ -18,10 +19,9 @@ from kafkalog.records.zstd_frames import decompress_into, only_frame
 
 __all__ = ["DecompressedBatches"]
 
-# So many bytes are enough for one run, if there are as many. They, and what they become, fit a
-# common second-level cache.
+# Enough bytes for one run. They and the decoded columns fit a common second-level cache.
 _ENOUGH_BYTES: Final = 256 * 1024
-# What the memory has to begin with, and the most that it keeps.
+# First size of the buffer, and the largest size that is kept.
 _FIRST_BYTES: Final = 512 * 1024
 _KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -50,7 +50,7 @@ class DecompressedBatches:
         Decompress the first of some batches; return how many.
 
         Args:
-            data: where they lie.
+            data: the buffer of the batches.
             parts: codec, start and end of each.
             limit_bytes: largest size of the records of one.
         """
@@ -70,7 +70,7 @@ class DecompressedBatches:
         return len(ends)
 
     def _add(self, codec: int, data: memoryview, size: int, limit_bytes: int) -> int:
-        """Decompress one batch behind the others; return where it ends, -1 for no room."""
+        """Decompress one batch after the others; return its end, -1 if it does not fit."""
         if codec == Codec.ZSTD:
             frame = only_frame(data, limit_bytes)
             if frame is not None and frame.size_bound < _KEPT_BYTES_MAX:
@@ -90,7 +90,7 @@ class DecompressedBatches:
         return size + len(content)
 
     def _has_space(self, size: int, more: int) -> bool:
-        """Say whether so many bytes go behind those that are there; the first always do."""
+        """Return whether `more` bytes fit after the first `size`; an empty buffer is enlarged."""
         if len(self._kept) - size >= more:
             return True
         if size:

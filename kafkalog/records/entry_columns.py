@@ -1,6 +1,6 @@
-"""The outer entries of a run of batches as columns: where each is, and what its header says.
+"""Columns of the outer entries of a run of batches: positions and header fields.
 
-Entries of every format, in any order: offsets are not looked at.
+Entries of every format, in any order: offsets are not checked.
 
 Thread-safety: pure functions.
 """
@@ -47,7 +47,7 @@ class EntryColumns(NamedTuple):
 
     @property
     def has_append_time(self) -> npt.NDArray[np.bool_]:
-        """Which entries say that they carry the time of an append; magic 0 never does."""
+        """Return which entries have the time of an append; magic 0 never has it."""
         mask: npt.NDArray[np.bool_] = self.attributes & TIMESTAMP_TYPE_MASK != 0
         mask &= self.magic != 0
         return mask

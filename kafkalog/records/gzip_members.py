@@ -1,12 +1,12 @@
-"""gzip as Kafka writes and reads it: members, one after the other, with a CRC-32 of the content.
+"""Framing of gzip in Kafka: members, one after the other, with a CRC-32 of the content.
 
 Written: one member without name and time, by zlib. Read: one member or several; what follows the
 last one and is none is ignored, as the Java library does.
 
 Two libraries can read. zlib is there in any case. `isal` (the extra `gzip`) takes less than half
-the time, but reads a few streams that zlib, and so every other client, refuses: header flags that
-nobody has defined, codes of deflate that are wrong where they are not used. What comes out is what
-the CRC says, so who reads may have it; who stores what others sent asks zlib.
+the time, but reads a few streams that zlib, and so every other client, refuses: undefined
+header flags, and invalid codes of deflate that are not used. The CRC covers the output, so readers
+may use isal; an append that stores batches of other clients uses zlib.
 
 Invariants: nothing is read past the end; no more than the limit comes out, or takes memory. Pure
 functions, safe in any thread. Errors are CorruptRecordError.
@@ -97,7 +97,7 @@ def _member(
             raise CorruptRecordError("gzip data: the stream ends early")
         position += len(piece)
         try:
-            # At least 1, for 0 means no limit to zlib; one more than allowed tells "exactly".
+            # At least 1, for 0 means no limit to zlib; one more than allowed detects too many.
             chunk = inflater.decompress(piece, remaining + 1)
         except library.error as error:
             raise CorruptRecordError(f"gzip data: {error}") from error

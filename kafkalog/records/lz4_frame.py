@@ -29,7 +29,7 @@ from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 __all__ = ["FAST_LEVEL", "compress", "decompress"]
 
-# Kafka's default level stands for the fast compressor, every other one for the thorough.
+# Kafka's default level selects the fast compressor, every other level the thorough one.
 FAST_LEVEL: Final = 9
 # Kafka allows levels up to 17; the library's thorough compressor ends at 12 and takes no more.
 _LIBRARY_LEVEL_MAX: Final = 12
@@ -80,7 +80,7 @@ def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True)
         check_header: whether a wrong header checksum is an error; not so in messages of magic 0.
 
     Raises:
-        CorruptRecordError: no frame, a damaged one, or one that holds more than the limit.
+        CorruptRecordError: no frame, a damaged frame, or more output than the limit.
     """
     flags, block_size_max, position = _read_header(data, limit_bytes, check_header=check_header)
     if flags & _BLOCK_CHECKSUM:
@@ -94,11 +94,11 @@ def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True)
 
 
 def _without_checksums(data: memoryview, position: int, block_size_max: int) -> memoryview:
-    """Verify the checksums behind the blocks; return the blocks and what follows, without them."""
+    """Verify the checksums after the blocks; return the blocks and the rest, without them."""
     parts = []
     while len(data) - position >= 4:
         size = _UINT32.unpack_from(data, position)[0] & ~_STORED
-        # One that is cut or too large is refused by whoever decodes it.
+        # A block that is cut or too large is refused by the decoder.
         end = position + 4 + size
         if size == 0 or size > block_size_max or len(data) - end < 4:
             break
@@ -136,10 +136,10 @@ def _read_header(data: memoryview, limit_bytes: int, *, check_header: bool) -> t
 
 def _check_block(block: memoryview) -> None:
     """
-    Verify the checksum behind a block; `block` is its size word, data and checksum.
+    Verify the checksum after a block; `block` is its size word, data and checksum.
 
     The library has the hash (xxh32) only inside its frame decoder, so the block is put into a
-    frame of its own. Frames with block checksums are rare, and the price is a second decoding.
+    separate frame. Frames with block checksums are rare, and the price is a second decoding.
     """
     descriptor = bytes((_VERSION_1 | _INDEPENDENT | _BLOCK_CHECKSUM, 0x70))
     head = _MAGIC + descriptor + bytes((_header_checksum(descriptor),))
@@ -153,7 +153,7 @@ def _check_block(block: memoryview) -> None:
 
 @cache
 def _library() -> ModuleType:
-    # To say `import` again for each batch would cost as much as a small block does.
+    # An `import` statement for each batch would cost as much as a small block.
     import lz4.frame
 
     library: ModuleType = lz4.frame

@@ -1,4 +1,4 @@
-"""Fields of Kafka's messages, as records of its own topics and of control batches hold them.
+"""Fields of Kafka's messages, in records of internal topics and of control batches.
 
 Numbers are big-endian. In the flexible versions of a message, strings and arrays are led by an
 unsigned varint of size + 1, and tagged fields, which are skipped here, end each structure; in those
@@ -40,7 +40,7 @@ class FieldReader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """Number of bytes left."""
         return len(self._data) - self._position
 
     def int8(self) -> int:
@@ -119,5 +119,5 @@ def plain_string(text: str) -> bytes:
     """
     data = text.encode("utf-8", "surrogateescape")
     if len(data) > 0x7FFF:
-        raise ValueError(f"a string of {len(data)} bytes; the format has room for {0x7FFF}")
+        raise ValueError(f"a string must have at most {0x7FFF} bytes, got {len(data)}")
     return len(data).to_bytes(2) + data

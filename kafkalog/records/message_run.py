@@ -66,9 +66,9 @@ class MessageRun:
 
     def pieces(self) -> Iterator[list[Record] | BatchView]:
         """
-        Yield the records in lists; each message that makes none though its CRC is right, as a view.
+        Yield the records in lists; a message with a correct CRC that does not decode, as a view.
 
-        Who asks that view for its records gets the error.
+        Reading the records of that view raises the error.
         """
         start, end = 0, len(self.data)
         while start < end:
@@ -91,5 +91,5 @@ class MessageRun:
         return self.batch_at(self.last_position)
 
 
-# What readers are given: batches, or such runs in place of them.
+# Parts of a read: batches, or runs of messages instead of them.
 Part = TypeVar("Part", bound=BatchView | MessageRun)

@@ -138,7 +138,7 @@ def facts_of_messages(
 
 class OldFormatBatches:
     """
-    The parts of one append of which all or some have an old format.
+    Parts of one append with at least one part in an old format.
 
     Args:
         rules: format, codec and limits of the log.

@@ -66,7 +66,7 @@ HeaderColumn: TypeAlias = HeaderList | HeadersColumn | ExportsArray | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 TimestampsLike: TypeAlias = int | datetime | Sequence[int | datetime] | npt.NDArray[np.generic]
 
-# Adds records to a builder while there is room for them, and says how many; 0 where all are in.
+# Adds records to a builder while they fit, and returns their number; 0 if no record is left.
 _Feed: TypeAlias = Callable[[RecordsBuilder], int]
 # The same, of those from a slot on.
 _Extend: TypeAlias = Callable[[RecordsBuilder, int], int]
@@ -76,7 +76,7 @@ def pack_records(
     records: Iterable[Record], rules: AppendRules, now_ms: int, timestamp_ms: int | None = None
 ) -> MemoryRecords:
     """
-    Pack records in batches, compressed as `compression.type` says.
+    Pack records in batches, compressed by `compression.type`.
 
     Args:
         records: what to pack; a single Record is refused, as it is surely a slip.
@@ -176,7 +176,7 @@ def pack_columns(
         raise TypeError("values must be given; pass values=None to write tombstones")
     if isinstance(keys, list | None) and isinstance(values, list | None):
         if not isinstance(headers, Sequence | None):
-            raise TypeError("the headers beside lists are a list, too")
+            raise TypeError("headers must be a list if keys and values are lists")
         return pack_lists(keys, values, times, rules, now_ms, headers)
     key_column, value_column, headers = _cells(keys), _cells(values), _headers(headers)
     count = _common_length(key_column, value_column, headers)
@@ -223,7 +223,7 @@ def pack_lists(
 
 
 def _is_table(keys: FieldColumn | ArrowTable) -> TypeGuard[ArrowTable]:
-    """Say whether it is all of the records, and not only their keys."""
+    """Return whether the argument is a table of whole records, not a column of keys."""
     if hasattr(keys, "__arrow_c_array__"):
         return arrow_column(keys) is None
     return hasattr(keys, "__arrow_c_stream__")
@@ -235,7 +235,7 @@ def _cells(field: FieldColumn | ArrowTable) -> CellColumn | None:
     if hasattr(field, "__arrow_c_array__"):
         column = arrow_column(field)
         if column is None:
-            raise InvalidRecordError("a column is wanted, not structures")
+            raise InvalidRecordError("keys and values must be columns of bytes, got structures")
         return column
     raise TypeError("keys and values must be two lists or two columns; one may be None")
 
@@ -245,7 +245,7 @@ def _headers(headers: HeaderColumn) -> HeadersColumn | None:
         return headers
     if hasattr(headers, "__arrow_c_array__"):
         return arrow_headers(headers)
-    raise TypeError("the headers beside columns are a column, too")
+    raise TypeError("headers must be a column if keys and values are columns")
 
 
 def _common_length(

@@ -1,8 +1,8 @@
-"""What the settings of a log ask of every record, and which records of an append fail it.
+"""Faults of the records of an append, by the settings of the log.
 
-Whoever packs or validates knows the extremes of a whole batch (smallest and largest timestamp,
-number of null keys), and asks the rules with them whether anything is wrong at all. Only then are
-records looked at one by one, to name them all in one error.
+Packers and validation know the extremes of a whole batch (smallest and largest timestamp, number of
+null keys), and check the rules with them first. Only if a record may be invalid are records checked
+one by one, so that one error lists them all.
 
 Thread-safety: one append, one object.
 """

@@ -1,6 +1,6 @@
-"""Columns that batch after batch is decoded into, so that memory is made anew for large ones only.
+"""Columns that are reused from batch to batch; only large batches need new memory.
 
-What was decoded is good until the next is.
+Decoded records are valid until the next batch is decoded.
 
 Thread-safety: none; one caller at a time.
 """
@@ -47,7 +47,7 @@ class ReusedColumns:
         Return the records of one batch, and the buffer that they point into.
 
         Raises:
-            CorruptRecordError: the batch is damaged, or cannot hold as many records as it says.
+            CorruptRecordError: the batch is damaged, or too small for its record count.
         """
         _, start, end = view.payload(self._limit_bytes)
         count = len(view)

@@ -1,7 +1,8 @@
-"""A run of batches under construction: what is in a builder becomes one batch after the other.
+"""Packers of a run of batches: the content of a builder becomes one batch after the other.
 
-Each format has a packer. The builder of one thread's appends is reused from run to run; who keeps a
-run open for longer brings his own.
+There are two packers: one for v2, where a run of one batch is the usual case, and one for the old
+formats. The builders of a thread are reused from run to run; a caller that keeps a run open for
+longer passes a separate builder.
 
 Thread-safety: none; a packer belongs to one caller at a time.
 """
@@ -54,7 +55,7 @@ THREAD_BUILDERS = _ThreadBuilders()
 
 class RunPacker(Protocol):
     """
-    What makes a run.
+    Packer of one run.
 
     Attributes:
         size_bytes: of the batches that were closed.
@@ -66,7 +67,7 @@ class RunPacker(Protocol):
 
     @property
     def builder(self) -> RecordsBuilder:
-        """What the next records go into."""
+        """Builder for the next records."""
         ...
 
     def close(self, now_ms: int) -> None:
@@ -79,7 +80,7 @@ class RunPacker(Protocol):
         ...
 
     def drop(self) -> None:
-        """Forget what is in the builder."""
+        """Remove the records in the builder."""
         ...
 
     def run(self) -> MemoryRecords:
@@ -174,7 +175,7 @@ def _check_plain(run: MemoryRecords, builder: RunBuilder, rules: AppendRules, no
 
 
 def _raise_faults(run: MemoryRecords, faults: RecordFaults) -> None:
-    """Say which records are not allowed, if any is not."""
+    """Raise the error that lists the records that are not allowed, if there are any."""
     position = 0
     for facts in run.batches:
         end = position + facts.size_bytes

@@ -6,9 +6,9 @@
 
 Written: one frame without content size and checksum, as the Java library's stream does. Read:
 the blocks are walked first, header by header, which gives the exact end of the frame and a bound
-of what comes out; only then is memory taken, and the frame is decoded in one call. Who reads many
-batches brings memory that is there already (`decompress_into`): a fresh page costs more than to
-decompress what it holds.
+of what comes out; only then is memory taken, and the frame is decoded in one call. A reader of
+many batches passes reused memory (`decompress_into`): a fresh page costs more than decompressing
+its content.
 
 Invariants: nothing is read past the end; no more than the bound or the limit is allocated for the
 output, whatever a frame declares. Safe in any thread: contexts are kept one for each thread.
@@ -29,7 +29,7 @@ __all__ = ["Frame", "compress", "decompress", "decompress_into", "only_frame"]
 _SKIPPABLE_MAGIC: Final = 0x184D2A50
 _SKIPPABLE_MASK: Final = 0xFFFF_FFF0
 
-# The library's stream takes memory of its own for the window, and keeps it.
+# The stream of the library allocates separate memory for the window, and keeps it.
 _STREAM_WINDOW_BYTES_MAX: Final = 8 << 20
 
 # Contexts cost some 100 KiB each; a thread rarely writes with more than one level.
@@ -168,7 +168,7 @@ def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: i
         raise _broken(f"its blocks cannot hold the {declared} bytes that it declares")
     if frame.size_bound == 0:
         return b""
-    # One byte more than allowed tells "exactly the limit" from "more than the limit".
+    # One byte more than allowed distinguishes "exactly the limit" from "more than the limit".
     capacity = min(frame.size_bound, remaining + 1)
     try:
         chunk: bytes = _contexts.decompressor().decompress(frame_data, max_output_size=capacity)
@@ -182,7 +182,7 @@ def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: i
 
 
 def _is_cut_short(error: Exception) -> bool:
-    """Whether the library stopped because the output was full, the input being whole."""
+    """Return whether the library stopped because the output was full, with a whole input."""
     return "did not decompress full frame" in str(error)
 
 

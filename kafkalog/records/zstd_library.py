@@ -1,12 +1,13 @@
 """A shared library of Zstandard, for kernels that decompress many batches in one call.
 
 The package `zstandard` has the library inside, where only Python can call it: some 3 us for each
-batch, and the GIL between two of them. Kernels can call one that exports its functions: the
-package's module for CFFI, which is a shared library as well, or the system's own. It must be of
-the package's very version, for versions differ in which damaged streams they refuse; then both ways
-give the same bytes, and refuse the same. Where there is none, the package does everything.
+batch, and the GIL between two of them. Kernels can call a library that exports its functions: the
+module of the package for CFFI, which is a shared library as well, or the library of the system. It
+must have exactly the version of the package, since versions refuse different damaged streams; so
+both methods return the same bytes, and refuse the same streams. Without such a library the package
+does everything.
 
-What is called is part of the library's stable interface; nothing of CFFI is used, nor needed.
+Only functions of the stable interface of the library are called; CFFI itself is not used.
 
 Thread-safety: may be called from any thread.
 """
@@ -42,7 +43,7 @@ _LOCK: Final = threading.Lock()
 
 @cache
 def load_zstd_library() -> bool:
-    """Let kernels call a library from the first call on; return whether there is one."""
+    """Load a library for kernels at the first call; return whether they use one."""
     with _LOCK:
         return _load()
 

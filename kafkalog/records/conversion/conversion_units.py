@@ -1,7 +1,7 @@
-"""Runs of batches of any format, cut into units that are converted in one go.
+"""Units of conversion: parts of a run of batches that are converted in one call.
 
-A unit is one batch, or a run of plain messages of one old format whose timestamps have one
-meaning: those are small and many, and are decoded by the run, never one by one. Messages with the
+A unit is one batch, or a run of plain messages of one old format with one timestamp type: such
+messages are small and many, and are decoded by the run, never one by one. Messages with the
 log's append time belong together only while they have the same one, for in a v2 batch all records
 share it.
 
@@ -24,7 +24,7 @@ __all__ = ["ConversionUnit", "FileRecords", "UnitWalker"]
 
 _GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_BATCHES: Final = 4096
-# No append time: every message has a time of its own, or none.
+# No append time: every message has a separate time, or none.
 _OWN_TIME: Final = -2
 
 
@@ -44,7 +44,7 @@ class FileRecords(NamedTuple):
 
 class ConversionUnit(NamedTuple):
     """
-    What is converted in one go.
+    Part of a run that is converted in one call.
 
     Attributes:
         start, end: its bytes in the run.
@@ -69,7 +69,7 @@ class UnitWalker:
 
     Args:
         check_crc: whether the CRC of every batch is checked.
-        merge: whether plain messages make units; else each is one of its own.
+        merge: whether plain messages are joined to units; else each message is a unit.
 
     Thread-safety: none; one caller at a time.
     """

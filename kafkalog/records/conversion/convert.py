@@ -1,7 +1,8 @@
 """Conversion of batches between the formats v0, v1 and v2, in memory, batch by batch.
 
-Up, nothing is lost; down, what the older format cannot hold, and the report says what. v2 to v2
-with a codec compresses anew. How each batch is converted is told in `upward` and `downward`.
+A conversion up loses nothing; a conversion down loses what the older format cannot hold, and the
+report counts it. v2 to v2 with a codec compresses again. `upward` and `downward` describe the
+conversion of a batch.
 
 Memory is bounded by one batch decompressed, whatever the size of the log: `convert_runs` takes and
 gives an iterator. The result is a run of whole batches with good checksums whose offsets rise as
@@ -36,7 +37,7 @@ __all__ = [
     "convert_runs",
 ]
 
-# Where a refused batch lies, and why; returns what stands in its place.
+# Called with a refused batch, its unit and the error; returns its replacement.
 OnRefused: TypeAlias = Callable[[FileRecords, ConversionUnit, KafkaLogError], Buffer | None]
 
 _CODEC_NAMES: Final = {int(codec): codec.kafka_name for codec in Codec}
@@ -124,8 +125,8 @@ class Converter:
         options: what is wanted.
         report: is kept up to date; a fresh one if None.
         check_crc: False where the caller has checked every CRC.
-        on_refused: is told of each batch whose records cannot be read or not be converted, instead
-            of an error; it returns what stands in its place, None for nothing.
+        on_refused: called with each batch whose records cannot be read or converted, instead of an
+            error; it returns the replacement of the batch, None for nothing.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Converter:
         on_refused: OnRefused | None = None,
     ) -> None:
         self.report = ConversionReport() if report is None else report
-        # Who goes on behind a message that is refused must meet it alone.
+        # A message that may be refused must be a separate unit.
         self._walker = UnitWalker(check_crc=check_crc, merge=on_refused is None)
         self._on_refused = on_refused
         self._converter: UpwardConverter | DownwardConverter

@@ -1,7 +1,7 @@
 """Batches of any format to columns of records, for a conversion: the part both directions share.
 
 Columns are reused from batch to batch; what is decoded is good until the next is. Offsets rise from
-record to record, also where the entries of old wrappers say less than what is inside them.
+record to record, also if the outer offset of an old wrapper is too low.
 
 Thread-safety: none; one caller at a time.
 """

@@ -68,7 +68,7 @@ class DownwardConverter:
         return iter(())
 
     def abandon(self) -> None:
-        """Forget what is under construction: every unit begins anew anyway."""
+        """Do nothing: every unit starts with an empty builder."""
 
     def _batch(self, view: BatchView) -> Iterator[Buffer]:
         header = view.header
@@ -127,7 +127,7 @@ class DownwardConverter:
     def _message_set(self, codec: Codec, base_offset: int) -> bytes:
         """Return what was built, as plain messages or as one wrapper."""
         builder = self._builder
-        # Copied: a view that somebody keeps would keep all the builder's memory.
+        # Copied: a view that a caller keeps would keep the whole memory of the builder.
         if codec is Codec.NONE:
             return bytes(builder.finish_plain(base_offset))
         compressed = compress(

@@ -1,4 +1,4 @@
-"""What a fetch of an old version gets: batches converted down, in a size that is promised first.
+"""Reply to a fetch of an old version: batches converted down, with a size that is promised first.
 
 A fetch of version 0 or 1 knows format v0, one of version 2 or 3 format v1. A broker promises the
 size of its answer before it has converted everything, so:
@@ -9,12 +9,12 @@ size of its answer before it has converted everything, so:
   * further chunks are of at most 128 KiB of source batches, at least one;
   * what is too much is cut, as a fetch may always be; what is missing is filled with the beginning
     of one batch that claims to be longer than the answer, which every consumer takes for a cut one;
-  * a batch that cannot be converted, behind the first chunk, ends the data: the consumer comes back
+  * a batch that cannot be converted, after the first chunk, ends the data: the consumer comes back
     for it and then gets the error.
 
 Nothing at all to send is no bytes; a source whose batches were all dropped is 12 bytes of filler,
 so that the consumer sees that there was something. (A source without one whole batch goes out as it
-is: to an old consumer it says that its fetch size is too small.)
+is: an old consumer takes it for a fetch size that is too small.)
 
 Thread-safety: none; one caller at a time.
 """
@@ -81,7 +81,7 @@ class ConvertedFetch:
         self._first: bytes | None = first if seen else bytes(source)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the answer piece by piece, converted on the way; once only."""
+        """Convert and yield the reply piece by piece; once only."""
         left = self.size_bytes
         piece, self._first = self._first, None
         if piece is None:
@@ -134,7 +134,7 @@ class ConvertedFetch:
         try:
             return next(self._batches, None)
         except CorruptRecordError:
-            # The consumer comes back for what is damaged, and is told then.
+            # The consumer fetches the damaged batch next, and gets the error then.
             self._batches = iter(())
             return None
 

@@ -1,4 +1,4 @@
-"""What a conversion of batches is to make.
+"""Options of a conversion of batches.
 
 Thread-safety: immutable values.
 """
@@ -19,7 +19,7 @@ DEFAULT_BATCH_BYTES: Final = 65_536
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
     """
-    What a conversion is to make.
+    Options of a conversion.
 
     Attributes:
         magic: the format of the result, 0 to 2.
@@ -49,5 +49,5 @@ class ConversionOptions:
             raise ConfigError("a compression level belongs to a codec, and none is named")
 
     def level_of(self, codec: Codec) -> int | None:
-        """Return the level for a codec, which may be one that a batch has kept."""
+        """Return the level for a codec, which a batch may have kept."""
         return self.level if codec is self.codec else None

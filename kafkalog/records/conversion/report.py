@@ -1,4 +1,4 @@
-"""What a conversion between formats did, and what the target format could not hold.
+"""Report of a conversion between formats, with the losses of the target format.
 
 Thread-safety: a report is filled by one conversion; read it when that is done, or accept that it
 grows.
@@ -27,7 +27,7 @@ class ConversionReport:
             name of their codec. Bits that are no codec go by their number.
         source_batches: batches read.
         batches_copied: those that went over byte for byte.
-        records_converted: records that were written anew, into another format or codec.
+        records_converted: records that were rewritten in another format or codec.
         control_batches_dropped: transaction markers and the like, which old formats have not.
         empty_batches_dropped: batches without records, which old formats have not.
         records_below_start: records before the offset asked for, left out as a broker does.
@@ -35,7 +35,7 @@ class ConversionReport:
         timestamps_lost: records whose timestamp v0 could not keep.
         producer_states_lost: batches whose producer id, epoch and sequence were lost.
         transactional_flags_lost: batches that are no longer part of a transaction: aborted records
-            can no longer be told from others.
+            can no longer be distinguished from others.
         leader_epochs_lost: batches whose leader epoch was lost.
         delete_horizons_lost: batches whose delete horizon was lost.
     """
@@ -106,7 +106,7 @@ class ConversionReport:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def losses(self) -> dict[str, int]:
-        """Return what was lost, by attribute; an empty dict where the result says it all."""
+        """Return the losses by attribute; an empty dict if nothing was lost."""
         return {name: count for name in _LOSSES if (count := getattr(self, name))}
 
     def as_dict(self) -> dict[str, Any]:

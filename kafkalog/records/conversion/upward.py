@@ -79,7 +79,7 @@ class UpwardConverter:
             yield self._close(self._options.codec or Codec.NONE)
 
     def abandon(self) -> None:
-        """Forget the batch under construction, one that has turned out to be no good."""
+        """Remove the batch under construction, after an error."""
         self._builder.reset()
 
     def _merge(self, run: FileRecords, unit: ConversionUnit) -> Iterator[Buffer]:

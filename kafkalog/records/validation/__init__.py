@@ -1,1 +1,1 @@
-"""What encoded batches must be before a log takes them, and what is set right in them."""
+"""Validation of encoded batches before an append, and the fields that it corrects."""

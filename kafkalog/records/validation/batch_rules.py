@@ -1,4 +1,4 @@
-"""What a leader asks of one batch, whatever the format of its log: header, records, claims of time.
+"""Rules of a leader for one batch, in logs of any format: header, records, claimed append times.
 
 Thread-safety: pure functions.
 """
@@ -31,7 +31,7 @@ _NO_PRODUCER_ID: Final = -1
 
 
 def check_header(header: BatchHeader, origin: AppendOrigin) -> None:
-    """Raise InvalidRecordError where a v2 header says what its origin may not say."""
+    """Raise InvalidRecordError if a v2 header has fields that its origin may not set."""
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise refusal(header, f"a producer counts from 0, not from {header.base_offset}")
     if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
@@ -68,7 +68,7 @@ def check_records(header: BatchHeader, payload: Payload) -> RecordSummary:
 
 
 def claim_fault(header: BatchHeader, rules: AppendRules, now_ms: int) -> str | None:
-    """Return what is wrong with a batch that says it carries the time of an append."""
+    """Return the fault of a batch that claims an append time, None for no fault."""
     if header.timestamp_type != LOG_APPEND_TIME:
         return None
     if rules.is_log_append_time:

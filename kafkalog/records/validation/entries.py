@@ -1,8 +1,8 @@
-"""What every validation of encoded batches needs: the next header, plain records, blame.
+"""Common parts of all validation of encoded batches: next header, plain records, errors.
 
-Errors: CorruptRecordError where bytes were damaged on their way (cut, or the CRC is wrong),
-InvalidRecordError where they are what somebody wrote and are not allowed; `position` is that of the
-batch in the caller's buffer.
+Errors: CorruptRecordError if bytes were damaged in transit (cut, or the CRC is wrong),
+InvalidRecordError if a writer made them like this and they are not allowed; `position` is the
+position of the batch in the buffer of the caller.
 
 Thread-safety: pure functions.
 """
@@ -65,7 +65,7 @@ def next_header(data: bytes | bytearray, position: int, *, takes_old: bool = Fal
         )
     if header.end_position > len(data):
         raise CorruptRecordError(
-            f"the batch at position {position} says {header.size_bytes} bytes, and only"
+            f"the batch at position {position} declares {header.size_bytes} bytes, and only"
             f" {len(data) - position} are left",
             position=position,
             base_offset=header.base_offset,
@@ -111,7 +111,7 @@ def plain_records(data: bytes | bytearray, header: BatchHeader, rules: AppendRul
 
 
 def check_control_records(header: BatchHeader, payload: Payload) -> None:
-    """Raise InvalidRecordError where the records of a control batch say nothing known."""
+    """Raise InvalidRecordError if a record of a control batch has an unknown type."""
     with add_offset_to_error(header):
         for record in decode_records(payload[0], header, payload[1], payload[2]):
             control = decode_control(record.key, record.value)
@@ -122,9 +122,9 @@ def check_control_records(header: BatchHeader, payload: Payload) -> None:
 @contextmanager
 def add_offset_to_error(header: BatchHeader) -> Iterator[None]:
     """
-    Say of an error inside which batch it is of, and that the batch was written like that.
+    Add the batch to an error inside, and make it an InvalidRecordError.
 
-    Its CRC was right, so whoever made it is at fault, not the way here.
+    The CRC of the batch was correct, so its writer is at fault, not the transport.
     """
     try:
         yield
@@ -137,7 +137,7 @@ def add_offset_to_error(header: BatchHeader) -> Iterator[None]:
 
 
 def refusal(header: BatchHeader, why: str) -> InvalidRecordError:
-    """Return the error that says what is wrong with a batch."""
+    """Return the error for an invalid batch."""
     return InvalidRecordError(
         f"{_where(header)}: {why}", position=header.position, base_offset=header.base_offset
     )

@@ -1,12 +1,12 @@
-"""Batches that keep their offsets, copied from another log: whole, rising, and no more is asked.
+"""Validation of batches that keep their offsets, as a follower: whole batches, rising offsets.
 
-What is in them somebody else has accepted. All formats are taken, mixed too, and stored as they
-are, whatever the log's own format is. Returns a `MemoryRecords` over the bytes given, or over a
-private copy of what can change. Ordinary batches are checked in one call; any other makes the whole
-run go the way of a batch at a time.
+Another log has accepted their records, so these are not checked. All formats are accepted, mixed
+too, and stored unchanged, in a log of any format. Returns a `MemoryRecords` over the given bytes,
+or over a private copy of a buffer that can change. The compiled fast path checks a whole run in one
+call; if a batch needs the slow path, the whole run is checked batch by batch.
 
-A wrapper does not say where its offsets begin: it is looked into for that, and for the number of
-its records, but not refused where it cannot be read.
+The header of a wrapper has no first offset: its messages are read for it, and for the number of its
+records, but a wrapper that cannot be read is not refused.
 
 Thread-safety: pure functions.
 """
@@ -70,7 +70,7 @@ def validate_as_follower(data: Buffer, rules: AppendRules) -> MemoryRecords:
         RecordTooLargeError: a batch is larger than `segment.bytes`.
         UnsupportedCodecError: its codec is unknown; it need not be installed.
         InvalidRecordError: its leader epoch, producer id, producer epoch or base sequence is below
-            -1, or it is a control batch that says nothing known.
+            -1, or it is a control batch of an unknown type.
     """
     # Nothing is stamped into them: bytes that cannot change need not be copied.
     copy = data if type(data) is bytes else bytearray(data)
@@ -88,7 +88,7 @@ def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> MemoryRecords:
         header = next_header(copy, position, takes_old=True)
         if header.magic < MAGIC_V2 and not header.codec and header.end_position < len(copy):
             messages = _plain_messages(copy, position, next_offset, ahead, rules)
-            # Where runs are short, little is looked at twice.
+            # Short runs use a small chunk, so that few entries are read twice.
             ahead = min(4 * ahead, _ENTRIES_MAX) if len(messages) == ahead else _ENTRIES_AHEAD
             if messages:
                 batches.extend(messages)
@@ -123,7 +123,7 @@ def _plain_messages(
     """
     Return the plain messages of old formats from `position` on, `count` at most.
 
-    As far as all is well with them; what is not, or lies beyond, is for whoever looks at one entry.
+    It ends before the first message with a fault, which the check of single entries reports.
     """
     columns = BatchColumns(count)
     scan_batches(data, position, columns=columns, next_offset=next_offset)

@@ -1,17 +1,17 @@
-"""Batches that get their offsets here: everything a leader checks of them, and what it sets right.
+"""Validation of batches that get their offsets here, as a leader: checks and corrections.
 
-The rules are those of Kafka's LogValidator, stricter where that lets through what no reader can
-read (offset deltas with gaps, record lengths that lie). Timestamps are set right in place; where
-`compression.type` wants another codec the records are compressed anew. Returns a `MemoryRecords`
-over a
-private copy: nothing the caller does later to its buffer reaches the log. Offsets are stamped by
-the run, under the log's lock. Batches in which nothing has to be decompressed or set right are
-checked in one call; any other makes the whole run go the way of a batch at a time. One bad batch
-refuses the run; bytes behind the last whole batch are refused, where Kafka drops them unsaid.
+The rules are those of Kafka's LogValidator, stricter where Kafka accepts batches that no reader can
+read (offset deltas with gaps, false record lengths). Timestamps are corrected in place; if
+`compression.type` selects another codec the records are compressed again. Returns a
+`MemoryRecords` over a private copy: later changes of the caller's buffer do not reach the log. The
+run assigns its offsets under the lock of the log. The compiled fast path checks a run in one call
+if no batch must be decompressed or corrected; else the whole run is checked batch by batch. One
+invalid batch refuses the run; bytes after the last whole batch are refused, where Kafka drops them
+silently.
 
-Not checked here: sequences of producers, their epochs and transactions, which need the log's state
-(`kafkalog.log.producers`); the run says whether there is anything to ask it. Where an old format
-takes part `old_formats` does the work.
+Not checked here: sequences of producers, their epochs and transactions, which need the state of the
+log (`kafkalog.log.producers`); the log checks them if the run `has_producers`. Appends with
+an old format go to `old_formats`.
 
 Thread-safety: pure functions.
 """
@@ -71,20 +71,20 @@ def validate_as_leader(
     """
     Check encoded batches and prepare them for the offsets that the log will give.
 
-    Timestamp type and largest timestamp become what the settings and the records say. Nothing at
-    all is a run of no batches.
+    Timestamp type and largest timestamp are set from the settings and the records. Empty data gives
+    a run without batches.
 
     Args:
         data: batches of one format back to back, nothing else; one at most from CLIENT and
             COORDINATOR, but for plain messages of an old format.
         rules: limits on size and time, timestamp type, policy, codec.
         now_ms: time of the append.
-        origin: who brings them; not REPLICATION, whose batches keep their offsets.
+        origin: source of the batches; not REPLICATION, whose batches keep their offsets.
 
     Raises:
         CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
-        InvalidRecordError: the records are not what the header says or do not decompress, or a
-            batch says what its origin may not say.
+        InvalidRecordError: the records do not agree with the header or do not decompress, or a
+            header has fields that its origin may not set.
         RecordValidationError: a timestamp is out of bounds, or a key is missing in a compacted
             log; the error lists the records.
         RecordTooLargeError: a batch is larger than `max.message.bytes` or `segment.bytes`.
@@ -104,7 +104,7 @@ def validate_as_leader(
 
 
 class _LeaderAppend:
-    """One append on its way through the checks."""
+    """Check of one append, batch by batch."""
 
     __slots__ = (
         "_batches",
@@ -181,7 +181,7 @@ class _LeaderAppend:
         if self._rules.is_log_append_time:
             kind, largest = LOG_APPEND_TIME, self._now_ms
         else:
-            # Timestamps below -1 are read as they are, but -1 is the least a header may say.
+            # Timestamps below -1 are read unchanged, but -1 is the lowest value of a header.
             kind, largest = CREATE_TIME, max(summary.max_timestamp, NO_TIMESTAMP)
         set_max_timestamp(target, position, timestamp_type=kind, max_timestamp=largest)
         last = self._record_count + header.last_offset_delta

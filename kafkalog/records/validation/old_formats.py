@@ -1,17 +1,17 @@
-"""Appends in which an old message format takes part: as what comes, as what the log has, or both.
+"""Validation of appends with an old message format: of the batches, of the log, or of both.
 
-The rules are those of Kafka's LogValidator, by its three paths. Plain messages of the log's own
-format stay as they are but for offset and timestamp. A wrapper of magic 1 stays where its codec is
-wanted and its messages count from 0. Everything else is decoded to columns and written anew, plain
-messages that get a codec or format v2 together as one batch. Offsets and codecs are those of
-`leader`, as is what it refuses beyond Kafka; also refused are bytes that nobody declares (behind a
-value, behind the last message), which Kafka's leader stores or drops.
+The rules are those of Kafka's LogValidator, by its three paths. Plain messages in the format of the
+log stay unchanged except for offset and timestamp. A wrapper of magic 1 stays if it has the
+configured codec and its messages count from 0. All other batches are decoded to columns and
+rewritten; plain messages that get a codec or format v2 become one batch together. Offsets and
+codecs are those of `leader`, and so are its stricter rules; also refused are undeclared bytes
+(after a value, after the last message), which Kafka's leader stores or drops.
 
-Offsets inside a wrapper do not count, for all are given anew: old producers wrote any.
+Offsets inside a wrapper are ignored, since all are assigned again: old producers wrote any.
 
-Two differences in what is stored. Kafka makes a wrapper of what grows by it; here it stays plain.
-And where it writes magic 0 anew for a log with LogAppendTime it tells its time index of a time that
-no message has; here there is none.
+Two differences in the stored bytes. Kafka makes a wrapper even if the messages grow by it; here
+they stay plain. And if Kafka rewrites magic 0 for a log with LogAppendTime, its time index gets a
+time that no message has; here it gets none.
 
 Thread-safety: one append, one object.
 """
@@ -80,7 +80,7 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class OldFormatAppend:
-    """One append on its way through the checks."""
+    """Check of one append with an old format."""
 
     def __init__(
         self, data: bytearray, rules: AppendRules, now_ms: int, origin: AppendOrigin
@@ -118,7 +118,7 @@ class OldFormatAppend:
     # --------------------------------------------------------------------------------- entries
 
     def _check_entries(self, entries: EntryColumns) -> None:
-        """Check what a look at the outer entries tells."""
+        """Check the outer entries."""
         count = len(entries.position)
         for slot in np.flatnonzero(entries.size_bytes > self._size_limit)[:1]:
             check_sizes(self._header(entries, slot), int(entries.size_bytes[slot]), self._rules)
@@ -150,7 +150,7 @@ class OldFormatAppend:
             self._keep_messages(entries, first, stop, columns)
             return
         view = memoryview(self._data).toreadonly()
-        # A broker makes one batch of all; who embeds a log may append more than one batch holds.
+        # A broker makes one batch of all messages; an embedded log may append more than one holds.
         is_split = self._origin is AppendOrigin.EMBEDDED
         limit = self._rules.batch_bytes if is_split else _NO_LIMIT
         self._rewrite(header, columns, view, codec, limit)
@@ -159,7 +159,7 @@ class OldFormatAppend:
         columns = RecordColumns(count)
         _, _, position, status = decode_run(self._data, start, columns, end=end, check_crc=False)
         if status != _OK:
-            # Its CRC was right, so whoever made it is at fault, not the way here.
+            # The CRC was correct, so the writer of the message is at fault, not the transport.
             why = "its fields end early" if status == _TRUNCATED else status_meaning(status)
             raise refusal(parse_header(self._data, position), why)
         return columns
@@ -180,7 +180,7 @@ class OldFormatAppend:
     def _keep_messages(
         self, entries: EntryColumns, first: int, stop: int, columns: RecordColumns
     ) -> None:
-        """Set timestamps and their type right, as far as there are any."""
+        """Keep plain messages; set their timestamps and timestamp types if the format has them."""
         start = int(entries.position[first])
         positions = entries.position[first:stop] - start
         end = int(positions[-1] + entries.size_bytes[stop - 1])
@@ -269,7 +269,7 @@ class OldFormatAppend:
         summary = summarize_messages(buffer, sent, start, end)
         is_counted = summary.is_dense
         if summary.status in _OFFSETS:
-            # All get new ones, and no CRC covers them: the same messages, counted anew.
+            # Offsets are assigned again, and no CRC covers them: check the messages counted from 0.
             counted = bytearray(memoryview(buffer)[start:end])
             assign_offsets(counted, base_offset=0)
             buffer, start, end = bytes(counted), 0, len(counted)
@@ -278,7 +278,7 @@ class OldFormatAppend:
         if summary.status == _OK:
             return (buffer, start, end), summary, is_counted
         if summary.status == _CRC:
-            # As a broker answers: whoever sent it may try again.
+            # The error of a broker: the sender may retry.
             raise CorruptRecordError(
                 f"the batch at position {header.position}: the CRC of a message inside is wrong",
                 position=header.position,
