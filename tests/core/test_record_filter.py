@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kafkalog._core import record_filter
 from kafkalog._core.batch import parse_header
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns, decode_run
@@ -285,3 +286,43 @@ def test_flags_of_rows_that_are_not_there_are_refused(
 def exact_flags(flags: list[int]) -> NDArray[np.uint8]:
     """Return flags in a block of just that size."""
     return np.frombuffer(memoryview(exact(bytes(flags))), np.uint8)
+
+
+def test_judge_batches_all_cases_follow_the_rule() -> None:
+    """A horizon is set once, and only for a batch that keeps records; a copy changes nothing."""
+    cases = [
+        (kept, starts, ends, has)
+        for kept in (0, 1, 2)
+        for starts in (0, 1)
+        for ends in (0, 1)
+        for has in (0, 1)
+    ]
+    kept, starts, ends, has = (np.array(column) for column in zip(*cases, strict=True))
+    has_horizon, horizons = has.astype(np.uint8), np.full(len(cases), 7, np.int64)
+    actions = np.empty(len(cases), np.uint8)
+    count = record_filter.judge_batches(
+        kept.astype(np.int64),
+        np.full(len(cases), 2, np.int64),
+        starts.astype(np.uint8),
+        ends.astype(np.uint8),
+        has_horizon,
+        horizons,
+        actions,
+        99,
+    )
+    is_set = (kept > 0) & (starts == 1) & (has == 0)
+    empty = np.where(ends == 1, record_filter.EMPTY, record_filter.DROP)
+    kept_all = np.where((kept == 2) & ~is_set, record_filter.COPY, record_filter.REWRITE)
+    assert np.count_nonzero(is_set) == count
+    assert np.where(kept == 0, empty, kept_all).tolist() == actions.tolist()
+    assert np.where(is_set, 99, 7).tolist() == horizons.tolist()
+    assert (is_set | (has == 1)).astype(np.uint8).tolist() == has_horizon.tolist()
+
+
+def test_judge_batches_other_lengths_are_refused() -> None:
+    """Each column has a row for each batch."""
+    numbers, flags = np.zeros(2, np.int64), np.zeros(2, np.uint8)
+    with pytest.raises(ValueError, match="columns must have 1 batches, got 2"):
+        record_filter.judge_batches(
+            numbers, numbers, flags, flags, flags, numbers, np.zeros(1, np.uint8), 0
+        )
