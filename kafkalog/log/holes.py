@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.log.batch_walk import CrcCheck, WalkRange, walk_source
 from kafkalog.log.corrupt_ranges import CorruptRange
 
 if TYPE_CHECKING:
@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["find_hole", "record_hole", "record_holes"]
 
-FULL: Final = STATUS_CODES["FULL"]
-TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
-
+OFFSET_MAX: Final = 2**63 - 1
 CHUNK_BATCHES: Final = 4096
-# Of a file that is not mapped, at a time.
-WINDOW_BYTES: Final = 1 << 20
 # Looked at for what a compaction leaves; each costs a look at all headers of its batches.
 SEGMENTS_SEARCHED: Final = 4
 
@@ -129,22 +125,17 @@ def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSeg
 
 def _has_holes(file: SegmentFile, expected: int) -> bool:
     """Say whether offsets are missing in a segment, before its last batch."""
-    position, size, wanted = 0, file.size_bytes, WINDOW_BYTES
-    columns = BatchColumns(CHUNK_BATCHES)
-    while position < size:
-        data, origin = file.window(position, wanted, size)
-        columns.clear()
-        met = scan_batches(data, position - origin, columns=columns, check_crc=False)
-        is_cut = met.status == TRUNCATED and origin + len(data) < size
-        if is_cut and not met.count:
-            # A batch that is larger than the window.
-            wanted *= 2
-            continue
-        if _leaves_out(columns, met.count, expected):
+    size, columns = file.size_bytes, BatchColumns(CHUNK_BATCHES)
+    for walked in walk_source(
+        file.source(size),
+        WalkRange(0, size, 0, OFFSET_MAX),
+        columns,
+        check_crc=CrcCheck.NEVER,
+        on_damage=lambda _damage: None,
+    ):
+        if _leaves_out(columns, walked.count, expected):
             return True
-        if met.status != FULL and not is_cut:
-            return False
-        position, expected, wanted = origin + met.position, met.next_offset, WINDOW_BYTES
+        expected = walked.next_offset
     return False
 
 

@@ -34,7 +34,7 @@ from kafkalog.files.zeros import (
     is_zero,
     is_zero_between,
 )
-from kafkalog.log.byte_source import ByteSource, MappedSource
+from kafkalog.log.byte_source import ByteSource, MappedSource, PreadSource
 from kafkalog.log.lazy_attribute import LazyAttribute
 
 __all__ = ["SegmentFile"]
@@ -129,20 +129,6 @@ class SegmentFile:
                 return mapped[position:end]
         return memoryview(handle.pread(size, position))
 
-    def window(self, position: int, size: int, end: int) -> tuple[memoryview, int]:
-        """
-        Return bytes of the file that have those from `position` on, and where they begin.
-
-        Args:
-            position: wanted from here on.
-            size: how many, as far as the file goes.
-            end: none behind it are wanted.
-        """
-        stop = min(position + size, end)
-        if self.maps:
-            return self.whole()[:stop], 0
-        return self._copy(position, stop - position), position
-
     def source(self, end: int) -> ByteSource:
         """Return the bytes before `end`: the mapping, or windows that are copied one by one."""
         return MappedSource(self.whole()[:end]) if self.maps else _CopiedSource(self._copy, end)
@@ -235,6 +221,10 @@ class SegmentFile:
     def read_unpublished(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes of a file that is followed, also behind its known end."""
         return memoryview(self._require_handle().pread(size, position))
+
+    def unpublished_source(self, size: int) -> ByteSource:
+        """Return the first bytes of a file that is followed, in windows that are read."""
+        return PreadSource(self._require_handle(), size)
 
     def map_unpublished(self, size: int) -> memoryview:
         """

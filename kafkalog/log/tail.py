@@ -38,6 +38,7 @@ from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.judging import OVERFLOW_MAX, KnownEnd, is_whole_without_offset, judge_batches
@@ -45,7 +46,6 @@ from kafkalog.log.local_log import LocalLog
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
-from kafkalog.log.walk import walk_batches
 
 __all__ = ["ReadOnlyTail"]
 
@@ -53,10 +53,9 @@ OK = STATUS_CODES["OK"]
 OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
-# Bytes examined at a time: how far behind a reader may be does not show in its memory. First less:
-# mostly little is new, and behind it may be room for a whole segment.
-FIRST_WINDOW_BYTES = 64 * 1024
-WINDOW_BYTES = 8 * 1024 * 1024
+# Bytes examined at a time: the distance to the writer does not show in the memory of a reader.
+# Mostly little is new, and preallocated space for a whole segment may follow it.
+WINDOW_BYTES = 64 * 1024
 WINDOW_BATCHES = 4096
 # So many bytes at the end of a sealed file that are all zero call for a closer look.
 ZEROS = 64
@@ -267,29 +266,24 @@ class ReadOnlyTail:
         is_sealed: bool = False,
     ) -> tuple[int, int]:
         """Walk the whole batches from `position` on; return where they end, and what follows."""
-        window_bytes = FIRST_WINDOW_BYTES
-        columns = BatchColumns(WINDOW_BATCHES)
-        while position < size:
-            wanted = min(window_bytes, size - position)
-            data = segment.file.read_unpublished(position, wanted)
-            columns.clear()
-            walk = walk_batches(
-                data, 0, columns, next_offset=next_offset, offset_max=segment.offset_max
-            )
-            position += walk.position
-            next_offset = walk.next_offset
-            if _is_preallocated_space(data[walk.position :]):
-                break
-            if walk.count:
-                window_bytes = WINDOW_BYTES
-                continue
-            # Nothing more can be seen where all was read, or less than was there a moment ago.
-            window_bytes = max(WINDOW_BYTES, _declared_size(data))
-            if wanted in (size - position, window_bytes) or len(data) < wanted:
-                if self._is_damage(segment, position, size, walk.status, is_sealed=is_sealed):
-                    return self._judge(segment, size, is_sealed=is_sealed)
-                break
-        return position, next_offset
+        reached, is_damaged = (position, next_offset), False
+
+        def stop(damage: WalkDamage) -> None:
+            nonlocal is_damaged
+            if not _is_preallocated_space(damage.rest):
+                is_damaged = self._is_damage(
+                    segment, damage.position, size, damage.status, is_sealed=is_sealed
+                )
+
+        for walked in walk_source(
+            segment.file.unpublished_source(size),
+            WalkRange(position, size, next_offset, segment.offset_max),
+            BatchColumns(WINDOW_BATCHES),
+            on_damage=stop,
+            window_bytes=WINDOW_BYTES,
+        ):
+            reached = walked.end_position, walked.next_offset
+        return self._judge(segment, size, is_sealed=is_sealed) if is_damaged else reached
 
     def _is_damage(
         self, segment: LogSegment, position: int, size: int, status: int, *, is_sealed: bool
@@ -346,11 +340,3 @@ class ReadOnlyTail:
 def _is_preallocated_space(data: memoryview) -> bool:
     """Say whether a batch may come where there is none: its first fields are zeros."""
     return len(data) >= LOG_OVERHEAD and is_zero(data[:LOG_OVERHEAD])
-
-
-def _declared_size(data: memoryview) -> int:
-    """Return what the header at the beginning says of its batch's size, 0 where none is."""
-    try:
-        return parse_header(data).size_bytes
-    except (CorruptRecordError, InvalidRecordError):
-        return 0

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import BatchHeader
-from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
+from kafkalog.log.byte_source import PreadSource
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.index_lookup import read_whole_header
 from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
@@ -36,9 +37,8 @@ __all__ = [
     "wrapper_checks_of",
 ]
 
-TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 OFFSET_MAX: Final = 2**63 - 1
-WINDOW_BYTES: Final = 1024 * 1024
+BATCHES: Final = 256
 _ENTRY: Final = struct.Struct(">ii")
 
 
@@ -170,20 +170,20 @@ def _end_offset(filesystem: FileSystem, segment: SegmentOnDisk) -> int:
     try:
         size = end_of_data(handle, handle.size())
         position, expected = find_start(filesystem, segment, handle, size, OFFSET_MAX)
-        wanted = WINDOW_BYTES
-        while position < size:
-            data = memoryview(handle.pread(min(wanted, size - position), position))
-            found = scan_batches(data, next_offset=expected)
-            position, expected = position + found.position, found.next_offset
-            if found.position:
-                wanted = WINDOW_BYTES
-            elif is_zero(data[:RECORD_BATCH_OVERHEAD]):
-                break
-            elif found.status == TRUNCATED and wanted < size - position:
-                wanted *= 2
-            else:
-                return 0
-        return expected
+        is_broken = False
+
+        def stop(damage: WalkDamage) -> None:
+            nonlocal is_broken
+            is_broken = not is_zero(damage.rest[:RECORD_BATCH_OVERHEAD])
+
+        for walked in walk_source(
+            PreadSource(handle, size),
+            WalkRange(position, size, expected, OFFSET_MAX),
+            BatchColumns(BATCHES),
+            on_damage=stop,
+        ):
+            expected = walked.next_offset
+        return 0 if is_broken else expected
     finally:
         handle.close()
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import BatchColumns, find_timestamp, scan_batches
+from kafkalog._core.batch import BatchColumns, find_timestamp
 from kafkalog._core.header import parse_header
 from kafkalog._core.index import (
     OffsetIndexView,
@@ -33,6 +33,8 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.log.batch_walk import WalkDamage, WalkedBatches, WalkRange, walk_source
+from kafkalog.log.byte_source import PreadSource
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
@@ -52,7 +54,6 @@ __all__ = [
 ]
 
 OK: Final = STATUS_CODES["OK"]
-FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
 # For a segment whose times were not looked up: no filter leaves it out.
@@ -61,8 +62,8 @@ UNKNOWN_TIMESTAMP: Final = 2**63 - 1
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-# The distance of two index entries is 4 KiB as a rule; the rest after the last entry is as long.
-_TAIL_BYTES: Final = 16 * 1024
+# The distance of two index entries is 4 KiB as a rule, and so is what is read after the last.
+_TAIL_BYTES: Final = 64 * 1024
 _WINDOW_BYTES: Final = 1024 * 1024
 _BATCHES: Final = 4096
 
@@ -218,48 +219,45 @@ class _LastSegment:
             size: bytes of the file.
             next_offset: the lowest offset that the batch may have.
         """
-        window_bytes, is_odd = _TAIL_BYTES, False
-        while position < size:
-            wanted = min(window_bytes, size - position)
-            data = self._log.pread(wanted, position)
-            self._batches.clear()
-            walk = scan_batches(data, 0, columns=self._batches, next_offset=next_offset)
-            if walk.position:
-                is_odd = position + walk.position >= size or walk.status not in (OK, FULL)
-                is_odd = is_odd and self._ends_oddly(position, size, walk.count, next_offset)
-                position += walk.position
-                next_offset = walk.next_offset
-                window_bytes = _WINDOW_BYTES
-                continue
-            at_end = len(data) < wanted or position + wanted >= size
-            if not any(data[:RECORD_BATCH_OVERHEAD]):
-                # Preallocated, or not written yet.
-                break
-            if walk.status != TRUNCATED:
-                return None
-            if at_end:
-                is_odd = is_odd or self._is_damage(memoryview(data), next_offset)
-                break
-            window_bytes = size - position
-        return None if is_odd else (next_offset, position)
+        reached, is_odd = (next_offset, position), False
 
-    def _is_damage(self, rest: memoryview, next_offset: int) -> bool:
-        """
-        Return True if the rest of a file is more than a partly written batch, or torn by a crash.
-        """
+        def stop(damage: WalkDamage) -> None:
+            nonlocal is_odd
+            # Zeros are preallocated, or not written yet.
+            if any(damage.rest[:RECORD_BATCH_OVERHEAD]):
+                is_odd = (
+                    is_odd
+                    or damage.status != TRUNCATED
+                    or self._is_damage(damage.position, size, damage.next_offset)
+                )
+
+        for walked in walk_source(
+            PreadSource(self._log, size),
+            WalkRange(position, size, next_offset, self._segment.offset_max),
+            self._batches,
+            on_damage=stop,
+            window_bytes=_TAIL_BYTES,
+        ):
+            is_odd = self._ends_oddly(walked, size)
+            reached = walked.next_offset, walked.end_position
+        return None if is_odd else reached
+
+    def _is_damage(self, position: int, size: int, next_offset: int) -> bool:
+        """Return whether the rest of a file is more than a partly written or torn batch."""
         segment = self._segment
+        rest = memoryview(self._log.pread(size - position, position))
         resume, _ = find_resume(rest, 0, len(rest), segment.base_offset, segment.offset_max)
         if resume < len(rest):
             return True
         return next_offset < known_end_of(self._filesystem, segment).durable_offset
 
-    def _ends_oddly(self, position: int, size: int, count: int, next_offset: int) -> bool:
-        """Return the same of the last batch that a walk has found."""
-        row = count - 1
-        before = int(self._batches.last_offset[row - 1]) + 1 if row else next_offset
+    def _ends_oddly(self, walked: WalkedBatches, size: int) -> bool:
+        """Return whether the records or checkpoints contradict the last batch of a walk."""
+        row = walked.count - 1
+        before = int(self._batches.last_offset[row - 1]) + 1 if row else walked.expected
         if self._batches.record_count[row] < 0:
             checks = wrapper_checks_of(self._filesystem, self._segment, self._log, size)
-            last = neighbours_in(self._batches, count, position)[-1]
+            last = neighbours_in(self._batches, walked.count, walked.origin)[-1]
             if checks.find_misfit([last], 0, last.end) is not None:
                 # No batch after it contradicts its header, but its records do.
                 return True
