@@ -9,6 +9,8 @@
   * circle: no modules import each other in a circle, for type checking neither.
   * state: no Cython module has a `global` statement, or a variable in lower case at its top level.
     This rule has no exceptions.
+  * format: no number of a format outside of the modules that define it: a big-endian `struct` or
+    NumPy type in Python, a comparison with a codec as a bound in Cython.
 
 `ci/structure-allowed.txt` lists the violations that are left, a line each. It may only shrink: an
 entry that is no violation any more fails, too. Usage: `python ci/check_structure.py`.
@@ -36,6 +38,13 @@ CYTHON_STATE = re.compile(
     r"[^(=:\n]*?\b(_*[a-z]\w*)\s*(?:=|$)"
     r"|^(_?[a-z]\w*)\s*(?::[^=\n]+)?=[^=]",
     re.MULTILINE,
+)
+BIG_ENDIAN = re.compile(r"Struct\(\s*[\"']>|[\"']>[bBhHiIqQfdu]\d?[\"']")
+CODEC_BOUND = re.compile(r"[<>]=?\s*CODEC_(?!MASK)\w+|CODEC_(?!MASK)\w+\s*[<>]")
+# Modules and packages that define a format.
+FORMATS = (
+    *("layout", "indexes.transaction_index", "state", "fetch", "log.conversion.digest"),
+    "_core.codec",
 )
 DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
 
@@ -146,6 +155,15 @@ def imports(path: Path, tree: ast.Module) -> set[str]:
     return found - {"kafkalog"}
 
 
+def format_problems(path: Path) -> Iterator[str]:
+    """Yield numbers of a format in modules that do not define one."""
+    module = module_of(path).removeprefix("kafkalog.")
+    if not any(module == each or module.startswith(f"{each}.") for each in FORMATS):
+        rule = BIG_ENDIAN if path.suffix == ".py" else CODEC_BOUND
+        for match in rule.finditer(path.read_text()):
+            yield f"format: {module} {match[0].strip()}"
+
+
 def state_problems(path: Path) -> Iterator[str]:
     """Yield module-level variables of a compiled module."""
     for match in CYTHON_STATE.finditer(DOCSTRING.sub("", path.read_text())):
@@ -162,8 +180,9 @@ def main() -> int:
     found |= {
         problem
         for path in (*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxd"))
-        for problem in state_problems(path)
+        for problem in (*state_problems(path), *format_problems(path))
     }
+    found |= {problem for path in paths for problem in format_problems(path)}
     if sys.argv[1:] == ["--write"]:
         ALLOWED.write_text("".join(f"{each}\n" for each in sorted(found)))
         return 0

@@ -26,6 +26,7 @@ from typing_extensions import Buffer
 from kafkalog._core.record import Record
 from kafkalog.errors import CorruptRecordError, FetchTooLargeError, KafkaLogError
 from kafkalog.files.sendfile import SocketLike, send_memory
+from kafkalog.layout import BATCH_FRAME
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.walk import check_wrapper
 from kafkalog.records.batch_view import BatchView
@@ -56,8 +57,6 @@ _HEAD: Final = struct.Struct(">ih")
 _LENGTH: Final = struct.Struct(">i")
 _CODE_BYTES: Final = _HEAD.size - _LENGTH.size
 _LENGTH_MAX: Final = 2**31 - 1
-# Offset and size: the start of messages and batches of every format.
-_ENTRY_HEAD: Final = struct.Struct(">qi")
 
 _Content = FetchData | ConvertedFetch | Buffer | None
 
@@ -427,14 +426,14 @@ class FetchReader:
 def _whole_entries(data: memoryview) -> tuple[list[tuple[int, int]], int]:
     """Return (start, end) of complete batches, and the smallest size of the last batch read."""
     spans: list[tuple[int, int]] = []
-    position, needed = 0, _ENTRY_HEAD.size
-    while len(data) - position >= _ENTRY_HEAD.size:
-        _, size = _ENTRY_HEAD.unpack_from(data, position)
+    position, needed = 0, BATCH_FRAME.size
+    while len(data) - position >= BATCH_FRAME.size:
+        _, size = BATCH_FRAME.unpack_from(data, position)
         if size < 0:
             raise CorruptRecordError(
                 f"the size of a batch must be >= 0, got {size}", position=position
             )
-        needed = _ENTRY_HEAD.size + size
+        needed = BATCH_FRAME.size + size
         if needed > len(data) - position:
             break
         spans.append((position, position + needed))

@@ -1,10 +1,17 @@
 """Searching the entries of index files: inline, so that each kind of key gets its own loop."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kafkalog._core.byteorder cimport load_i32, load_i64
-from kafkalog._core.layout cimport OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
+from kafkalog._core.byteorder cimport load_i32, load_i64, store_i32, store_i64
+from kafkalog._core.layout cimport (
+    OFFSET_ENTRY_OFFSET_POSITION,
+    OFFSET_ENTRY_POSITION_POSITION,
+    OFFSET_INDEX_ENTRY_SIZE,
+    TIME_ENTRY_OFFSET_POSITION,
+    TIME_ENTRY_TIMESTAMP_POSITION,
+    TIME_INDEX_ENTRY_SIZE,
+)
 
 
 cdef enum IndexKey:
@@ -26,14 +33,28 @@ cdef inline Py_ssize_t size_of_entry(IndexKey key) noexcept nogil:
     return TIME_INDEX_ENTRY_SIZE
 
 
+cdef inline void write_offset_entry(uint8_t* entry, int64_t relative_offset,
+                                    int64_t position) noexcept nogil:
+    """Write an entry of an offset index; both numbers fit in 32 bits."""
+    store_i32(entry + OFFSET_ENTRY_OFFSET_POSITION, <int32_t>relative_offset)
+    store_i32(entry + OFFSET_ENTRY_POSITION_POSITION, <int32_t>position)
+
+
+cdef inline void write_time_entry(uint8_t* entry, int64_t timestamp,
+                                  int64_t relative_offset) noexcept nogil:
+    """Write an entry of a time index; the offset fits in 32 bits."""
+    store_i64(entry + TIME_ENTRY_TIMESTAMP_POSITION, timestamp)
+    store_i32(entry + TIME_ENTRY_OFFSET_POSITION, <int32_t>relative_offset)
+
+
 cdef inline int64_t load_key(const uint8_t* entries, Py_ssize_t slot, IndexKey key) noexcept nogil:
     if key == KEY_OFFSET:
-        return load_i32(entries + slot * OFFSET_INDEX_ENTRY_SIZE)
+        return load_i32(entries + slot * OFFSET_INDEX_ENTRY_SIZE + OFFSET_ENTRY_OFFSET_POSITION)
     if key == KEY_POSITION:
-        return load_i32(entries + slot * OFFSET_INDEX_ENTRY_SIZE + 4)
+        return load_i32(entries + slot * OFFSET_INDEX_ENTRY_SIZE + OFFSET_ENTRY_POSITION_POSITION)
     if key == KEY_TIMESTAMP:
-        return load_i64(entries + slot * TIME_INDEX_ENTRY_SIZE)
-    return load_i32(entries + slot * TIME_INDEX_ENTRY_SIZE + 8)
+        return load_i64(entries + slot * TIME_INDEX_ENTRY_SIZE + TIME_ENTRY_TIMESTAMP_POSITION)
+    return load_i32(entries + slot * TIME_INDEX_ENTRY_SIZE + TIME_ENTRY_OFFSET_POSITION)
 
 
 cdef inline Py_ssize_t find_upper_slot(const uint8_t* entries, Py_ssize_t count, int64_t target,

@@ -13,9 +13,8 @@ Thread-safety: views are immutable and may be shared; a selector belongs to one 
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 
-from kafkalog._core.byteorder cimport load_i64, store_i32, store_i64
 from kafkalog._core.layout cimport NO_TIMESTAMP, OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
 from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport (
@@ -138,13 +137,13 @@ cdef Py_ssize_t check_times_kernel(const uint8_t* entries, Py_ssize_t count) noe
     return count
 
 
-cdef inline uint8_t* write_time_entry(uint8_t* target, SelectionState* state) noexcept nogil:
+cdef inline uint8_t* add_time_entry(uint8_t* target, SelectionState* state) noexcept nogil:
     """TimeIndex.maybeAppend: write the largest timestamp so far unless the last entry has it."""
     if state.max_timestamp <= state.last_indexed_timestamp:
         return target
     state.last_indexed_timestamp = state.max_timestamp
-    store_i64(target, state.max_timestamp)
-    store_i32(target + 8, <int32_t>(state.offset_of_max_timestamp - state.base_offset))
+    write_time_entry(target, state.max_timestamp,
+                     state.offset_of_max_timestamp - state.base_offset)
     return target + TIME_INDEX_ENTRY_SIZE
 
 
@@ -172,10 +171,9 @@ cdef int select_kernel(SelectionState* state, const int64_t* positions, const in
             if last_offset <= state.last_indexed_offset:
                 count[0] = row
                 return STATUS_OFFSET_ORDER
-            store_i32(offset_entries[0], <int32_t>(last_offset - state.base_offset))
-            store_i32(offset_entries[0] + 4, <int32_t>position)
+            write_offset_entry(offset_entries[0], last_offset - state.base_offset, position)
             offset_entries[0] += OFFSET_INDEX_ENTRY_SIZE
-            time_entries[0] = write_time_entry(time_entries[0], state)
+            time_entries[0] = add_time_entry(time_entries[0], state)
             state.last_indexed_position = position
             state.last_indexed_offset = last_offset
     return STATUS_OK
@@ -501,5 +499,5 @@ cdef class IndexEntrySelector:
     def final_time_entry(self):
         """Return the entry (12 bytes) that a time index ends with, b"" if it is there already."""
         cdef uint8_t[TIME_INDEX_ENTRY_SIZE] entry
-        cdef uint8_t* end = write_time_entry(entry, &self._state)
+        cdef uint8_t* end = add_time_entry(entry, &self._state)
         return entry[:end - entry]

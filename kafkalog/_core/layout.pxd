@@ -64,9 +64,15 @@ cdef enum:
     RECORD_BODY_SIZE_MIN = 6
     RECORD_SIZE_MIN = RECORD_BODY_SIZE_MIN + 1
 
-    # Entries of the index files.
-    OFFSET_INDEX_ENTRY_SIZE = 8                          # i32 relative offset, i32 position
-    TIME_INDEX_ENTRY_SIZE = 12                           # i64 timestamp, i32 relative offset
+    # Entry of an offset index: offset minus base offset, position in the segment; i32 both.
+    OFFSET_ENTRY_OFFSET_POSITION = 0
+    OFFSET_ENTRY_POSITION_POSITION = OFFSET_ENTRY_OFFSET_POSITION + 4
+    OFFSET_INDEX_ENTRY_SIZE = OFFSET_ENTRY_POSITION_POSITION + 4
+
+    # Entry of a time index: i64 timestamp, i32 offset minus base offset.
+    TIME_ENTRY_TIMESTAMP_POSITION = 0
+    TIME_ENTRY_OFFSET_POSITION = TIME_ENTRY_TIMESTAMP_POSITION + 8
+    TIME_INDEX_ENTRY_SIZE = TIME_ENTRY_OFFSET_POSITION + 4
 
     VARINT_SIZE_MAX = 5
     VARLONG_SIZE_MAX = 10

@@ -10,7 +10,7 @@ Thread-safety: functions are pure.
 from cpython.sequence cimport PySequence_Fast
 from libc.stdint cimport int64_t
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import numpy
 
@@ -21,7 +21,7 @@ cdef extern from "Python.h":
 
 cdef str ACCEPTED = "an int of milliseconds since 1970 or a datetime with a time zone"
 
-cdef object EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+cdef object EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 cdef object MICROSECOND = timedelta(microseconds=1)
 
 

@@ -16,9 +16,9 @@ Thread-safety: under the log's lock. Attributes may be read by any thread.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 
-from kafkalog._core.byteorder cimport store_i32, store_i64
+from kafkalog._core.index cimport write_offset_entry, write_time_entry
 from kafkalog._core.layout cimport (
     NO_TIMESTAMP,
     OFFSET_INDEX_ENTRY_SIZE,
@@ -53,8 +53,7 @@ cdef inline void add_time_entry(StageState* state, const StageLimits* limits, in
     if state.max_timestamp <= state.last_time or state.time_count >= limits.time_entries_max:
         return
     entry = ready.times + ready.time_count * TIME_INDEX_ENTRY_SIZE
-    store_i64(entry, state.max_timestamp)
-    store_i32(entry + 8, <int32_t>(state.offset_of_max_timestamp - base_offset))
+    write_time_entry(entry, state.max_timestamp, state.offset_of_max_timestamp - base_offset)
     state.last_time = state.max_timestamp
     state.time_count += 1
     ready.time_count += 1
@@ -65,8 +64,7 @@ cdef inline void add_entries(StageState* state, const StageLimits* limits, int64
     cdef uint8_t* entry
     if state.offset_count < limits.offset_entries_max:
         entry = ready.offsets + ready.offset_count * OFFSET_INDEX_ENTRY_SIZE
-        store_i32(entry, <int32_t>(last_offset - base_offset))
-        store_i32(entry + 4, <int32_t>state.size_bytes)
+        write_offset_entry(entry, last_offset - base_offset, state.size_bytes)
         state.offset_count += 1
         ready.offset_count += 1
     if state.time_count < limits.time_entries_max - 1:

@@ -8,7 +8,6 @@ corrupt range is ever deleted; readers raise at it or pass it, as they were aske
 from __future__ import annotations
 
 import contextlib
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +19,18 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.files.zeros import HOLE_BYTES, Holes, data_between, is_zero_between
-from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MESSAGE_OVERHEAD_V0
+from kafkalog.layout import (
+    BATCH_FRAME,
+    FIELD_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MESSAGE_KEY_SIZE_POSITION_V0,
+    MESSAGE_KEY_SIZE_POSITION_V1,
+    MESSAGE_OVERHEAD_V0,
+)
 from kafkalog.records.batch_view import BatchView
 
 __all__ = [
-    "SIZE_POSITION",
     "WRAPPER_BYTES",
     "CorruptRange",
     "find_corrupt_range",
@@ -38,11 +44,7 @@ __all__ = [
 
 OK = STATUS_CODES["OK"]
 
-# Where things stand in messages of format v0 and v1: the size, and the key of each.
-SIZE_POSITION = 8
-KEY_POSITIONS = (18, 26)
-_SIZE = struct.Struct(">i")
-_OFFSET = struct.Struct(">q")
+_KEY_POSITIONS = (MESSAGE_KEY_SIZE_POSITION_V0, MESSAGE_KEY_SIZE_POSITION_V1)
 # As many zeros an entry may end with that ends where zeros begin: codecs write some.
 ZEROS = 16
 # A wrapper that unpacks to more is not asked for its first offset: a few bytes may claim gigabytes.
@@ -222,7 +224,7 @@ def find_resume(
         holes: large holes of the file, which are not gone through.
     """
     ends = _declared_ends(data, position, end)
-    following = _OFFSET.unpack_from(data, position)[0] + 1 if ends.is_old else 0
+    following = BATCH_FRAME.unpack_from(data, position)[0] + 1 if ends.is_old else 0
     for offsets in ((offset_min, offset_max), (0, OFFSET_MAX)):
         resume = _after_declared_length(data, ends, position, end, offsets, holes)
         if resume == end and offset_min < following <= offset_max:
@@ -234,7 +236,7 @@ def find_resume(
             return resume, False
     start = max(position + 1, ends.certain)
     resume = _find_batch(data, start, end, (offset_min, offset_max), holes) if start < end else -1
-    low = max(offset_min, _OFFSET.unpack_from(data, position)[0] + 1) if ends.certain else 0
+    low = max(offset_min, BATCH_FRAME.unpack_from(data, position)[0] + 1) if ends.certain else 0
     if ends.certain and low <= offset_max:
         # Bytes of it may be missing; what follows its offset is none of the messages in it.
         last = end if resume < 0 else resume
@@ -256,7 +258,7 @@ def _find_batch(
     """
     low, high = offsets
     for start, stop in data_between(holes, position, end):
-        begin = max(position, start - SIZE_POSITION - _SIZE.size)
+        begin = max(position, start - BATCH_FRAME.size)
         limit = min(end, stop + HOLE_BYTES)
         found = find_batch(data, begin, end=limit, offset_min=low, offset_max=high)
         if found >= 0:
@@ -312,18 +314,18 @@ def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
     """Return what the batch at `position` says of its end; key and value fill an old message."""
     if end - position < MESSAGE_OVERHEAD_V0:
         return _DeclaredEnds(0, (), 2)
-    by_length = position + LOG_OVERHEAD + _SIZE.unpack_from(data, position + SIZE_POSITION)[0]
+    by_length = position + LOG_OVERHEAD + BATCH_FRAME.unpack_from(data, position)[1]
     # The magic, too, may be damaged.
-    by_fields = [_end_of_fields(data, position + key, end) for key in KEY_POSITIONS]
+    by_fields = [_end_of_fields(data, position + key, end) for key in _KEY_POSITIONS]
     return _DeclaredEnds(by_length, tuple(by_fields), data[position + MAGIC_POSITION])
 
 
 def _end_of_fields(data: memoryview, field: int, end: int) -> int:
     """Return the end of a key and a value, 0 where they do not say."""
     for _key_then_value in range(2):
-        if end - field < _SIZE.size:
+        if end - field < FIELD_SIZE.size:
             return 0
-        field += _SIZE.size + max(_SIZE.unpack_from(data, field)[0], 0)
+        field += FIELD_SIZE.size + max(FIELD_SIZE.unpack_from(data, field)[0], 0)
     return field
 
 

@@ -28,7 +28,6 @@ Thread-safety: `inspect_file` needs no lock; `ingest_file` is called under the l
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,14 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
+from kafkalog.indexes.kinds import TIME_INDEX
+from kafkalog.layout import (
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    RECORD_BATCH_OVERHEAD,
+    RECORD_BATCH_START,
+)
 from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment import LogSegment
@@ -55,8 +61,6 @@ from kafkalog.log.segments import LogSegments
 __all__ = ["FileBatch", "IngestFile", "file_batches", "ingest_file", "inspect_file"]
 
 _OK: Final = STATUS_CODES["OK"]
-_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch
-_TIME_ENTRY_SIZE: Final = 12
 
 
 class FileBatch(NamedTuple):
@@ -279,7 +283,7 @@ def _stamp(handle: FileHandle, file: IngestFile, base_offset: int, leader_epoch:
     """Write offsets and epoch into the headers of all batches."""
     for batch in file.batches:
         length = batch.size_bytes - LOG_OVERHEAD
-        handle.pwrite(_STAMP.pack(base_offset, length, leader_epoch), batch.position)
+        handle.pwrite(RECORD_BATCH_START.pack(base_offset, length, leader_epoch), batch.position)
         base_offset += batch.record_count
 
 
@@ -293,7 +297,7 @@ def _ensure_fitting(context: SegmentContext, file: IngestFile) -> None:
     if file.record_count - 1 > RELATIVE_OFFSET_MAX:
         raise InvalidRecordError(f"{path}: {file.record_count} records in one segment", path=path)
     scan, limit = file.scan_at(0, config.index_interval_bytes), config.segment_index_bytes
-    if max(len(scan.offset_entries), len(scan.time_entries) + _TIME_ENTRY_SIZE) > limit:
+    if max(len(scan.offset_entries), len(scan.time_entries) + TIME_INDEX.entry_size) > limit:
         raise InvalidRecordError(
             f"{path}: its index does not fit segment.index.bytes, which is {limit}", path=path
         )

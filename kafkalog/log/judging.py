@@ -48,9 +48,8 @@ from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.zeros import PIECE_BYTES, Holes, data_between, is_zero_between
-from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.layout import BATCH_LENGTH_POSITION, RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import (
-    SIZE_POSITION,
     WRAPPER_BYTES,
     CorruptRange,
     find_resume,
@@ -429,7 +428,7 @@ def is_whole_without_offset(data: memoryview, position: int) -> bool:
 def _header_without_offset(data: memoryview, position: int) -> BatchHeader | None:
     """Return the header of a batch that would be whole with another offset, None for none."""
     head = bytearray(data[position : position + RECORD_BATCH_OVERHEAD])
-    head[:SIZE_POSITION] = bytes(SIZE_POSITION)
+    head[:BATCH_LENGTH_POSITION] = bytes(BATCH_LENGTH_POSITION)
     try:
         header = parse_header(head)
     except KafkaLogError:
@@ -438,7 +437,7 @@ def _header_without_offset(data: memoryview, position: int) -> BatchHeader | Non
     if end > len(data):
         return None
     whole = bytearray(data[position:end])
-    whole[:SIZE_POSITION] = bytes(SIZE_POSITION)
+    whole[:BATCH_LENGTH_POSITION] = bytes(BATCH_LENGTH_POSITION)
     return header if check_batch(whole) == OK else None
 
 
@@ -752,7 +751,7 @@ def offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
         header = _header_without_offset(data, position)
         assert header is not None
         entry = bytearray(data[position : position + header.size_bytes])
-        entry[:SIZE_POSITION] = ARBITRARY_OFFSET.to_bytes(SIZE_POSITION)
+        entry[:BATCH_LENGTH_POSITION] = ARBITRARY_OFFSET.to_bytes(BATCH_LENGTH_POSITION)
     batch = BatchView(entry, position=position)
     with contextlib.suppress(KafkaLogError):
         records = batch.records(limit_bytes=WRAPPER_BYTES)

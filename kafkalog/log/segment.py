@@ -38,7 +38,7 @@ from kafkalog._engine.snapshot import ReadBound
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError
 from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
-from kafkalog.indexes.kinds import unpack_time_entry
+from kafkalog.indexes.kinds import TIME_INDEX
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.batch_walk import (
     CrcCheck,
@@ -180,7 +180,9 @@ class LogSegment(SegmentIndexes):
             time_entries_max=times.max_entries,
             offset_count=len(offsets),
             time_count=len(times),
-            last_time=unpack_time_entry(times.last_entry())[0] if len(times) else NO_TIMESTAMP,
+            last_time=TIME_INDEX.entry.unpack(times.last_entry())[0]
+            if len(times)
+            else NO_TIMESTAMP,
             max_timestamp=scan.max_timestamp,
             offset_of_max_timestamp=scan.offset_of_max_timestamp,
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,

@@ -20,6 +20,7 @@ from kafkalog.files.atomic_files import read_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
+from kafkalog.indexes.kinds import OFFSET_INDEX
 from kafkalog.log.ranges.damage import Damage, ends_in_zeros
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
@@ -31,7 +32,6 @@ from kafkalog.spark.plan import SplitRange
 __all__ = ["verify_segment"]
 
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-_INDEX_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ def _indexes_hold(
     if not holds or not check_time_index(times)[1]:
         return False
     starts = np.concatenate(found.starts) if found.starts else np.empty(0, np.int64)
-    named = np.frombuffer(offsets, _INDEX_ENTRY, count)["position"].astype(np.int64)
+    named = np.frombuffer(offsets, OFFSET_INDEX.dtype, count)["position"].astype(np.int64)
     named = named[named < found.end_position]
     # Both rise: an entry names the start of a batch if it equals the start at its place.
     slots = np.searchsorted(starts, named)

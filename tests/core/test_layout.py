@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkalog import layout
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, IndexKind
 
 LAYOUT = Path(__file__).parents[2] / "kafkalog" / "_core" / "layout.pxd"
 
@@ -55,7 +59,11 @@ EXPECTED = {
     "CODEC_ZSTD": 4,
     "RECORD_BODY_SIZE_MIN": 6,
     "RECORD_SIZE_MIN": 7,
+    "OFFSET_ENTRY_OFFSET_POSITION": 0,
+    "OFFSET_ENTRY_POSITION_POSITION": 4,
     "OFFSET_INDEX_ENTRY_SIZE": 8,
+    "TIME_ENTRY_TIMESTAMP_POSITION": 0,
+    "TIME_ENTRY_OFFSET_POSITION": 8,
     "TIME_INDEX_ENTRY_SIZE": 12,
     "VARINT_SIZE_MAX": 5,
     "VARLONG_SIZE_MAX": 10,
@@ -82,10 +90,76 @@ def test_layout_constant_equals_the_format(name: str) -> None:
     assert EXPECTED[name] == _constants()[name]
 
 
-@pytest.mark.parametrize("name", sorted(set(layout.__all__) - {"CREATE_TIME", "LOG_APPEND_TIME"}))
+# Positions of the fields that each `struct` of Python code reads, and the end of the last one.
+STRUCTS = {
+    "BATCH_FRAME": ["BASE_OFFSET_POSITION", "BATCH_LENGTH_POSITION", "LOG_OVERHEAD"],
+    "RECORD_BATCH_START": [
+        "BASE_OFFSET_POSITION",
+        "BATCH_LENGTH_POSITION",
+        "LEADER_EPOCH_POSITION",
+        "MAGIC_POSITION",
+    ],
+    "MESSAGE_START": [
+        "BASE_OFFSET_POSITION",
+        "BATCH_LENGTH_POSITION",
+        "MESSAGE_CRC_POSITION",
+        "MESSAGE_MAGIC_POSITION",
+    ],
+    "OFFSET_INDEX_ENTRY": [
+        "OFFSET_ENTRY_OFFSET_POSITION",
+        "OFFSET_ENTRY_POSITION_POSITION",
+        "OFFSET_INDEX_ENTRY_SIZE",
+    ],
+    "TIME_INDEX_ENTRY": [
+        "TIME_ENTRY_TIMESTAMP_POSITION",
+        "TIME_ENTRY_OFFSET_POSITION",
+        "TIME_INDEX_ENTRY_SIZE",
+    ],
+}
+NUMBERS = sorted(
+    name
+    for name in layout.__all__
+    if isinstance(getattr(layout, name), int) and name not in ("CREATE_TIME", "LOG_APPEND_TIME")
+)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
 def test_constant_of_python_code_equals_the_cores(name: str) -> None:
     """The core does not give out its constants; what is written down twice is the same."""
     assert _constants()[name] == getattr(layout, name)
+
+
+@pytest.mark.parametrize("name", sorted(STRUCTS))
+def test_struct_of_python_code_has_the_cores_fields(name: str) -> None:
+    """Each field begins where the core has it, and the last one ends there."""
+    known: struct.Struct = getattr(layout, name)
+    ends = [struct.calcsize(known.format[: 1 + count]) for count in range(len(known.format))]
+    assert known.format.startswith(">")
+    assert [_constants()[position] for position in STRUCTS[name]] == ends
+
+
+def test_every_struct_of_python_code_is_compared() -> None:
+    """A new one has its fields in the table above; the size of a key or value is one field."""
+    known = {name for name in layout.__all__ if isinstance(getattr(layout, name), struct.Struct)}
+    assert {*STRUCTS, "FIELD_SIZE"} == known
+
+
+@pytest.mark.parametrize("kind", [OFFSET_INDEX, TIME_INDEX])
+def test_index_kind_numpy_type_equals_its_struct(kind: IndexKind[Any]) -> None:
+    """Both read the same numbers from an entry, and the compiled look-up does, too."""
+    entry = kind.entry.pack(1, 2)
+    assert (kind.entry.size, (1, 2)) == (
+        kind.dtype.itemsize,
+        np.frombuffer(entry, kind.dtype)[0].item(),
+    )
+
+
+def test_index_views_read_the_fields_of_the_kinds() -> None:
+    """An entry that the struct wrote is found by the compiled look-up."""
+    offsets = OFFSET_INDEX.make_view(OFFSET_INDEX.entry.pack(3, 400), 10, 1)
+    assert (13, 400) == offsets.lookup(13)
+    times = TIME_INDEX.make_view(TIME_INDEX.entry.pack(5000, 7), 10, 1)
+    assert (5000, 17) == times.lookup(5000)
 
 
 def test_timestamp_types_are_what_their_bit_says() -> None:

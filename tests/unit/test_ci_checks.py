@@ -81,6 +81,55 @@ def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) 
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def f():\n    global cache\n", ["cache"]),
+        ("cdef list _anchors = [None]\n", ["_anchors"]),
+        ("cdef const int64_t* losses\n", ["losses"]),
+        ("cdef object spare = Builder(1)\n", ["spare"]),
+        ("names = []\n", ["names"]),
+        ("cdef str KEY = 'key'\ncdef enum:\n    SIZE = 1\n", []),
+        ("cdef inline int size_of(int kind) noexcept nogil:\n    kind = 1\n", []),
+        ("cdef int value_of(int kind) except -1\n__all__ = ['value_of']\n", []),
+    ],
+)
+def test_module_state_of_a_kernel_is_refused(
+    text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants in capitals and functions are no state."""
+    module = _load("check_structure")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    path = tmp_path / "kernel.pyx"
+    path.write_text(text)
+    assert [f"state: kernel {name}" for name in expected] == list(module.state_problems(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [
+        ("kafkalog/reader.py", 'ENTRY = struct.Struct(">ii")', 1),
+        ("kafkalog/reader.py", 'TYPE = np.dtype([("a", ">i4"), ("b", ">i8")])', 2),
+        ("kafkalog/reader.py", 'ENTRY = struct.Struct("<ii")', 0),
+        ("kafkalog/layout.py", 'ENTRY = struct.Struct(">ii")', 0),
+        ("kafkalog/state/journal.py", 'ENTRY = struct.Struct(">ii")', 0),
+        ("kafkalog/_core/kernel.pyx", "if attributes & CODEC_MASK <= CODEC_ZSTD:", 1),
+        ("kafkalog/_core/kernel.pyx", "if codec == CODEC_LZ4 or codec != CODEC_NONE:", 0),
+        ("kafkalog/_core/codec.pxd", "return CODEC_NONE <= codec <= CODEC_ZSTD", 0),
+    ],
+)
+def test_format_number_outside_of_its_module_is_refused(
+    name: str, text: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Big-endian layouts and bounds of codecs have listed modules."""
+    module = _load("check_structure")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert count == len(list(module.format_problems(path)))
+
+
+@pytest.mark.parametrize(
     ("package", "statement", "is_refused"),
     [
         ("_engine", "from kafkalog._core.header cimport BatchHeader", False),

@@ -16,6 +16,7 @@ from typing import Final
 from kafkalog._core import crc32c
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
 from kafkalog.indexes.transaction_index import ENTRY_LAYOUT as ABORTED_LAYOUT
 from kafkalog.state.producer_snapshot import ENTRY_LAYOUT as PRODUCER_LAYOUT
 from kafkalog.state.producer_snapshot import HEAD_LAYOUT
@@ -24,8 +25,6 @@ from .facts import AbortedTransactionFact, DamageFact, EntryFact, Fact, Producer
 
 __all__ = ["offset_index", "producer_snapshot", "time_index", "transaction_index"]
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -39,12 +38,12 @@ def offset_index(data: memoryview, base_offset: int, log: memoryview | None) -> 
         log: the segment, if it exists: every entry is compared with the batch at its position.
     """
     yield from _joined(_offset_entries(data, base_offset, log))
-    yield from _odd_end(data, _OFFSET_ENTRY.size)
+    yield from _odd_end(data, OFFSET_INDEX.entry.size)
 
 
 def _offset_entries(data: memoryview, base_offset: int, log: memoryview | None) -> Iterator[Fact]:
     last_offset, last_position = base_offset - 1, -1
-    for where, (relative, position) in _entries(data, _OFFSET_ENTRY):
+    for where, (relative, position) in _entries(data, OFFSET_INDEX.entry):
         offset = base_offset + relative
         problem = None
         if offset <= last_offset or position <= last_position:
@@ -52,7 +51,7 @@ def _offset_entries(data: memoryview, base_offset: int, log: memoryview | None) 
         elif log is not None:
             problem = _wrong_batch(log, offset, position)
         if problem is not None:
-            yield DamageFact(where, _OFFSET_ENTRY.size, "INDEX_ENTRY", problem)
+            yield DamageFact(where, OFFSET_INDEX.entry.size, "INDEX_ENTRY", problem)
             continue
         last_offset, last_position = offset, position
         yield EntryFact("offset_index_entry", {"offset": offset, "position": position})
@@ -61,19 +60,19 @@ def _offset_entries(data: memoryview, base_offset: int, log: memoryview | None) 
 def time_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
     """Yield (timestamp, offset) entries: timestamps rise, offsets do not fall."""
     yield from _joined(_time_entries(data, base_offset))
-    yield from _odd_end(data, _TIME_ENTRY.size)
+    yield from _odd_end(data, TIME_INDEX.entry.size)
 
 
 def _time_entries(data: memoryview, base_offset: int) -> Iterator[Fact]:
     last_timestamp, last_offset = -1, base_offset
-    for where, (timestamp, relative) in _entries(data, _TIME_ENTRY):
+    for where, (timestamp, relative) in _entries(data, TIME_INDEX.entry):
         offset = base_offset + relative
         if timestamp <= last_timestamp or offset < last_offset:
             meaning = (
                 f"timestamp {timestamp}, offset {offset} follows timestamp {last_timestamp}, "
                 f"offset {last_offset}"
             )
-            yield DamageFact(where, _TIME_ENTRY.size, "INDEX_ENTRY", meaning)
+            yield DamageFact(where, TIME_INDEX.entry.size, "INDEX_ENTRY", meaning)
             continue
         last_timestamp, last_offset = timestamp, offset
         yield EntryFact("time_index_entry", {"timestamp": timestamp, "offset": offset})

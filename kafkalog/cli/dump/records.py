@@ -7,12 +7,11 @@ for the batch, and the dump continues with the next.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.layout import LOG_OVERHEAD, MAGIC_V2
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_V2, MESSAGE_START
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import decode_control
 
@@ -22,8 +21,6 @@ __all__ = ["batch_records"]
 
 # A batch on disk is at most a few MB in practice; a larger decompressed size is an attack.
 MAX_DECOMPRESSED_BYTES: Final = 1 << 30
-# Offset, size and CRC of a message.
-_MESSAGE_HEAD: Final = struct.Struct(">qiI")
 
 
 def batch_records(data: memoryview, batch: BatchFact) -> Iterator[Fact]:
@@ -62,7 +59,7 @@ def _message_crcs(view: BatchView) -> Iterator[int]:
     payload, position, end = view.payload(MAX_DECOMPRESSED_BYTES)
     data = memoryview(payload)
     while position < end:
-        _offset, size, crc = _MESSAGE_HEAD.unpack_from(data, position)
+        _offset, size, crc = MESSAGE_START.unpack_from(data, position)
         yield crc
         position += LOG_OVERHEAD + size
 

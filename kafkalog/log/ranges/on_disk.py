@@ -9,7 +9,6 @@ Thread-safety: functions and frozen values.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from kafkalog._core.header import BatchHeader
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import end_of_data, is_zero
+from kafkalog.indexes.kinds import OFFSET_INDEX
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
 from kafkalog.log.byte_source import PreadSource
@@ -39,7 +39,6 @@ __all__ = [
 
 OFFSET_MAX: Final = 2**63 - 1
 BATCHES: Final = 256
-_ENTRY: Final = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +206,7 @@ def _entries_before(
     except FileNotFoundError:
         return
     try:
-        low, high = 0, handle.size() // _ENTRY.size
+        low, high = 0, handle.size() // OFFSET_INDEX.entry.size
         while low < high:
             middle = (low + high) // 2
             relative, position = _entry(handle, middle)
@@ -225,8 +224,8 @@ def _entries_before(
 
 
 def _entry(handle: FileHandle, slot: int) -> tuple[int, int]:
-    data = handle.pread(_ENTRY.size, slot * _ENTRY.size)
-    if len(data) < _ENTRY.size:
+    data = handle.pread(OFFSET_INDEX.entry.size, slot * OFFSET_INDEX.entry.size)
+    if len(data) < OFFSET_INDEX.entry.size:
         return 0, 0  # cut meanwhile
-    relative, position = _ENTRY.unpack(data)
+    relative, position = OFFSET_INDEX.entry.unpack(data)
     return relative, position

@@ -21,12 +21,11 @@ Thread-safety: none; one caller at a time.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.layout import BATCH_FRAME, RECORD_BATCH_OVERHEAD
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import Converter
@@ -37,8 +36,7 @@ __all__ = ["CHUNK_BYTES", "ConvertedFetch"]
 
 CHUNK_BYTES: Final = 128 * 1024
 
-# Offset and length, with which a filler begins; the smallest one has nothing else.
-_FILLER_HEAD: Final = struct.Struct(">qi")
+# The smallest filler is the frame of a batch and nothing else.
 _LENGTH_MAX: Final = 2**31 - 1
 
 
@@ -77,7 +75,7 @@ class ConvertedFetch:
         if first:
             self.size_bytes = max(len(source), len(first))
         else:
-            self.size_bytes = _FILLER_HEAD.size if seen else len(source)
+            self.size_bytes = BATCH_FRAME.size if seen else len(source)
         self._first: bytes | None = first if seen else bytes(source)
 
     def chunks(self) -> Iterator[bytes]:
@@ -147,4 +145,4 @@ class ConvertedFetch:
 def _filler(size: int) -> bytes:
     """Return the beginning of a batch that is longer than the answer."""
     length = min(max(size + 1, RECORD_BATCH_OVERHEAD), _LENGTH_MAX)
-    return (_FILLER_HEAD.pack(-1, length) + bytes(max(size - _FILLER_HEAD.size, 0)))[:size]
+    return (BATCH_FRAME.pack(-1, length) + bytes(max(size - BATCH_FRAME.size, 0)))[:size]

@@ -32,6 +32,7 @@ from kafkalog.files.atomic_files import read_file
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped_filesystem import without_mappings
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkedBatches, WalkRange, walk_source
 from kafkalog.log.byte_source import PreadSource
@@ -59,8 +60,6 @@ TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 # For a segment whose times were not looked up: no filter leaves it out.
 UNKNOWN_TIMESTAMP: Final = 2**63 - 1
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 # The distance of two index entries is 4 KiB as a rule, and so is what is read after the last.
 _TAIL_BYTES: Final = 64 * 1024
@@ -96,7 +95,11 @@ def _last_entry(handle: FileHandle, layout: struct.Struct) -> tuple[int, int] | 
             low = middle + 1
         else:
             high = middle
-    return _unpacked(layout, handle.pread(layout.size, (low - 1) * layout.size)) if low else None
+    return _entry_at(handle, layout, low - 1) if low else None
+
+
+def _entry_at(handle: FileHandle, layout: struct.Struct, slot: int) -> tuple[int, int] | None:
+    return _unpacked(layout, handle.pread(layout.size, slot * layout.size))
 
 
 def _unpacked(layout: struct.Struct, data: bytes) -> tuple[int, int] | None:
@@ -175,7 +178,7 @@ def _indexed_position(
     if index is None:
         return start
     try:
-        entry = _last_entry(index, _OFFSET_ENTRY)
+        entry = _last_entry(index, OFFSET_INDEX.entry)
     finally:
         index.close()
     if entry is None or not 0 <= entry[1] < size:
@@ -283,7 +286,7 @@ def largest_timestamp(filesystem: FileSystem, directory: Path, base_offset: int)
     if index is None:
         return UNKNOWN_TIMESTAMP
     try:
-        entry = _last_entry(index, _TIME_ENTRY)
+        entry = _last_entry(index, TIME_INDEX.entry)
     finally:
         index.close()
     return UNKNOWN_TIMESTAMP if entry is None else entry[0]
@@ -318,7 +321,7 @@ class SegmentCuts:
         if index is None:
             return []
         try:
-            count = index.size() // _OFFSET_ENTRY.size
+            count = index.size() // OFFSET_INDEX.entry.size
             if not count:
                 return []
             found = self._guess(index, count, size_bytes, positions)
@@ -336,7 +339,10 @@ class SegmentCuts:
         found = []
         for position in positions:
             slot = min(position * count // max(size_bytes, 1), count - 1)
-            entry = _unpacked(_OFFSET_ENTRY, index.pread(_OFFSET_ENTRY.size, slot * 8))
+            entry = _unpacked(
+                OFFSET_INDEX.entry,
+                index.pread(OFFSET_INDEX.entry.size, slot * OFFSET_INDEX.entry_size),
+            )
             distance = positions[0] if len(positions) == 1 else positions[1] - positions[0]
             if entry is None or abs(entry[1] - position) > distance // 16:
                 return None
@@ -348,7 +354,7 @@ class SegmentCuts:
     ) -> list[int]:
         """Return the same from the whole index, if that is consistent."""
         entries = index.pread(min(index.size(), _MAX_INDEX_BYTES), 0)
-        entries = entries[: len(entries) // _OFFSET_ENTRY.size * _OFFSET_ENTRY.size]
+        entries = OFFSET_INDEX.whole_entries(entries)
         count, is_sound = check_offset_index(entries, segment_size=size_bytes)
         if not is_sound or not count:
             return []
@@ -472,8 +478,8 @@ def _position_before(
     )
     if not times or not offsets:
         return 0
-    times = times[: len(times) // _TIME_ENTRY.size * _TIME_ENTRY.size]
-    offsets = offsets[: len(offsets) // _OFFSET_ENTRY.size * _OFFSET_ENTRY.size]
+    times = TIME_INDEX.whole_entries(times)
+    offsets = OFFSET_INDEX.whole_entries(offsets)
     time_count, times_sound = check_time_index(times)
     offset_count, offsets_sound = check_offset_index(offsets, segment_size=end)
     if not (times_sound and offsets_sound and time_count and offset_count):
