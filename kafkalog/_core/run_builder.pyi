@@ -41,8 +41,12 @@ class RunBuilder(RecordsBuilder):
     ) -> None: ...
     def finish(self, log_append_time_ms: int | None = None) -> MemoryRecords: ...
 
+@final
+class SpareBuilder:
+    def __new__(cls) -> Self: ...
+
 def pack_uncompressed(
-    builder: RunBuilder,
+    spare: SpareBuilder,
     records: list[Record],
     limits: AppendLimits,
     now_ms: int,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import EllipsisType
-from typing import Protocol, TypeAlias, TypeGuard, cast
+from typing import Final, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,11 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
-from kafkalog._core.run_builder import pack_uncompressed
+from kafkalog._core.run_builder import SpareBuilder, pack_uncompressed
 from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.run_packer import THREAD_BUILDERS, PlainPacker, RunPacker, packer_of
+from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -43,6 +43,9 @@ __all__ = [
     "pack_records",
     "timestamps_of",
 ]
+
+# Shared by all threads of the process; see SpareBuilder.
+_SPARE_BUILDER: Final = SpareBuilder()
 
 
 class ExportsArray(Protocol):
@@ -98,9 +101,7 @@ def pack_records(
         wanted = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     if rules.is_plain:
-        run = pack_uncompressed(
-            THREAD_BUILDERS.plain_builder, wanted, rules.limits, now_ms, default_ms
-        )
+        run = pack_uncompressed(_SPARE_BUILDER, wanted, rules.limits, now_ms, default_ms)
         if run is not None:
             return run
     return _pack_list(wanted, rules, now_ms, default_ms)

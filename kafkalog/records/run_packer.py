@@ -32,25 +32,18 @@ from kafkalog.records.codecs import Codec
 from kafkalog.records.old_format_batches import OldFormatBatches, close_batch, too_large
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["THREAD_BUILDERS", "PlainPacker", "RunPacker", "packer_of"]
+__all__ = ["PlainPacker", "RunPacker", "packer_of"]
 
 
 class _ThreadBuilders(threading.local):
-    """
-    Builders that one thread reuses from append to append.
-
-    Attributes:
-        builder, run_builder: of packers with a shared builder.
-        plain_builder: of `pack_uncompressed` only, which may run while a packer has records.
-    """
+    """Builders that one thread reuses from append to append."""
 
     def __init__(self) -> None:
         self.builder = BatchBuilder()
         self.run_builder = RunBuilder()
-        self.plain_builder = RunBuilder()
 
 
-THREAD_BUILDERS = _ThreadBuilders()
+_THREAD_BUILDERS = _ThreadBuilders()
 
 
 class RunPacker(Protocol):
@@ -116,10 +109,10 @@ def packer_of(
         return _MessagePacker(rules, append_time)
     if rules.wanted_codec or builder is not None:
         if builder is None:
-            builder = THREAD_BUILDERS.builder if is_shared else BatchBuilder()
+            builder = _THREAD_BUILDERS.builder if is_shared else BatchBuilder()
         return _BatchPacker(rules, append_time, builder)
     return PlainPacker(
-        rules, append_time, now_ms, THREAD_BUILDERS.run_builder if is_shared else RunBuilder()
+        rules, append_time, now_ms, _THREAD_BUILDERS.run_builder if is_shared else RunBuilder()
     )
 
 

@@ -15,7 +15,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import RunBuilder, pack_uncompressed
+from kafkalog._core.run_builder import RunBuilder, SpareBuilder, pack_uncompressed
 from kafkalog.errors import InvalidRecordError
 from tests.support.arrow_c import bitmap
 from tests.support.buffers import exact
@@ -95,7 +95,7 @@ def test_run_equals_batch_by_batch(
         run = builder.finish()
         assert expected == (bytes(run.data), list(run.batches))
         made = pack_uncompressed(
-            RunBuilder(),
+            SpareBuilder(),
             records,
             limits(batch_bytes=limit, is_log_append_time=append_time >= 0),
             77,
@@ -132,16 +132,16 @@ def test_run_of_what_may_be_refused_is_left_to_others() -> None:
         limits(is_key_required=True),
         limits(before_ms=10),
     ):
-        assert pack_uncompressed(RunBuilder(), records, forbidden, 2000, -1) is None
-        assert pack_uncompressed(RunBuilder(), [], forbidden, 2000, -1) is not None
+        assert pack_uncompressed(SpareBuilder(), records, forbidden, 2000, -1) is None
+        assert pack_uncompressed(SpareBuilder(), [], forbidden, 2000, -1) is not None
     run = pack_uncompressed(
-        RunBuilder(), records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1
+        SpareBuilder(), records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1
     )
     assert run is not None
     assert 3 == run.record_count == len(run.batches)
     with pytest.raises(InvalidRecordError):
-        pack_uncompressed(RunBuilder(), [records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
-    run = pack_uncompressed(RunBuilder(), records, limits(), 2000, -1)
+        pack_uncompressed(SpareBuilder(), [records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
+    run = pack_uncompressed(SpareBuilder(), records, limits(), 2000, -1)
     assert run is not None
     assert (3, 1) == (run.record_count, len(run.batches))
 

@@ -13,7 +13,7 @@ from kafkalog._core.append_limits import AppendLimits
 from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import RunBuilder, pack_uncompressed
+from kafkalog._core.run_builder import SpareBuilder, pack_uncompressed
 from kafkalog._engine.append_file import AppendFile
 from kafkalog._engine.append_lane import AppendLane
 from kafkalog._engine.epoch_state import EpochState
@@ -104,7 +104,7 @@ def run_of(count: int = 1, size: int = 20, time: int = 100) -> MemoryRecords:
         is_log_append_time=False,
     )
     run = pack_uncompressed(
-        RunBuilder(), [Record(value=bytes(size), timestamp_ms=time)] * count, limits, 100, -1
+        SpareBuilder(), [Record(value=bytes(size), timestamp_ms=time)] * count, limits, 100, -1
     )
     assert run is not None
     return run
