@@ -1,9 +1,10 @@
-"""Batches that keep their offsets, where all of them are ordinary: one look, and they are a run.
+"""Fast validation of follower appends: batches that keep their offsets.
 
-Headers are gone through first, so that little is done twice where a batch is found that somebody
-else has to look at; then every batch is summed up.
+Returns None if a batch needs the slow path, which also raises the errors. All headers are read
+first, so that little work is repeated if a batch is refused; then the CRC of every batch is
+checked. Records are not read: the leader has validated them.
 
-Thread-safety: pure. The GIL is released while many bytes are summed up.
+Thread-safety: pure. The GIL is released while the CRCs of many bytes are computed.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -57,7 +58,7 @@ cdef inline bint is_ordinary(const BatchFields* fields, int64_t next_offset,
 
 cdef bint has_matching_crcs(const uint8_t* batch, const MetadataRow* rows,
                             Py_ssize_t count) noexcept nogil:
-    """Say whether the sum of each batch is what its header says."""
+    """Return whether the CRC of each batch equals that of its header."""
     cdef Py_ssize_t row
     for row in range(count):
         if crc_of_batch(batch, rows[row].size_bytes) != load_u32(batch + CRC_POSITION):
@@ -68,11 +69,11 @@ cdef bint has_matching_crcs(const uint8_t* batch, const MetadataRow* rows,
 
 def follower_fast_path(data not None, int64_t size_limit, tuple rewritings not None):
     """
-    Return a MemoryRecords of batches that keep their offsets; None unless all of them are ordinary.
+    Return a MemoryRecords of batches that keep their offsets, or None for the slow path.
 
-    They are whole, of format v2, in order and with good sums; none is a control batch, none has an
-    unknown codec, more bytes than the limit, or a producer's field below -1. What is wrong with
-    others is not said here.
+    For a result every batch is whole, of format v2, in offset order and has the right CRC; no batch
+    is a control batch, has an unknown codec, more bytes than the limit, or a leader epoch or
+    producer field below -1.
 
     Args:
         data: bytes, or a bytearray that no other code has.

@@ -1,11 +1,11 @@
-"""Batches that are to get offsets, where all of them are ordinary: one look, and they are a run.
+"""Fast validation of leader appends: batches that get their offsets from the log.
 
-Ordinary is what a leader takes as it is: format v2, not compressed, with the times that its header
-says, and with nothing in it that the settings may forbid. Headers are gone through first, so that
-little is done twice where a batch is found that somebody else has to look at; then every batch is
-summed up, and every record read.
+Returns None if a batch needs the slow path, which also raises the errors. The fast path accepts
+batches of format v2 without compression that are stored as they came. All headers are read first,
+so that little work is repeated if a batch is refused; then CRC and records of every batch are
+checked.
 
-Thread-safety: pure. The GIL is released while many bytes are gone through.
+Thread-safety: pure. The GIL is released while many bytes are checked.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -36,7 +36,7 @@ cdef enum:
 
 
 cdef inline bint is_ordinary(const BatchFields* fields, int64_t size_limit) noexcept nogil:
-    """Say whether the header is one of a producer's batch that stays as it is."""
+    """Return whether a header is that of a data batch that is stored as it came."""
     if fields.producer_id > NO_PRODUCER_ID:
         if fields.base_sequence < 0:
             return False
@@ -52,7 +52,7 @@ cdef inline bint is_ordinary(const BatchFields* fields, int64_t size_limit) noex
 
 
 cdef bint has_ordinary_records(Cursor cursor, RecordFacts* found) noexcept nogil:
-    """Say whether sums, records and times of all batches are right; tell of what they have."""
+    """Return whether CRC, records and times of all batches are right; fill `found` from them."""
     cdef BatchFields fields
     cdef RecordsContext context
     cdef RecordFacts facts
@@ -84,17 +84,14 @@ cdef bint has_ordinary_records(Cursor cursor, RecordFacts* found) noexcept nogil
 def leader_fast_path(bytearray data not None, AppendLimits limits not None, int64_t segment_bytes,
                      int64_t now_ms, *, bint of_client):
     """
-    Return a MemoryRecords of batches that are to get offsets; None unless all of them are ordinary.
-
-    They stay as they are but for their offsets. What is wrong with others, or is to be set right,
-    is not said here.
+    Return a MemoryRecords of batches that get offsets later, or None for the slow path.
 
     Args:
-        data: nobody else has it.
-        limits: what the settings allow; nothing is ordinary where they give times.
-        segment_bytes: how large a batch may be, too.
+        data: the batches; no other code has this bytearray.
+        limits: what the settings allow; log append time always needs the slow path.
+        segment_bytes: largest size of a batch, besides that of `limits`.
         now_ms: time of the append.
-        of_client: whether a producer brings them: one batch, which counts from 0.
+        of_client: whether a producer sends them: then one batch, with base offset 0.
     """
     cdef Cursor cursor
     cdef Cursor start

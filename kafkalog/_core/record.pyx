@@ -338,7 +338,7 @@ cdef tuple _make_headers(Record record):
     return tuple(pairs)
 
 
-# ---- doors ------------------------------------------------------------------------------------
+# ---- entry points -----------------------------------------------------------------------------
 
 cdef Record make_record(
     const RecordsContext* context, const RecordFields* fields, PayloadRef hold
@@ -413,6 +413,8 @@ def decode_records(
     Raises:
         CorruptRecordError: the bytes are not `header.record_count` whole records.
     """
+    # The loop is written three times. With one for tuples and lists, or for all three forms, the
+    # compiler inlines less here, and an object takes 460 instructions instead of 360.
     cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef RecordFields fields
     cdef list records
