@@ -16,6 +16,8 @@ ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| [^|]+ \|$", re.MULTILINE)
 USES = [
     ("add-a-codec", r'"zstd"|\bCODEC_ZSTD\b|\bCodec\.ZSTD\b|\bZSTD = 4\b', "kafkalog"),
     ("add-a-codec", r"\bcompression_zstd_level\b", "kafkalog"),
+    ("change-an-index-entry", r"\bOFFSET_(INDEX_)?ENTRY(_\w+)?\b", "kafkalog"),
+    ("change-an-index-entry", r'Struct\(">ii"\)', "kafkalog"),
     ("add-a-setting", r'"max_compaction_lag_ms"', "kafkalog"),
     ("add-a-setting", r'"max\.compaction\.lag\.ms"', "kafkalog"),
     ("add-a-setting", r'"log\.cleaner\.max\.compaction\.lag\.ms"', "kafkalog"),
