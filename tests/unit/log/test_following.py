@@ -227,7 +227,7 @@ def test_file_cut_below_a_writer_gives_a_typed_error(directory: Path) -> None:
         log.append(numbered(0, 500))
         log.roll()
         os.truncate(log.segments()[0].path, 100)
-        with pytest.raises(LogStorageError, match="the file must have .* got 100") as caught:
+        with pytest.raises(LogStorageError, match=r"the file must have .* got 100") as caught:
             list(log.records())
         assert caught.value.path == str(log.segments()[0].path)
 
