@@ -2,10 +2,10 @@
 
 Encoding, compressing and validating happen outside the log's lock. The fast path under it is
 `AppendLane`; this module does what the lane leaves. Order of the slow path: the batches get their
-offsets; the state of their producers is asked, which may refuse them or know them already; the
+offsets; the producer state checks them, and may refuse them or find them to be duplicates; the
 leader epoch is written to its file; readers of committed records are stopped before a transaction
 that begins; the bytes are written and published; state, transaction index and readers follow.
-Whatever fails before the bytes are published leaves the log as it was.
+A failure before the bytes are published leaves the log as it was.
 
 Crash points: those of `LocalLog.append`, and before it that of an epoch (`epochs.py`). After it
 nothing has to be on the disk: state and transaction index are rebuilt from the batches. Those of
@@ -151,14 +151,14 @@ class LogAppender:
         """
         Make a file of encoded batches the last segment: it is renamed, not copied.
 
-        For much data at a time, encoded beside the log, in format v2. Every CRC is checked, and
+        For bulk data that was encoded outside the log, in format v2. Every CRC is checked, and
         each batch gets the next offsets and the leader epoch in place. Otherwise the batches are
         stored as they are: no setting recompresses them or asks for a key. Everything is on the
         disk when this returns.
 
         Args:
-            path: on the file system of the log, and used by no one else. While the file is there
-                the log does not have it, whatever fails; when it is gone the log has it.
+            path: on the file system of the log, and used by no one else. While the file exists
+                the log does not have it, after any failure; once it is gone the log has it.
             check_crc: read all of it. False is for a caller that encoded the batches itself, and
                 synced them since: their headers are still checked, one by one.
 
@@ -313,7 +313,7 @@ class LogAppender:
 
     @property
     def watcher_count(self) -> int:
-        """How many callbacks are registered."""
+        """The number of registered callbacks."""
         return len(self._watchers)
 
     def notify_watchers(self) -> None:
@@ -352,7 +352,7 @@ class LogAppender:
         return appender
 
     def close_appenders(self) -> None:
-        """Write the records that wait in appenders, as far as possible: the log is closing."""
+        """Write the records that wait in appenders, if possible: the log is closing."""
         for appender in list(self._open_appenders):
             try:
                 appender.close()

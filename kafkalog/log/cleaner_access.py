@@ -53,7 +53,7 @@ def cleaner_access(log: Log) -> CleanerAccess:
 
 class CleanerAccess:
     """
-    What compaction reads of a log, and does to it.
+    Operations on one log for compaction.
 
     Args:
         partition: the log.
@@ -101,7 +101,7 @@ class CleanerAccess:
 
     def checkpoint_cleaner_offset(self, offset: int) -> None:
         """
-        Checkpoint where a cleaning ended; on the disk when this returns.
+        Checkpoint the end of a cleaning; on the disk when this returns.
 
         Raises:
             LogStorageError: the disk refused.

@@ -1,4 +1,4 @@
-"""What a cleaning goes by before it reads a segment: the facts of a log at one moment.
+"""Facts of a log at one moment, by which a log and its segments are selected for cleaning.
 
 Thread-safety: immutable values; `cleaning_facts` works on a snapshot, without a lock.
 """
@@ -20,11 +20,11 @@ __all__ = ["LogCleaningFacts", "SegmentCleaningFacts", "cleaning_facts", "segmen
 @dataclass(frozen=True, slots=True)
 class SegmentCleaningFacts:
     """
-    What is known of a segment without reading it.
+    Facts of a segment that need no read of its batches.
 
     Attributes:
         base_offset: its name.
-        size_bytes, offset_index_bytes, time_index_bytes: used, without room ahead.
+        size_bytes, offset_index_bytes, time_index_bytes: used, without preallocated space.
         first_timestamp_ms: of its first batch, -1 for none.
         largest_timestamp_ms: of its records, -1 for none.
     """
@@ -59,11 +59,11 @@ class LogCleaningFacts:
         return self.segments[-1].base_offset
 
     def sealed_from(self, offset: int) -> Sequence[SegmentCleaningFacts]:
-        """Return the segments but the active one, from that which contains an offset."""
+        """Return the sealed segments, from the segment that contains an offset."""
         return self._between(offset, self.active_base_offset)
 
     def _between(self, start: int, end: int) -> Sequence[SegmentCleaningFacts]:
-        """Return the segments from that which contains `start` to those that begin below `end`."""
+        """Return the segments that begin below `end`, from the segment that contains `start`."""
         if start >= end:
             return ()
         first = bisect_right(self.segments, start, key=_base_of) - 1
@@ -83,17 +83,17 @@ def cleaning_facts(
     with_times: bool = True,
 ) -> LogCleaningFacts:
     """
-    Return what a log is chosen for cleaning by.
+    Return the facts by which a log is selected for cleaning.
 
     Args:
         context: what its segments share.
         snapshot: the log.
         last_stable_offset: of the same moment, or of one before it.
-        with_times: whether to find out timestamps, which may cost a look into each segment; -1
+        with_times: whether to find out timestamps, which may cost a read of each segment; -1
             without. As with a broker, a segment whose records have none is as old as its file.
 
     Raises:
-        OSError, CorruptRecordError: a segment cannot be looked into.
+        OSError, CorruptRecordError: a segment cannot be read.
     """
     segments = tuple(
         segment_facts(context, segment, snapshot.read_bound(slot).end, with_times=with_times)
@@ -123,7 +123,7 @@ def segment_facts(
     return SegmentCleaningFacts(
         base_offset=segment.base_offset,
         size_bytes=size_bytes,
-        # Of a sealed segment the files are as long as what is in them.
+        # The files of a sealed segment have no preallocated space.
         offset_index_bytes=0 if offset_index is None else offset_index.size_bytes,
         time_index_bytes=0 if time_index is None else time_index.size_bytes,
         first_timestamp_ms=first,

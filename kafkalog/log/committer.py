@@ -1,8 +1,9 @@
-"""Group commit: one sync covers all who wait for it.
+"""Group commit: one sync covers all threads that wait for it.
 
 The first thread that waits becomes the leader and syncs up to the log end of that moment; threads
-that come meanwhile wait for it, and one of them leads the next round. After a failed sync nobody
-is told "durable" again: what the disk holds is unknown, and a retry that says "ok" would lie.
+that come during the sync wait for it, and one of them leads the next round. After a failed sync no
+offset is reported durable again: the content of the disk is unknown, and the success of a retry
+would prove nothing.
 
 Thread-safety: all methods from any thread. The sync itself runs outside the condition's lock.
 """
@@ -19,7 +20,7 @@ __all__ = ["Committer"]
 
 class Committer:
     """
-    Makes offsets durable for those who wait.
+    Makes offsets durable for the threads that wait.
 
     Args:
         sync: puts everything below the log end on the disk and returns that end.
@@ -39,9 +40,9 @@ class Committer:
 
     def wait_until_durable(self, offset: int) -> int:
         """
-        Return once everything below `offset` is on the disk; the durable offset is returned.
+        Wait until everything below `offset` is on the disk; return the durable offset.
 
-        Returns early where the log is truncated meanwhile: what was waited for may be gone, and
+        Returns early if the log is truncated during the wait: the awaited offset may be gone, and
         no sync would ever reach it.
         """
         truncations = self._truncations
@@ -64,7 +65,7 @@ class Committer:
         return self.durable_offset
 
     def lower(self, offset: int) -> None:
-        """Forget durability above `offset`: the log was truncated there."""
+        """Lower the durable offset to `offset`: the log was truncated there."""
         with self._condition:
             self.durable_offset = min(self.durable_offset, offset)
             self._truncations += 1
@@ -87,7 +88,7 @@ class Committer:
                 self._condition.notify_all()
             raise
         with self._condition:
-            # An end that was truncated away meanwhile says nothing about what came in its place.
+            # An end that was truncated away during the sync does not cover later appends there.
             if truncations == self._truncations:
                 self.durable_offset = max(self.durable_offset, reached)
             self._is_syncing = False

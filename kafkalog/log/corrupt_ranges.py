@@ -1,8 +1,8 @@
-"""Corrupt ranges: ranges of a segment whose bytes are damaged, and the way around them.
+"""Corrupt ranges: ranges of a segment whose bytes are damaged, and the search for their ends.
 
 A corrupt range begins at the first byte of the batch that failed and ends where the next whole
 batch with a good CRC and a fitting offset begins, or at the end of the segment. Nothing in a
-corrupt range is ever deleted; readers raise at it or pass it, as they were asked.
+corrupt range is ever deleted; readers raise at it or skip it, as their caller chose.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ __all__ = [
 OK = STATUS_CODES["OK"]
 
 _KEY_POSITIONS = (MESSAGE_KEY_SIZE_POSITION_V0, MESSAGE_KEY_SIZE_POSITION_V1)
-# As many zeros an entry may end with that ends where zeros begin: codecs write some.
+# A believable end has a byte other than zero among this many bytes before it: codecs write some
+# zeros at the end of an entry.
 ZEROS = 16
-# A wrapper that unpacks to more is not asked for its first offset: a few bytes may claim gigabytes.
+# A wrapper that decompresses to more is not decompressed for its first offset: a few bytes may
+# claim gigabytes.
 WRAPPER_BYTES = 16 * 1024 * 1024
-# So often batches with any offset are looked for at the end of a segment.
+# Largest number of searches for batches with any offset at the end of a segment.
 SEARCHES_MAX = 16
 OFFSET_MAX = 2**63 - 1
 _start_of = attrgetter("position")
@@ -64,10 +66,10 @@ class CorruptRange:
     Attributes:
         path: the segment file.
         position: first damaged byte.
-        size_bytes: bytes fenced.
+        size_bytes: size of the range.
         first_offset: first offset that may be missing: one above the last whole batch before.
-        next_offset: base offset of the whole batch behind, or of what follows the segment. Of a
-            wrapper of an old format that cannot be read it is the last offset.
+        next_offset: base offset of the whole batch after it, or of what follows the segment. If
+            that batch is a wrapper of an old format that cannot be read, its last offset.
         reason: name of the check that failed, see `kafkalog._core.status`.
     """
 
@@ -97,7 +99,7 @@ class CorruptRange:
 
 
 def with_tail(corrupt_ranges: Sequence[CorruptRange], tail: CorruptRange) -> list[CorruptRange]:
-    """Return damaged ranges with what is left at the end of a segment, joined to one in front."""
+    """Return corrupt ranges and the tail of a segment, joined with an adjacent range before it."""
     if not corrupt_ranges or corrupt_ranges[-1].end_position < tail.position:
         return [
             *corrupt_ranges,
@@ -111,7 +113,7 @@ def with_tail(corrupt_ranges: Sequence[CorruptRange], tail: CorruptRange) -> lis
 def join_corrupt_ranges(
     known: Sequence[CorruptRange], found: Sequence[CorruptRange]
 ) -> tuple[CorruptRange, ...]:
-    """Return damaged ranges of both, in order; what is found takes the place of what it covers."""
+    """Return the corrupt ranges of both, in order; a found range replaces the ranges within it."""
     wider = sorted(found, key=_start_of)
     joined = {
         (corrupt_range.position, corrupt_range.size_bytes > 0): corrupt_range
@@ -126,7 +128,7 @@ def join_corrupt_ranges(
 
 
 def next_corrupt_range(ranges: Sequence[CorruptRange], position: int) -> CorruptRange | None:
-    """Return the first of rising ranges that ends after a position and has bytes."""
+    """Return the first range, of ranges in order, that ends after a position and has bytes."""
     slot = bisect_right(ranges, position, key=_end_of)
     while slot < len(ranges) and not ranges[slot].size_bytes:
         slot += 1
@@ -134,7 +136,7 @@ def next_corrupt_range(ranges: Sequence[CorruptRange], position: int) -> Corrupt
 
 
 def gap_around(ranges: Sequence[CorruptRange], first: int, last: int, end: int) -> tuple[int, int]:
-    """Return where the gap between rising ranges begins and ends that has the bytes of batches."""
+    """Return start and end of the gap between ranges, in order, that has the bytes of batches."""
     before = bisect_right(ranges, first, key=_end_of)
     behind = bisect_left(ranges, last, key=_start_of)
     start = ranges[before - 1].end_position if before else 0
@@ -142,7 +144,7 @@ def gap_around(ranges: Sequence[CorruptRange], first: int, last: int, end: int) 
 
 
 def _is_within(corrupt_range: CorruptRange, found: Sequence[CorruptRange]) -> bool:
-    """Say whether a damaged range is a part of one of others, which are in order."""
+    """Return whether a corrupt range is within one of the others, which are in order."""
     slot = bisect_right(found, corrupt_range.position, key=_start_of) - 1
     return (
         slot >= 0
@@ -172,12 +174,12 @@ def find_corrupt_range(
         path: the segment file, for the report.
         position: start of the batch that failed.
         end: one past the last byte that belongs to the log.
-        status: what the check said.
+        status: result of the check that failed.
         next_offset: smallest offset that may come next.
         offset_max: largest offset that may still be in this segment.
         following_offset: offset that follows the segment, for a corrupt range that reaches its end.
         resume_min: nothing before this position is believed.
-        holes: large holes of the file, which are not gone through.
+        holes: large holes of the file, which are not searched.
     """
     ends = _declared_ends(data, position, end)
     resume_min = max(resume_min, position + 1)
@@ -213,22 +215,23 @@ def find_resume(
     """
     Return where the next batch with a good CRC begins, and whether it was searched for.
 
-    Where the damaged batch's own lengths lead, its offset may be any. Elsewhere one of the range is
-    looked for; then one with any offset from which whole batches reach to the end.
+    At an end that the lengths of the damaged batch declare, a batch may have any offset. Elsewhere
+    a batch with an offset of the range is searched for; then a batch with any offset from which
+    whole batches reach to the end.
 
     Args:
         data: bytes of the segment from its first byte on.
         position: start of the batch that failed.
-        end: one past the last byte that belongs to the log; returned where there is none.
-        offset_min, offset_max: the range of offsets that is looked for.
-        holes: large holes of the file, which are not gone through.
+        end: one past the last byte that belongs to the log; returned if no batch is found.
+        offset_min, offset_max: the range of offsets that is searched for.
+        holes: large holes of the file, which are not searched.
     """
     ends = _declared_ends(data, position, end)
     following = BATCH_FRAME.unpack_from(data, position)[0] + 1 if ends.is_old else 0
     for offsets in ((offset_min, offset_max), (0, OFFSET_MAX)):
         resume = _after_declared_length(data, ends, position, end, offsets, holes)
         if resume == end and offset_min < following <= offset_max:
-            # Its length may lie; no image has the offset that follows its own.
+            # The length may be false; no image of a batch has the offset that follows this one.
             inside = _batches_up_to(data, position + 1, end, (following, following), holes)
             if inside >= 0:
                 return inside, True
@@ -238,7 +241,7 @@ def find_resume(
     resume = _find_batch(data, start, end, (offset_min, offset_max), holes) if start < end else -1
     low = max(offset_min, BATCH_FRAME.unpack_from(data, position)[0] + 1) if ends.certain else 0
     if ends.certain and low <= offset_max:
-        # Bytes of it may be missing; what follows its offset is none of the messages in it.
+        # Bytes of it may be missing; an offset after its own is not of a message within it.
         last = end if resume < 0 else resume
         inside = _batches_up_to(data, position + 1, last, (low, offset_max), holes)
         resume = resume if inside < 0 else inside
@@ -251,10 +254,10 @@ def _find_batch(
     data: memoryview, position: int, end: int, offsets: tuple[int, int], holes: Holes
 ) -> int:
     """
-    Return where the first batch with offsets of a range begins from a position on, -1 for nowhere.
+    Return where the first batch with offsets of a range begins from a position on, -1 if none does.
 
-    None begins in a hole, but for the zeros of its offset, and none is looked for that ends more
-    than `HOLE_BYTES` within one.
+    No batch begins in a hole, except with the zeros of its offset, and a batch that ends more than
+    `HOLE_BYTES` within a hole is not searched for.
     """
     low, high = offsets
     for start, stop in data_between(holes, position, end):
@@ -270,9 +273,9 @@ def _batches_up_to(
     data: memoryview, position: int, end: int, offsets: tuple[int, int], holes: Holes
 ) -> int:
     """
-    Return where whole batches begin that reach to the end, the first in a range; -1 for nowhere.
+    Return the start of whole batches that reach to the end, the first in a range; -1 for none.
 
-    What a torn batch carries as its values may look like batches, but ends within it.
+    The values in a torn batch may look like batches, but they end within it.
     """
     for _attempt in range(SEARCHES_MAX):
         found = _find_batch(data, position, end, offsets, holes) if position < end else -1
@@ -286,7 +289,7 @@ def _batches_up_to(
 
 @dataclass(frozen=True, slots=True)
 class _DeclaredEnds:
-    """Where a damaged batch may end: by its length, and by the key and value of an old message."""
+    """Possible ends of a damaged batch: by its length, and by key and value of an old message."""
 
     by_length: int
     by_fields: tuple[int, ...]
@@ -299,19 +302,19 @@ class _DeclaredEnds:
 
     @property
     def believable_fields(self) -> Sequence[int]:
-        """Ends by key and value, where the magic says which those are; the nearer one first."""
+        """Ends by key and value that the magic allows; the nearer one first."""
         if self.magic < len(self.by_fields):
             return self.by_fields[self.magic : self.magic + 1]
         return sorted(self.by_fields)
 
     @property
     def certain(self) -> int:
-        """The end that an old message says twice, 0 where it does not."""
+        """The end on which the two lengths of an old message agree, 0 if they do not."""
         return self.by_length if self.by_length in self.by_fields else 0
 
 
 def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
-    """Return what the batch at `position` says of its end; key and value fill an old message."""
+    """Return the declared ends of the batch at `position`; key and value fill an old message."""
     if end - position < MESSAGE_OVERHEAD_V0:
         return _DeclaredEnds(0, (), 2)
     by_length = position + LOG_OVERHEAD + BATCH_FRAME.unpack_from(data, position)[1]
@@ -321,7 +324,7 @@ def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
 
 
 def _end_of_fields(data: memoryview, field: int, end: int) -> int:
-    """Return the end of a key and a value, 0 where they do not say."""
+    """Return the end of a key and a value, 0 if their lengths are not valid."""
     for _key_then_value in range(2):
         if end - field < FIELD_SIZE.size:
             return 0
@@ -338,19 +341,19 @@ def _after_declared_length(
     holes: Holes,
 ) -> int:
     """
-    Try the places that the damaged batch's own lengths name: most damage leaves them whole.
+    Try the positions that the lengths of the damaged batch declare: most damage leaves them whole.
 
-    Searching byte by byte inside the payload first could stop at the image of a batch that some
-    record carries as its value, or at a message inside a wrapper that is stored as it was. Where
-    nothing lies behind such a place of an old message, it is `end`, and nothing is searched for:
-    a wrapper that a crash tore would else become the messages in it.
+    A search byte by byte inside the payload could stop at the image of a batch that some record
+    carries as its value, or at a message inside a wrapper that is stored uncompressed. If nothing
+    follows such a position of an old message, it is `end`, and nothing is searched for: a wrapper
+    that a crash tore would otherwise become the messages in it.
     """
     nothing_behind = False
     for candidate in (ends.by_length, *ends.believable_fields):
         if not position < candidate <= end:
             continue
         if is_zero_between(data, holes, candidate, end):
-            # A place far inside the zeros of a preallocated file is not where an entry ended.
+            # A position far inside the zeros of a preallocated file is not the end of an entry.
             at_the_end = candidate == end or any(data[candidate - ZEROS : candidate])
             nothing_behind |= at_the_end and (ends.is_old or candidate == ends.certain)
         elif check_batch(data[candidate:end]) == OK:
@@ -361,11 +364,11 @@ def _after_declared_length(
 
 
 def first_offset_at(data: memoryview, position: int, path: Path) -> int:
-    """Return the first offset of a whole batch; a wrapper's own where it cannot tell the first."""
+    """Return the first offset of a whole batch; the offset of a wrapper that cannot be read."""
     header = parse_header(data, position)
     batch = BatchView(data[position : header.end_position], path=path, position=position)
     with contextlib.suppress(KafkaLogError):
-        # The view keeps what comes out.
+        # The view caches the payload.
         batch.payload(WRAPPER_BYTES, strict=False)
         return batch.base_offset
     return header.base_offset

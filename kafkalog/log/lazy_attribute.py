@@ -1,10 +1,10 @@
-"""Attributes that are made when they are first read.
+"""Attributes that are computed when they are first read.
 
-A log of many segments is opened to append to its last one and to read some: what the others need
-for look-ups is not made before somebody looks something up in them.
+A log of many segments is opened to append to its last segment and to read a few: the look-up
+structures of a segment are made by the first look-up in it.
 
-Thread-safety: readers that come at the same time may each make a value, and all get one of them;
-so making it must have no effect but the value.
+Thread-safety: concurrent first readers may each make a value, and all of them get the same one;
+so `make` must have no other effect.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class LazyAttribute(Generic[Value]):
     def __get__(self, instance: object | None, owner: type) -> LazyAttribute[Value] | Value:
         if instance is None:
             return self
-        # One step that no other thread can come between: the first value stays.
+        # `setdefault` is atomic: the first value stays.
         value: Value = instance.__dict__.setdefault(self._name, self._make(instance))
         return value
 
     def peek(self, instance: object) -> Value | None:
-        """Return the value, or None where nobody has read it yet."""
+        """Return the value, or None if it was not read yet."""
         return instance.__dict__.get(self._name)
