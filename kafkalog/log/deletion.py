@@ -1,11 +1,11 @@
-"""The way of segments out of a log: told to who asked to know, unlinked after a delay.
+"""Deletion of segments that left a log: the observer is notified, files are unlinked after a delay.
 
 Three steps: the segment leaves the log's list; its files are renamed `.deleted`; they are unlinked
-after `file.delete.delay.ms`. Whoever still holds the segment has its bytes mapped, so unlinking
-takes nothing from a reader. Crash points: before any unlink; what is left is removed at the next
-start.
+after `file.delete.delay.ms`. A reader that still holds the segment has its bytes mapped, so
+unlinking takes nothing from it. Crash points: before any unlink; the next start removes the files
+that are left.
 
-Unlinking that fails is tried again, later each time; at the latest the next start does it.
+A failed unlink is tried again, with growing pauses; at the latest the next start does it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class SegmentDeletion:
     """
-    A segment left its log; its files are renamed, and go after `file.delete.delay.ms`.
+    Event: a segment left its log. Its files are renamed, and unlinked after `file.delete.delay.ms`.
 
     Attributes:
         topic_partition: the log.
-        path: the `.log` file, by the name it had.
-        base_offset, end_offset: the offsets it was there for, the end exclusive.
+        path: the `.log` file, under its former name.
+        base_offset, end_offset: the offsets that it covered, the end exclusive.
         size_bytes: of the `.log` file.
         cause: a retention policy by name, "delete_records" or "truncation".
         reason: in words.
-        log_start_offset: where the log begins without it.
-        at_ms: when.
+        log_start_offset: log start offset without it.
+        at_ms: time of the deletion.
     """
 
     topic_partition: TopicPartition
@@ -68,13 +68,13 @@ class _Group:
 
 class Deleter:
     """
-    Sees segments off that left a log.
+    Unlinks the files of segments that left a log, and notifies the observer.
 
     Args:
         context: what the log's segments share.
         scheduler: runs the unlinking.
         topic_partition: the log, for events.
-        observer: called with each deletion, None for nobody.
+        observer: called with each deletion; None for no calls.
 
     Thread-safety: every method may be called from any thread.
     """
@@ -93,8 +93,8 @@ class Deleter:
         self._guard = threading.Lock()
         self._waiting: list[_Group] = []
         self._unreported: list[SegmentDeletion] = []
-        # How often the thread that holds the log's lock has entered `notify_after`; guarded by
-        # that.
+        # Number of times that the thread with the log's lock has entered `notify_after`; guarded by
+        # the log's lock.
         self._depth = 0
 
     def delete_later(
@@ -109,10 +109,10 @@ class Deleter:
         Unlink the files of `segments` after the configured delay.
 
         Args:
-            segments: what left the log, its files renamed or about to be.
+            segments: the segments that left the log; their files are renamed or about to be.
             before: the log as it was with them.
-            log_start_offset: where it begins without them.
-            why: for all of them, or by base offset.
+            log_start_offset: log start offset without them.
+            why: the reason for all of them, or reasons by base offset.
 
         Returns:
             The events, which `notify_after` hands to the observer.
@@ -152,9 +152,9 @@ class Deleter:
 
     def delete_replaced(self, base_offsets: Sequence[int]) -> None:
         """
-        Unlink later the files of segments that others replaced, the snapshots too.
+        Unlink later the files of replaced segments, and their producer snapshots.
 
-        It is no event: their records are in the log yet, or were left out for later ones.
+        No event follows: their records are still in the log, or later records superseded them.
         """
         group = _Group(list(base_offsets))
         with self._guard:
@@ -164,9 +164,9 @@ class Deleter:
     @contextmanager
     def notify_after(self, lock: AbstractContextManager[object]) -> Iterator[None]:
         """
-        Hold the log's lock, which may be held already, and tell when it is given back.
+        Hold the log's lock, which may be held already, and notify the observer after its release.
 
-        Who listens may call the log, and wait for whom he likes.
+        The observer may call the log, and may wait for other threads.
         """
         is_outermost = False
         try:
@@ -206,11 +206,11 @@ class Deleter:
             try:
                 self._observer(event)
             except Exception:
-                # The segment is gone whatever its observer makes of it.
+                # An exception of the observer changes nothing: the segment is gone.
                 logger.exception("the observer of %s failed", self._topic_partition)
 
     def delete_now(self) -> None:
-        """Unlink everything that waits; raise OSError where the disk refuses."""
+        """Unlink all files that wait for their delay; raise OSError if the disk refuses."""
         with self._guard:
             groups = list(self._waiting)
         for group in groups:
@@ -228,7 +228,7 @@ class Deleter:
             self._context.report(error)
             group.failures += 1
             self._schedule(group, retry_pause_ms(group.failures))
-            # The scheduler keeps it, and tells whoever listens.
+            # The scheduler keeps the error, and reports it.
             raise
 
     def _delete(self, group: _Group) -> None:

@@ -1,20 +1,21 @@
-"""Lowering the leader epochs of a log for a controller that counts from less.
+"""Lowering the leader epochs of a log for a controller that counts from a lower epoch.
 
 A broker compares the epoch that its controller gives a partition with `leader-epoch-checkpoint`,
-and throws later entries out; clients compare the epoch in each batch, and the one committed with a
-position, with the partition's, and wait for a leader with one as high. So a log that is handed over
-may nowhere have more than its next leader. The epoch of a batch lies outside of its CRC: it is
-written in place, four bytes, and nothing else of the batch changes.
+and removes later entries; clients compare the epoch in each batch, and the epoch committed with a
+position, with the partition's, and wait for a leader with an epoch as high. So no epoch in a log
+that is handed over may be above the epoch of its next leader. The CRC of a batch does not cover its
+epoch: it is written in place, four bytes, and nothing else of the batch changes.
 
 Order, and crash points: the batches, file after file, each synced; then the list of epochs, as any
-change of it. In between some batches have the lower epoch, and the list is what it was: a broker,
-and the next opening here, find nothing that contradicts, and lowering again does the rest. Where
-the four bytes lie in two sectors a power cut may leave bytes of both epochs: what is above
-`highest` then is lowered by the next call, and no CRC covers it.
+change of it. In between some batches have the lower epoch, and the list is unchanged: a broker, and
+the next opening here, find no contradiction, and lowering again does the rest. If the four bytes
+are in two sectors, a power cut may leave bytes of both epochs: the next call lowers a result above
+`highest`, and no CRC covers it.
 
-Files keep their time of last modification, by which retention goes where records have no timestamp.
+Files keep their time of last modification, which retention uses if records have no timestamp.
 
-Thread-safety: under the log's lock, while nobody compacts it. Readers meet either epoch meanwhile.
+Thread-safety: under the log's lock, while no cleaner compacts it. Readers see either epoch during
+the change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EPOCH_POSITION = 12
 
 def lower_batches(local: LocalLog, highest: int) -> int:
     """
-    Give batches with a leader epoch above `highest` that one, on the disk; return how many.
+    Lower leader epochs of batches to `highest`, on the disk; return the number of changed batches.
 
     Damaged ranges stay as they are.
 

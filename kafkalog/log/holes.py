@@ -1,15 +1,15 @@
-"""Offsets that are missing between two segments, with no damaged byte to tell of them.
+"""Holes: offsets that are missing between two segments, without a damaged byte.
 
-Of a log that was never compacted every offset is in some batch, but for those that a writer left
+In a log that was never compacted every offset is in some batch, except offsets that a writer left
 out. So a segment that ends below the base offset of the next one has lost its last batches: it was
-cut at the boundary of a batch, by a power cut or by somebody. That is reported as a corrupt range
-of no bytes; readers go on behind it.
+cut at the boundary of a batch, by a power cut or by a person. The hole is reported as a corrupt
+range of zero bytes; readers continue after it.
 
-A log counts as compacted where its settings say so, where a cleaner has noted how far it came, or
-where a segment has holes between its batches, records taken out of them, or a wrapper of an old
-format, which does not say how many offsets it takes. Cleaning goes on from the start of a log, so
-the segment in front of the hole is looked at, and then the nearest ones that hold anything, those
-before it first.
+A log counts as compacted if its settings have `compact`, if a cleaner offset is checkpointed, or if
+a segment has holes between its batches, records removed from them, or a wrapper of an old format,
+whose header does not have its number of offsets. Cleaning begins at the start of a log, so the
+segment before the hole is read first, and then the nearest segments that are not empty, earlier
+segments first.
 
 Thread-safety: functions over a segment; any thread.
 """
@@ -34,13 +34,14 @@ __all__ = ["find_hole", "record_hole", "record_holes"]
 
 OFFSET_MAX: Final = 2**63 - 1
 CHUNK_BATCHES: Final = 4096
-# Looked at for what a compaction leaves; each costs a look at all headers of its batches.
+# Number of segments that are searched for traces of a compaction; each costs a read of all headers
+# of its batches.
 SEGMENTS_SEARCHED: Final = 4
 
 
 def record_holes(segments: Sequence[LogSegment]) -> None:
     """
-    Fence the holes behind all segments but the last; of each the last batches are read.
+    Record the holes after all segments but the last; the last batches of each are read.
 
     A segment whose last batches cannot be read is read as a whole.
 
@@ -63,7 +64,7 @@ def record_hole(
     segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
 ) -> None:
     """
-    Fence a hole behind a segment, for a reader that has come to its end.
+    Record a hole after a segment, for a reader that has reached its end.
 
     Args: as of `find_hole`.
     """
@@ -78,12 +79,11 @@ def find_hole(
     segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
 ) -> list[CorruptRange]:
     """
-    Return the corrupt range of a hole behind a segment, or nothing where a compaction may have made
-    it.
+    Return the corrupt range of a hole after a segment; empty if a compaction may have made it.
 
     Args:
         segments: all of the log, in order.
-        segment: the one in front of the hole.
+        segment: the segment before the hole.
         next_offset: one above its last offset.
         following_offset: base offset of the next segment.
     """
@@ -115,7 +115,7 @@ def _may_have_holes(context: SegmentContext) -> bool:
 
 
 def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSegment]:
-    """Return a few segments that hold anything: that one, those before it, those behind it."""
+    """Return a few segments that are not empty: `segment`, the earlier ones, the later ones."""
     base_offset = segment.base_offset
     before = [each for each in segments if each.base_offset <= base_offset]
     behind = [each for each in segments if each.base_offset > base_offset]
@@ -124,7 +124,7 @@ def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSeg
 
 
 def _has_holes(file: SegmentFile, expected: int) -> bool:
-    """Say whether offsets are missing in a segment, before its last batch."""
+    """Return whether offsets are missing in a segment, before its last batch."""
     size, columns = file.size_bytes, BatchColumns(CHUNK_BATCHES)
     for walked in walk_source(
         file.source(size),
@@ -140,10 +140,10 @@ def _has_holes(file: SegmentFile, expected: int) -> bool:
 
 
 def _leaves_out(columns: BatchColumns, count: int, expected: int) -> bool:
-    """Say whether batches have fewer records than offsets, from the one on that is expected."""
+    """Return whether offsets from `expected` on are missing in batches, or between them."""
     base, last = columns.base_offset[:count], columns.last_offset[:count]
     records = columns.record_count[:count]
-    # How many offsets a wrapper of an old format takes is not known: it may have holes.
+    # The number of offsets of a wrapper of an old format is unknown: it may have holes.
     if (records < last - base + 1).any():
         return True
     return bool(count and (int(base[0]) > expected or (base[1:] > last[:-1] + 1).any()))

@@ -1,9 +1,9 @@
-"""Where a look-up in a segment begins: what its indexes say, held against the batches there.
+"""Start positions of look-ups in a segment, from its indexes, compared with the batches.
 
-An index entry is a hint. What it leads to is read and compared before it is used; an index that
-promised something else is rebuilt, and asked once more.
+An index entry is a hint. The batch that it names is read and compared before the entry is used; an
+index that contradicts its batch is rebuilt, and the look-up is repeated once.
 
-Only headers are read here, no sum is checked. Thread-safety: from any thread, without a lock.
+Only headers are read here, no CRC is checked. Thread-safety: from any thread, without a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "walk_headers",
 ]
 
-# `find_offset` or `find_timestamp`: where the first batch begins that reaches what is sought.
+# `find_offset` or `find_timestamp`: start of the first batch that reaches an offset or a time.
 Find = Callable[[memoryview, int], tuple[int, int]]
 
 OK = STATUS_CODES["OK"]
@@ -52,7 +52,7 @@ def read_header(file: ReadsAt, position: int) -> BatchHeader:
 
 
 def read_whole_header(file: ReadsAt, position: int, end: int) -> BatchHeader | None:
-    """Return the header of the batch at `position`, None where it is damaged or ends behind."""
+    """Return the header of the batch at `position`, None if it is damaged or reaches past `end`."""
     try:
         header = read_header(file, position)
     except (CorruptRecordError, InvalidRecordError):
@@ -63,7 +63,7 @@ def read_whole_header(file: ReadsAt, position: int, end: int) -> BatchHeader | N
 def walk_headers(
     file: ReadsAt, find: Find, sought: int, position: int, end: int
 ) -> tuple[int, int]:
-    """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
+    """Walk headers from `position`; return (position, OK) of the batch, or end and status."""
     window_bytes = WALK_BYTES
     while position < end:
         window = file.read(position, min(window_bytes, end - position))
@@ -88,7 +88,7 @@ class IndexLookup:
     Args:
         file: its bytes.
         base_offset: of the segment.
-        offset_index, time_index: its indexes, which are rebuilt where they prove wrong.
+        offset_index, time_index: its indexes, which are rebuilt if they prove wrong.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class IndexLookup:
 
     def start_for(self, offset: int) -> int:
         """
-        Return the start of a batch at or before the one looked for, its header checked.
+        Return the start of a batch at or before the batch with `offset`, its header checked.
 
-        An entry of an old broker names the first offset of what was appended, where a wrapper may
-        begin that says its last. So it proves nothing that a wrapper there ends behind the offset
-        looked for: others before it might hold that as well, and the entry before tells.
+        An entry of an old broker names the first offset of an append. A wrapper may begin there,
+        whose header has its last offset. So a wrapper that ends after `offset` proves nothing:
+        wrappers before it may contain `offset` as well, and the previous entry is used.
         """
         for _attempt in range(2):
             view = self._offset_index.view
@@ -130,14 +130,14 @@ class IndexLookup:
         return 0
 
     def _promised(self, entry_offset: int, position: int) -> BatchHeader | None:
-        """Return the header of the batch that an index entry names, None where that is untrue."""
+        """Return the header of the batch that an index entry names, None if the entry is wrong."""
         header = read_whole_header(self._file, position, self._file.size_bytes)
         if header is None or header.base_offset < self._base_offset:
             return None
         return header if header.is_wrapper or header.base_offset <= entry_offset else None
 
     def start_before(self, offset: int, start: int) -> int:
-        """Return where the index entry before the one that gave `start` leads, 0 if none does."""
+        """Return the position of the last index entry before `start`, 0 without a right one."""
         view = self._offset_index.view
         entries = (view.entry(slot) for slot in range(view.lookup_slot(offset), -1, -1))
         found = next((entry for entry in entries if entry[1] < start), (0, 0))
@@ -147,9 +147,9 @@ class IndexLookup:
         """
         Return a position with nothing at or above `timestamp_ms` before it.
 
-        Entries of what was appended behind `end`, where `following_offset` is, are not asked. An
-        entry below the time tells that, one of that very time does not: brokers before 0.11 name
-        the end of what was appended at once, and other batches in it may have the same time.
+        Entries of appends after `end`, where `following_offset` is, are not used. An entry below
+        the time proves this, an entry of exactly that time does not: brokers before 0.11 name the
+        end of an append, and earlier batches of the append may have the same time.
         """
         for _attempt in range(2):
             view = self._time_index.view
@@ -162,14 +162,14 @@ class IndexLookup:
             start = self.start_for(offset)
             position, status = walk_headers(self._file, find_offset, offset, start, end)
             has_no_time = False
-            # The entry promises: this batch has that timestamp, and none before it a larger one.
+            # The entry means: this batch has that timestamp, and no batch before it a larger one.
             # Its offset is the batch's last, or that of the record: brokers have written both.
             if status == OK:
                 header = read_header(self._file, position)
                 begins = header.is_wrapper or header.base_offset <= offset
                 if begins and header.max_timestamp == timestamp:
                     return position
-                # A broker that brought messages down to v0 has noted the times that they had.
+                # A broker that converted messages down to v0 has indexed their former times.
                 has_no_time = header.magic == 0
             self._time_index.distrust(is_ordinary=has_no_time)
         return 0
