@@ -1,29 +1,34 @@
-"""The leader epochs of a log that is open: which one is stamped, and when it changes.
+"""The leader epochs of an open log: the epoch of its appends, and the changes of that epoch.
 
-An embedded log is its own leader. What it appends carries the current epoch: the latest that the
-log knows, 0 for a new log. Batches of another log bring theirs. Where offsets will be given out
-again the current epoch is above every one that was known, those of lost records too, so that no
-offset gets other content under the same epoch. That is so after a truncation; where an opening
-finds that the log ended higher (a torn end, damage there, an end below the recovery point); and
-after a power cut, which may take whole batches and leave nothing that tells: without the proof of
-the notes that nothing was lost (`state/sync_journal.py`, `state/session_note.py`) it is taken for
-one.
-Not after a process was killed: what it wrote is still there, and a controller that leads the log
-next need not be outrun. An epoch that rose takes its place in the file with the first append that
-follows, or with the closing, and costs an opening nothing; until then the note does not vouch.
+An embedded log is its own leader. Its appends carry the current epoch: the latest epoch of the log,
+0 for a new log. Batches of another log keep their own epochs. If offsets will be assigned again,
+the current epoch is above every known epoch, also those of lost records, so that no offset gets
+other content under the same epoch. There are three cases:
 
-Messages of the old formats carry no epoch, so nothing can be said of who led when they came. As a
-broker does, an append of them forgets all epochs, in the file too; the next v2 batch begins anew,
-with the current one. After an unclean stop all batches of the log are asked for the highest.
+  * a truncation;
+  * an opening that finds that the log ended higher (a torn end, damage there, an end below the
+    recovery point);
+  * a power cut, which may remove whole batches without a trace: an unclean stop counts as a power
+    cut unless the sync journal and the session note prove that nothing was lost
+    (`state/sync_journal.py`, `state/session_note.py`).
+
+The epoch does not rise after a process was killed: its writes are still there, and the epoch need
+not be above that of a controller that leads the log next. A raised epoch is written to the file
+with the first append that follows, or when the log is closed, and costs an opening nothing; until
+then the journal does not prove that the end is kept.
+
+Messages of the old formats carry no epoch, so the leader that appended them is unknown. As in a
+broker, an append of them removes all epochs, in the file too; the next v2 batch begins a new list
+with the current epoch. After an unclean stop the highest epoch is read from all batches of the log.
 
 The file is written, and on the disk, before the first record of an epoch is written (rules and
-crash points: `kafkalog.state.leader_epochs`). So is the sync journal told of it, which takes a
-change of that file for the trace of a broker.
+crash points: `kafkalog.state.leader_epochs`). The sync journal then gets the new fingerprint,
+because it takes a change of that file for the trace of a broker.
 
 Crash points of `load_epochs`: none, it writes nothing. Of an assignment: before the file is
-replaced, nothing has happened; between that and the note, the note is not believed and more is
-written once more by a recovery; behind it, before the records, an epoch stands at the log end,
-which the next opening takes away and rises above.
+replaced, nothing has happened; between that and the journal, the journal is not believed and a
+recovery rewrites more; after the journal, before the records, an epoch begins at the log end, which
+the next opening removes, and its current epoch is above it.
 
 Thread-safety: changes under the log's lock; `follow`, look-ups and `current` from any thread.
 """
@@ -64,7 +69,7 @@ _Result = TypeVar("_Result")
 def _updates_state(
     method: Callable[Concatenate[LogEpochs, _Arguments], _Result],
 ) -> Callable[Concatenate[LogEpochs, _Arguments], _Result]:
-    """Let appends see what the method made of the list, also if it failed half way."""
+    """Publish the changed list to appends after the method, also if the method failed."""
 
     def call(epochs: LogEpochs, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         try:
@@ -81,13 +86,13 @@ class LogEpochs:
 
     Args:
         epochs: the list, with its file.
-        current: what the log's own appends are stamped with.
+        current: epoch of the log's own appends.
         store: checkpoints of the log; its fingerprint is in the journal.
-        journal: the partition's sync journal, None where there is none.
-        was_bumped: whether `current` is above what the file says, because offsets come again.
+        journal: the partition's sync journal, None if it has no journal.
+        was_bumped: whether `current` is above the file, because offsets are assigned again.
 
     Attributes:
-        state: what an append compares.
+        state: epochs that the fast path of an append compares.
 
     Thread-safety: changes under the log's lock; look-ups from any thread.
     """
@@ -116,7 +121,7 @@ class LogEpochs:
         return self.state.current
 
     def update_state(self) -> None:
-        """Let appends see the epochs of the list."""
+        """Publish the epochs of the list to appends."""
         self.state.set_written(self._epochs.written_epoch, self._epochs.is_unwritten)
 
     @property
@@ -126,11 +131,11 @@ class LogEpochs:
 
     @property
     def latest(self) -> int | None:
-        """The epoch of the log's end, None where no batch has one."""
+        """The epoch of the log's end, None if no batch has an epoch."""
         return self._epochs.latest_epoch
 
     def epoch_for(self, offset: int) -> int | None:
-        """Return the epoch in which an offset lies, None below the first."""
+        """Return the epoch of an offset, None below the first epoch."""
         return self._epochs.epoch_for(offset)
 
     @property
@@ -141,7 +146,7 @@ class LogEpochs:
     @_updates_state
     def assign_current(self, start_offset: int) -> None:
         """
-        Say that what is about to be appended from `start_offset` on is of the current epoch.
+        Assign the current epoch from `start_offset` on, before an append there.
 
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
@@ -152,7 +157,7 @@ class LogEpochs:
     @_updates_state
     def assign_run(self, run: MemoryRecords) -> None:
         """
-        Take the epochs of batches that keep their own; one of an old format ends all before it.
+        Assign the epochs of batches that keep their own; an old-format batch removes all before it.
 
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
@@ -173,8 +178,8 @@ class LogEpochs:
                 self.state.set_current(max(self.current, epoch))
                 before = epoch
             position += batch.size_bytes
-        # Whatever is written, an epoch that rose stands in it, or it would fall back with a crash.
-        # Not for an old format, which has none.
+        # Every write of the file includes a raised epoch, or a crash would lower it again. Not for
+        # an old format, which has no epochs.
         beyond: EpochEntry | None = None
         if self.current > (epochs.latest_epoch or 0) and header.magic == MAGIC_V2:
             beyond = EpochEntry(self.current, run.batches[-1].last_offset + 1)
@@ -183,10 +188,10 @@ class LogEpochs:
     @_updates_state
     def clear_and_flush(self) -> None:
         """
-        Forget all, for messages of an old format that are about to be appended.
+        Remove all epochs, before messages of an old format are appended.
 
-        What the list knew and no batch has, such as an epoch that rose, is known to nothing then:
-        the next opening that was not preceded by a close rises above all batches.
+        Epochs of the list that no batch has, such as a raised epoch, are recorded nowhere then:
+        after an unclean stop the next opening raises the epoch above those of all batches.
 
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
@@ -199,7 +204,7 @@ class LogEpochs:
         self._flush()
 
     def _clear_entries(self) -> bool:
-        """Forget all entries, and return whether there were any."""
+        """Remove all entries, and return whether there were any."""
         if self._epochs.entries:
             self.begin_truncation()
             self._was_bumped = True
@@ -207,29 +212,29 @@ class LogEpochs:
 
     def begin_truncation(self) -> None:
         """
-        Say that offsets may be taken back from now on.
+        Record that offsets may be removed from now on.
 
         Raises:
-            LogStorageError: that cannot be noted; nothing may be taken back.
+            LogStorageError: the journal cannot be written; no offset may be removed.
         """
         if self._journal is not None:
             with storage_errors(self._journal.path, doing="writing"):
                 self._journal.mark_end_uncertain()
 
     def end_truncation(self) -> None:
-        """Say that none was, or that `bump` was called."""
+        """Record that no offset was removed, or that `bump` was called."""
         if self._journal is not None and not self._was_bumped:
             self._journal.mark_end_certain()
 
     def bump(self) -> None:
-        """Append under a higher epoch from now on: offsets are given out again."""
+        """Append under a higher epoch from now on: offsets are assigned again."""
         self.state.set_current(min(self.current + 1, MAX_EPOCH))
         self._was_bumped = True
 
     @_updates_state
     def lower(self, highest: int) -> None:
         """
-        Let no epoch be above `highest`, in the file too; of the batches the caller takes care.
+        Lower all epochs above `highest` to it, in the file too; the caller lowers the batches.
 
         Raises:
             LogStorageError: the file could not be written.
@@ -242,7 +247,7 @@ class LogEpochs:
 
     @_updates_state
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that begin at the new log end or above; the file follows later."""
+        """Remove the epochs that begin at the new log end or above; the file follows later."""
         self._epochs.truncate_from_end(end_offset)
 
     @_updates_state
@@ -252,7 +257,7 @@ class LogEpochs:
 
     @_updates_state
     def clear(self) -> None:
-        """Forget all: the log goes on, empty, elsewhere. The file follows later."""
+        """Remove all epochs: the log is empty and continues at another offset. The file follows."""
         self._epochs.clear()
 
     def _flush(self, beyond: EpochEntry | None = None) -> None:
@@ -269,9 +274,9 @@ class LogEpochs:
     @_updates_state
     def close(self, end_offset: int) -> None:
         """
-        Write what the file lacks, and a current epoch that no record has yet.
+        Write the epochs that the file lacks, and a current epoch that no record has yet.
 
-        An epoch that rose would fall back otherwise, to one of records that were lost.
+        A raised epoch would otherwise fall back to an epoch of lost records.
 
         Raises:
             LogStorageError: the disk refused.
@@ -283,10 +288,10 @@ class LogEpochs:
     @_updates_state
     def follow(self, snapshot: LogSnapshot) -> None:
         """
-        Take what the writer has put into the file, for a log that is open to be read only.
+        Reload the file that the writer has written, for a log that is open read-only.
 
-        It puts an epoch there before the first record of it: what is seen of the log already counts
-        with the file of now, cut to that.
+        The writer puts an epoch into the file before the first record of the epoch. So the present
+        file, cut to the snapshot, has the epochs of all records in the snapshot.
 
         Raises:
             LogStorageError: the file cannot be read.
@@ -294,14 +299,14 @@ class LogEpochs:
         checkpoint = self._store.paths.leader_epochs()
         fresh = LeaderEpochs()
         if self._store.paths.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
-            # What the batches told when the log was opened is all there is.
+            # Only the epochs that were read from the batches at the opening are left.
             return
         fresh.truncate_from_end(snapshot.end_offset)
         fresh.truncate_from_start(snapshot.start_offset)
         self._epochs = fresh
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Return where an epoch ended; see `LeaderEpochs.end_offset_for`."""
+        """Return the end offset of an epoch; see `LeaderEpochs.end_offset_for`."""
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
 
@@ -309,14 +314,15 @@ def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -
     """
     Return the epochs of a log that was just loaded, made to fit its range.
 
-    A file with entries has every epoch of the log. Where there is none, as beside a `.log` file
-    that was copied, the batches that were scanned tell them; where it is damaged, or was emptied
-    before an unclean stop, all batches do.
+    A file with entries has every epoch of the log. Without entries, as after a copy of a `.log`
+    file alone, they are read from the scanned batches; if the file is damaged, or was emptied
+    before an unclean stop, from all batches.
 
     Args:
         store: checkpoints of the log.
         loaded: the log.
-        keeps_end: whether the notes vouch that its end is what its last writer left.
+        keeps_end: whether journal and session note prove that its end is as its last writer left
+            it.
 
     Raises:
         LogStorageError: the file cannot be read.
@@ -330,8 +336,8 @@ def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -
     if not epochs.load(checkpoint):
         found = _epochs_of(local.snapshot)
     elif not epochs.entries:
-        # Only then: no sum covers the epoch of a batch. One that was emptied by an append of an old
-        # format had some, which a close in order would have told the highest of.
+        # Only without entries: no CRC covers the epoch of a batch. A file that an append of an old
+        # format emptied had entries, and a close in order would have written the highest.
         was_emptied = not report.clean and paths.filesystem.stat(checkpoint.path) is not None
         found = _epochs_of(local.snapshot) if was_emptied else loaded.scanned.leader_epochs
     highest = _assign(epochs, found)
@@ -342,10 +348,10 @@ def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -
     was_bumped = loaded.has_lost_end or not (keeps_end or report.scanned_segments == 0)
     current, journal = 0, local.context.journal
     if latest != NO_EPOCH:
-        # Before the list is cut: what was lost had its epoch, too.
+        # Before the list is cut: lost records had epochs, too.
         current = min(latest + was_bumped, MAX_EPOCH) if not read_only else latest
     if journal is not None:
-        # Of a log without any epoch nothing can be confused.
+        # In a log without any epoch no two contents can have the same epoch.
         journal.keeps_end = not was_bumped or latest == NO_EPOCH
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
@@ -353,7 +359,7 @@ def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -
 
 
 def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:
-    """Take epochs as they rise in the log; return the highest, also of those forgotten again."""
+    """Assign epochs as they rise in the log; return the highest, also of those removed again."""
     highest = NO_EPOCH
     for epoch, base_offset in found:
         latest = epochs.latest_epoch

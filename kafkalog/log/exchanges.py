@@ -1,23 +1,23 @@
-"""Unfinished exchanges of segments in a directory: which of them count, and which do not.
+"""Unfinished exchanges of segments in a directory: the decision whether each one counts.
 
-An exchange of segments, a broker's or one of this library, ends with renames: `.cleaned` becomes
-`.swap`, old segments leave, `.swap` becomes the live name. What a stop leaves in between is judged
-here, and nothing is changed.
+An exchange of segments, by a broker or by this library, ends with renames: `.cleaned` becomes
+`.swap`, old segments leave, `.swap` becomes the live name. This module judges the files that a stop
+leaves in between; it changes nothing.
 
-A `.swap` file at or above a `.cleaned` file does not count: its exchange had not got that far. The
+A `.swap` file at or above a `.cleaned` file does not count: its exchange was not complete. The
 others count
 
-  * by a mark (`covering`), if it names each `.swap` file and each old segment there is, all of them
-    the very same files;
-  * without one, as a broker leaves them: if they are **covering**. They go as far as the old
-    segments do, and no further; where an old segment has offsets, every batch of theirs is in it,
+  * by a marker (`replaced_markers.py`), if it names each `.swap` file and each old segment that
+    exists, all of them by their identity;
+  * without a marker, as a broker leaves them: if they are **covering**. They end where the old
+    segments end; if an old segment has offsets there, it has every batch of the `.swap` files,
     under the same offset and of the same producer; and no old segment reaches into the next one or
-    has offsets of another, as files under each other's names do. Where the old segment of the same
-    base offset has left already, its exchange had begun, and nothing else has its records: then it
-    is enough that the old segments that are still there have the batches.
+    has offsets of another, as files under each other's names do. If the old segment of the same
+    base offset has left already, its exchange had begun, and no other file has its records: then
+    it is enough that the old segments that still exist have the batches.
 
-The bytes of a file that counts are read to their end, with every checksum, before a writer lets it
-replace anything. One that is refused leaves the old segments in their place.
+The bytes of a file that counts are read to their end, with every CRC, before a writer lets it
+replace anything. If a file is refused, the old segments stay.
 
 Thread-safety: pure functions over the disk. Errors pass as OSError.
 """
@@ -57,11 +57,11 @@ from kafkalog.log.scanner import scan_segment
 __all__ = ["Exchange", "PresentSegments", "judge_exchanges", "present_segments"]
 
 _FULL: Final = STATUS_CODES["FULL"]
-# Why whole batches are fenced.
+# Reasons of corrupt ranges that have whole batches.
 _FOREIGN: Final = frozenset({"BASE_OFFSET", "OFFSET_ORDER"})
 _SCANNED_BATCHES: Final = 4096
 _NO_INTERVAL: Final = 2**31 - 1
-# A directory whose files go faster than this is listed by the caller again.
+# Number of times that a directory is listed again because files vanished; then the caller retries.
 _ATTEMPTS: Final = 5
 
 
@@ -71,7 +71,7 @@ class PresentSegments(NamedTuple):
 
     Attributes:
         bases: their base offsets, ascending.
-        swapped: bases whose files are `.swap` yet.
+        swapped: bases whose files still have the suffix `.swap`.
     """
 
     bases: list[int]
@@ -81,13 +81,13 @@ class PresentSegments(NamedTuple):
 @dataclass(slots=True)
 class Exchange:
     """
-    What `.swap` files that belong together come to.
+    Judgement of `.swap` files that belong together.
 
     Attributes:
         swaps: base offsets of the `.swap` files, ascending.
-        leaving: base offsets of live segments that they replace, and that none of them is named as.
-        refusal: why they do not count, None where they do.
-        is_marked: whether a mark vouches for them, whatever of the old segments has left.
+        leaving: base offsets of live segments that they replace, without those in `swaps`.
+        refusal: the reason why they do not count, None if they count.
+        is_marked: whether a marker names them; any of the old segments may have left then.
     """
 
     swaps: list[int]
@@ -109,14 +109,14 @@ def present_segments(filesystem: FileSystem, directory: Path) -> PresentSegments
     """
     Return the segments of a directory as the next opening for writing leaves them.
 
-    Whoever looks in the midst of an exchange sees the old segments or the new ones: no record
-    twice, and no hole. Files are not read to their end here.
+    A reader during an exchange gets the old segments or the new ones: no record twice, and no hole.
+    Files are not read to their end here.
     """
     for _attempt in range(_ATTEMPTS):
         try:
             return _present(filesystem, directory)
         except FileNotFoundError:
-            # Renamed between the listing and the look, by the log's writer.
+            # The log's writer has renamed a file after the listing.
             continue
     return _present(filesystem, directory)
 
@@ -127,7 +127,7 @@ def _present(filesystem: FileSystem, directory: Path) -> PresentSegments:
     if not listing.swaps:
         return PresentSegments(sorted(live))
     marked, rest = _marked(filesystem, directory, listing)
-    # As long as the old segment is there, readers of what a broker left unfinished use it.
+    # While the old segment exists, readers use it instead of the unfinished exchange of a broker.
     waiting = [base for base in rest if base not in live]
     swapped: set[int] = set()
     for exchange in marked:
@@ -141,7 +141,7 @@ def _present(filesystem: FileSystem, directory: Path) -> PresentSegments:
 
 
 def judge_exchanges(filesystem: FileSystem, directory: Path) -> list[Exchange]:
-    """Return what becomes of the `.swap` files of a directory; every byte of them is read."""
+    """Return the judgement of the `.swap` files of a directory; every byte of them is read."""
     listing = _list(filesystem, directory)
     marked, rest = _marked(filesystem, directory, listing)
     found: list[Exchange] = []
@@ -177,7 +177,7 @@ def _list(filesystem: FileSystem, directory: Path) -> _Listing:
 
 
 def _log_bases(names: list[str], state: FileState) -> set[int]:
-    # Of a log of many segments most names do not end with this.
+    # In a log of many segments most names do not end with this suffix.
     suffix = FileKind.LOG.value + state.value
     parsed = (try_parse_segment_file(name) for name in names if name.endswith(suffix))
     return {name.base_offset for name in parsed if name is not None}
@@ -189,7 +189,7 @@ def _log_bases(names: list[str], state: FileState) -> set[int]:
 def _marked(
     filesystem: FileSystem, directory: Path, listing: _Listing
 ) -> tuple[list[Exchange], list[int]]:
-    """Return the exchanges that a mark vouches for, and the swaps of which none does."""
+    """Return the exchanges that markers confirm, and the swaps that no marker names."""
     found: list[Exchange] = []
     rest = list(listing.swaps)
     for base in listing.marks:
@@ -210,7 +210,7 @@ def _counts(
     mark: ReplacedMarker,
     swaps: Sequence[int],
 ) -> bool:
-    """Say whether all new files of a mark are there, and no old one but those that it names."""
+    """Return whether all new files of a marker exist, and no old files but those that it names."""
     fresh = {each.base_offset for each in mark.fresh}
     if not fresh & set(swaps):
         return False
@@ -236,12 +236,12 @@ def _counts(
 
 class _Scan(NamedTuple):
     """
-    What a file of batches comes to.
+    Result of a scan of a file of batches.
 
     Attributes:
-        next_offset: offset behind its last whole batch.
-        damage: what is wrong with the file, None where nothing is.
-        is_foreign: whether it has whole batches whose offsets are none of the file's.
+        next_offset: offset after its last whole batch.
+        damage: description of the damage, None if the file is whole.
+        is_foreign: whether it has whole batches with offsets that do not belong in the file.
     """
 
     next_offset: int
@@ -278,7 +278,7 @@ def _data(filesystem: FileSystem, path: Path) -> tuple[memoryview, int]:
 
 class _Live:
     """
-    The live segments of a directory that no exchange replaces so far.
+    The live segments of a directory that no judged exchange replaces.
 
     Attributes:
         bases: their base offsets, ascending.
@@ -291,11 +291,11 @@ class _Live:
         self._scans: dict[int, _Scan] = {}
 
     def end_of(self, base: int) -> int:
-        """Return the offset behind the last whole batch of a segment."""
+        """Return the offset after the last whole batch of a segment."""
         return self._scan(base).next_offset
 
     def is_foreign(self, base: int) -> bool:
-        """Say whether a segment has whole batches whose offsets are none of its own."""
+        """Return whether a segment has whole batches with offsets that do not belong in it."""
         return self._scan(base).is_foreign
 
     def _scan(self, base: int) -> _Scan:
@@ -304,7 +304,7 @@ class _Live:
         return self._scans[base]
 
     def replace(self, leaving: set[int], swaps: Iterable[tuple[int, int]]) -> None:
-        """Count swaps, given with their ends, in the place of segments from now on."""
+        """Replace segments by swaps, given as pairs of base and end."""
         self._scans.update((base, _Scan(end, None, is_foreign=False)) for base, end in swaps)
         self.bases = sorted({*self.bases, *(base for base, _end in swaps)} - leaving)
 
@@ -326,7 +326,7 @@ class _Live:
 def _judged(
     filesystem: FileSystem, directory: Path, bases: Iterable[int], swaps: Sequence[int]
 ) -> list[Exchange]:
-    """Return what becomes of swaps without a mark."""
+    """Return the exchanges of swaps without a marker."""
     if not swaps:
         return []
     found: list[Exchange] = []
@@ -352,7 +352,7 @@ def _judged(
 
 
 def _first_group(swaps: Sequence[tuple[int, int]], live: _Live) -> tuple[int, list[int]]:
-    """Return how many of the first swaps replace the same old segments, and those."""
+    """Return how many of the first swaps replace the same old segments, and these segments."""
     first, end = swaps[0]
     count = 1
     while True:
@@ -371,7 +371,7 @@ def _refusal(
     old: Sequence[int],
     live: _Live,
 ) -> str | None:
-    """Say why swaps do not replace the old segments, None where they do."""
+    """Return the reason why swaps do not replace the old segments, None if they do."""
     first, end = group[0][0], group[-1][1]
     for (_base, before_end), (base, _end) in pairwise(group):
         if before_end > base:
@@ -400,7 +400,7 @@ def _refusal(
 
 
 def _confusion(old: Sequence[int], live: _Live) -> str | None:
-    """Say which of the old segments may be under another's name, None where none is."""
+    """Return which old segment may have the name of another one, None if no segment has."""
     for base, behind in pairwise([*old, MAX_OFFSET]):
         if live.is_foreign(base):
             return f"the segment at {base} that it replaces has batches with offsets of another"
@@ -412,10 +412,10 @@ def _confusion(old: Sequence[int], live: _Live) -> str | None:
 def _foreign_batch(
     filesystem: FileSystem, directory: Path, swaps: Sequence[int], old: int, end: int
 ) -> int | None:
-    """Return the last offset of a batch that an old segment should have and has not, or None."""
+    """Return the last offset of a batch that an old segment should have and lacks, or None."""
     known, is_whole = _coordinates(filesystem, directory, old, FileState.LIVE)
     if not is_whole:
-        # What a damaged segment has is not known.
+        # The batches of a damaged segment are not all known.
         return None
     for swap in swaps:
         rows, _is_whole = _coordinates(filesystem, directory, swap, FileState.SWAP)
@@ -432,9 +432,9 @@ _MAGIC: Final = 2
 
 
 def _is_same(row: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> bool:
-    """Say whether a batch may be what a cleaning has left of another one."""
+    """Return whether a batch may be the rest of another one after a cleaning."""
     if row[_MAGIC] < MAGIC_V2:
-        # What is left of a wrapper ends at any of its offsets; the caller found the wrapper.
+        # The rest of a wrapper ends at any of its offsets; the caller found the wrapper.
         return bool(other[_MAGIC] < MAGIC_V2)
     return bool(np.array_equal(row, other))
 
@@ -442,7 +442,7 @@ def _is_same(row: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> bool:
 def _coordinates(
     filesystem: FileSystem, directory: Path, base: int, state: FileState
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Return what a cleaning leaves of each batch as it is, and whether the file is whole."""
+    """Return the fields of each batch that a cleaning keeps, and whether the file is whole."""
     data, _ = _data(filesystem, SegmentFiles(directory, base, state).log)
     columns = BatchColumns(_SCANNED_BATCHES)
     parts: list[npt.NDArray[np.int64]] = [np.empty((0, 7), dtype=np.int64)]

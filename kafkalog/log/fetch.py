@@ -1,9 +1,9 @@
-"""What `Log.read` returns: a range of one segment, whose bytes are fetched when asked for.
+"""The result of `Log.read`: a range of one segment, whose bytes are fetched on first access.
 
-Holding it holds the segment: its bytes can be fetched, or sent, after it was deleted. What was
-fetched stays valid after the log is closed, and what has begun to be sent can be sent to its end.
+The result keeps its segment: its bytes can be fetched, or sent, after the segment was deleted.
+Fetched bytes stay valid after the log is closed, and a transfer that has begun can be finished.
 
-Thread-safety: what it says may be asked from any thread; `send_to` belongs to one at a time.
+Thread-safety: attributes and iterators from any thread; one thread at a time calls `send_to`.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class FetchData(SegmentSlice):
     """
     A slice of a log: whole batches, the last one perhaps cut by `max_bytes` as in a Kafka fetch.
 
-    The first batch holds the offset asked for, and may begin below it.
+    The first batch contains the requested offset, and may begin below it.
 
     Attributes:
-        start_offset: the offset that was asked for.
-        position: where the slice begins in its segment, in bytes.
+        start_offset: the requested offset.
+        position: start of the slice in its segment, in bytes.
         size_bytes: its length.
         data: its bytes, read-only; of a sealed segment without a copy. Fetch them before `close`.
-        following_offset: an offset that nothing here reaches: that of the next segment, or the log
-            end.
-        log_start_offset, log_end_offset: the log's range when the slice was taken.
-        aborted_transactions: for a reader of committed records, what may hide batches of the
-            slice, as a broker tells its consumers; None for others.
+        following_offset: an offset that no batch here reaches: the base offset of the next segment,
+            or the log end.
+        log_start_offset, log_end_offset: the log's range at the time of the read.
+        aborted_transactions: for a reader of committed records, the transactions that may hide
+            batches of the slice, as a broker returns them to consumers; None for other readers.
     """
 
     __slots__ = ("__weakref__",)
@@ -82,7 +82,7 @@ class FetchData(SegmentSlice):
         )
 
     def set_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Set which transactions may hide batches of the slice."""
+        """Set the transactions that may hide batches of the slice."""
         self.aborted_transactions = tuple(transactions)
 
     @property
@@ -100,29 +100,30 @@ class FetchData(SegmentSlice):
 
     def send_to(self, target: SocketLike, start: int = 0) -> int:
         """
-        Send the bytes from `start` on to a socket, by `os.sendfile` where that may be.
+        Send the bytes from `start` on to a socket, by `os.sendfile` if possible.
 
-        Compressed or not, they go as they are stored, and past this process. Where the system, the
-        file system or the socket refuses (TLS does, which has to encrypt them), they are sent from
-        the mapped segment. So are those that were fetched already, as a log that is open read-only
-        does with all of them, and those of a segment that was deleted.
+        Compressed or not, the bytes are sent as they are stored, without a copy in this process. If
+        the system, the file system or the socket refuses (TLS does, which has to encrypt them),
+        they are sent from the mapped segment. Bytes that were fetched already are sent from memory
+        too, which in a log that is open read-only are all bytes, and so are bytes of a segment that
+        was deleted.
 
-        A blocking socket, or one with a timeout, gets everything. A non-blocking one gets what it
-        takes; wait until it is writable, and go on:
+        A blocking socket, or a socket with a timeout, gets all bytes. A non-blocking socket gets as
+        many as it accepts; wait until it is writable, and continue:
 
         >>> sent += fetched.send_to(connection, sent)
 
         Args:
             target: a connected socket.
-            start: how many bytes went before.
+            start: number of bytes that were sent before.
 
         Returns:
-            How many went now.
+            The number of bytes that this call sent.
 
         Raises:
             LogStorageError: the disk refused, or the file is shorter than it was.
-            LogClosedError: the log was closed before the first of them went.
-            TimeoutError, OSError: as the socket has it.
+            LogClosedError: the log was closed before the first byte was sent.
+            TimeoutError, OSError: the socket failed.
         """
         if not 0 <= start <= self.size_bytes:
             raise ValueError(f"{start} is outside the {self.size_bytes} bytes of the slice")
@@ -135,27 +136,27 @@ class FetchData(SegmentSlice):
             except EOFError as error:
                 raise LogStorageError(f"sending {error}", path=self.path) from error
             except OSError as error:
-                # Of a broken connection the system says other things.
+                # A broken connection has other error numbers.
                 if error.errno == errno.EIO:
                     raise translate(error, self.path, doing="sending") from error
                 raise
         return self._send_memory(target, start)
 
     def _send_memory(self, target: SocketLike, start: int) -> int:
-        """Send from the mapped segment; LogStorageError where the disk does not give it."""
+        """Send from the mapped segment; LogStorageError if the disk cannot read it."""
         rest = self.data[start:]
         try:
             return send_memory(target, rest)
         except OSError as error:
-            # The system cannot read what is lost either, and says so in its own way.
+            # The system cannot read lost pages of the mapping either, and reports EFAULT.
             if error.errno == errno.EFAULT:
                 check_bytes(rest, touch=True)
             raise
 
     def _lease(self) -> FileHandle | None:
-        """Return what to send from; None where that is memory."""
+        """Return the file to send from; None to send from memory."""
         if self._leased is None and not self._sends_memory:
-            # What was fetched is what the reader has seen, whatever the name stands for by now.
+            # Fetched bytes are those that the reader has seen; the name may be another file by now.
             if not self.is_fetched:
                 try:
                     self._leased = self._segment.file.lease()
@@ -171,7 +172,7 @@ class FetchData(SegmentSlice):
     @property
     def first_offset(self) -> int | None:
         """
-        Base offset of the first batch, None where there is none.
+        Base offset of the first batch, None without a whole batch.
 
         The header of a wrapper of an old format has its last offset only; it is decompressed.
         """
@@ -179,7 +180,7 @@ class FetchData(SegmentSlice):
         if first is None:
             return None
         if first.header.is_wrapper:
-            # Within the log's limit; the view keeps what comes out.
+            # Within the log's limit; the view caches the payload.
             first.payload(self._segment.decompressed_max_bytes, strict=False)
         return first.base_offset
 
@@ -225,7 +226,7 @@ class FetchData(SegmentSlice):
         """
         Yield the records from `start_offset` on; control and aborted ones are left out.
 
-        Their key, value and headers are made when touched.
+        Their key, value and headers are decoded on access.
         """
         for batch, records in self._data_batches():
             yield from self._records_of(batch) if records is None else records
@@ -240,7 +241,7 @@ class FetchData(SegmentSlice):
                 yield from ((record.key, record.value) for record in records)
 
     def lists(self) -> tuple[list[bytes | None], list[bytes | None]]:
-        """Return the keys and the values of the same records, the fastest way to all of them."""
+        """Return the keys and the values of the same records; the fastest read of all of them."""
         limit_bytes = self._segment.decompressed_max_bytes
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
@@ -255,8 +256,8 @@ class FetchData(SegmentSlice):
 
     def _data_batches(self) -> Iterator[tuple[BatchView, list[Record] | None]]:
         """
-        Yield the batches with records to show, and where it takes a look at the records to know
-        which ones, these.
+        Yield the batches with visible records. If only some records of a batch are visible, or may
+        be, they are decoded and yielded with it, else None.
         """
         before: BatchView | None = None
         aborted = AbortedRecords(self.aborted_transactions or ())
@@ -275,7 +276,7 @@ class FetchData(SegmentSlice):
         return batch.records(limit_bytes=self._segment.decompressed_max_bytes)
 
     def _floor(self) -> int:
-        """Return an offset that nothing here begins below; what lies before ends below it."""
+        """Return an offset below which no batch here begins; earlier batches end below it."""
         try:
             return min(self.start_offset, parse_header(self.data).base_offset)
         except (CorruptRecordError, InvalidRecordError):
@@ -286,14 +287,14 @@ class FetchData(SegmentSlice):
         Return this slice as a consumer of an older format gets it; for v2 nothing is converted.
 
         Args:
-            magic: what the consumer knows: 0 for fetches of version 0 and 1, 1 for 2 and 3.
+            magic: format of the consumer: 0 for fetches of version 0 and 1, 1 for 2 and 3.
 
         Raises:
-            UnsupportedCodecError: the first batch is compressed with zstd, which old formats know
-                not. One further on only ends the data.
+            UnsupportedCodecError: the first batch is compressed with zstd, which old formats do not
+                have. A later batch with zstd only ends the data.
             CorruptRecordError: the first batch is damaged.
         """
-        # Who reads what it stores as it is need not load what converts it.
+        # Imported here, so that readers without conversion do not load the modules.
         from kafkalog.records.conversion.fetch import ConvertedFetch
         from kafkalog.records.conversion.options import ConversionOptions
 

@@ -1,27 +1,27 @@
-"""A file of finished batches becomes the last segment of a log: renamed, not copied.
+"""Ingest: a file of encoded batches becomes the last segment of a log; renamed, not copied.
 
-What writes much at a time (a job, an import) encodes beside the log, in files that nobody reads,
-and hands them over. A file is looked through first, every CRC checked; or only the headers, where
-its writer answers for what is in the batches. Then, under the log's lock:
+A bulk writer (a job, an import) encodes batches into files outside the log, which no reader opens,
+and hands them over. A file is inspected first, with every CRC checked; or only its headers, if its
+writer guarantees the content of the batches. Then, under the log's lock:
 
   1. everything that the log has is put on the disk, so that no crash leaves a hole before the file;
-  2. the batches are stamped in place with their offsets and the leader epoch (16 bytes of each, the
-     CRC does not cover them), and the file is synced;
-  3. the leader epoch is in its file;
+  2. offsets and leader epoch are written into the batches in place (16 bytes of each, the CRC does
+     not cover them), and the file is synced;
+  3. the leader epoch is written to its file;
   4. the file is renamed to the `.log` of the log end, and both directories are synced;
   5. it gets its indexes, is published, and the segment before it is sealed.
 
 Crash points:
 
-  * before the rename of step 4 is on the disk: the log is what it was, the file is where it was,
-    perhaps with other offsets in some batches; handing it over again stamps all of them again;
-  * from then on the log has it, whole: its bytes were on the disk before its name. Missing indexes
-    are made anew by the next start, which also trims the segment before it.
+  * before the rename of step 4 is on the disk: the log is unchanged, the file is still at its path,
+    perhaps with other offsets in some batches; a second ingest writes all offsets again;
+  * from then on the log has all of it: its bytes were on the disk before its name. The next start
+    rebuilds missing indexes, and trims the segment before it.
 
-So where the file was handed over from tells, at any moment, whether the log has it.
+So at any moment the log has the file if and only if its former path no longer exists.
 
-An active segment without a batch has the name that the file gets, and is replaced by it. Who
-follows the log from another process sees that by the identity of the file.
+An active segment without a batch has the name that the file gets, and is replaced by it. A reader
+in another process detects the replacement by the identity of the file.
 
 Thread-safety: `inspect_file` needs no lock; `ingest_file` is called under the log's.
 """
@@ -68,9 +68,9 @@ class FileBatch(NamedTuple):
     One batch of a file.
 
     Attributes:
-        position, size_bytes: where it is.
-        record_count: how many records, and offsets, it takes.
-        crc: what its header says.
+        position, size_bytes: its range in the file.
+        record_count: number of its records, and of its offsets.
+        crc: CRC in its header.
         max_timestamp: of its records.
     """
 
@@ -89,10 +89,10 @@ class FileBatch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class IngestFile:
     """
-    A file of batches that was looked through.
+    A file of batches that was inspected.
 
     Attributes:
-        path: where it is.
+        path: its path before the ingest.
         size_bytes: of all of it.
         batches: in order.
         record_count: of all of them.
@@ -104,7 +104,7 @@ class IngestFile:
     record_count: int
 
     def scan_at(self, base_offset: int, interval: int) -> SegmentScan:
-        """Return what a scan of the file finds once it is stamped from `base_offset` on."""
+        """Return the result of a scan once the file has offsets from `base_offset` on."""
         rows = np.array(self.batches, dtype=np.int64).reshape(-1, len(FileBatch._fields))
         position, timestamp = rows[:, 0].copy(), rows[:, 4].copy()
         last_offset = base_offset + np.cumsum(rows[:, 2]) - 1
@@ -125,9 +125,9 @@ class IngestFile:
 
 def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]:
     """
-    Return the batches of a file from `position` on, every CRC checked and no offset believed.
+    Return the batches of a file from `position` on, with every CRC checked; offsets are ignored.
 
-    Where stamping was interrupted some batches have other offsets than the ones before them say.
+    After an interrupted ingest some batches have offsets that do not follow the batches before.
 
     Raises:
         CorruptRecordError: it is not whole batches to its last byte.
@@ -146,7 +146,7 @@ def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]
 
 
 def _headed_batches(handle: FileHandle, size: int, path: Path) -> list[FileBatch]:
-    """As `file_batches`, from the headers alone: what is in the batches is not read."""
+    """As `file_batches`, from the headers alone: the content of the batches is not read."""
     position, found = 0, []
     while position < size:
         head = handle.pread(RECORD_BATCH_OVERHEAD, position)
@@ -169,7 +169,7 @@ def _ensure_new_format(head: memoryview, path: Path, position: int, size: int) -
 
 
 def _file_batch(header: BatchHeader, path: Path, position: int) -> FileBatch:
-    """Return what is kept of a header; raise where a log cannot take over such a batch."""
+    """Return the batch of a header; raise if a log cannot ingest it."""
     if header.producer_id >= 0 or header.is_control or header.is_transactional:
         raise InvalidRecordError(
             f"{path}: the batch at {position} is of a producer; append it with append_batches",
@@ -191,15 +191,15 @@ def _file_batch(header: BatchHeader, path: Path, position: int) -> FileBatch:
 
 def inspect_file(context: SegmentContext, path: Path, *, check_crc: bool = True) -> IngestFile:
     """
-    Look through a file that is to become a segment of a log.
+    Inspect a file that is to become a segment of a log.
 
     Args:
         context: of the log.
-        path: where the file is.
+        path: path of the file.
         check_crc: read all of it, else the headers alone.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         OSError: the disk refused.
         CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError: as
             `file_batches`; or it is larger than a segment, or its index, may be, or the log has an
@@ -229,11 +229,11 @@ def inspect_file(context: SegmentContext, path: Path, *, check_crc: bool = True)
 
 def ingest_file(local: LocalLog, file: IngestFile, leader_epoch: int) -> None:
     """
-    Take steps 2, 4 and 5; the caller has done the others, and has the epoch written.
+    Do steps 2, 4 and 5; the caller has done steps 1 and 3.
 
     Raises:
-        OSError: the disk refused; the log is what it was.
-        UndoFailedError: it refused when the file had its name: a recovery finds out.
+        OSError: the disk refused; the log is unchanged.
+        UndoFailedError: the disk refused after the rename; a recovery finds the state of the file.
     """
     context, snapshot = local.context, local.snapshot
     active, base = snapshot.segments.active, snapshot.end_offset
@@ -250,7 +250,7 @@ def ingest_file(local: LocalLog, file: IngestFile, leader_epoch: int) -> None:
         context.filesystem.sync_directory(file.path.parent)
         replaces = active.base_offset == base
         if replaces:
-            # The name is its successor's; who holds it has nothing of it.
+            # Its name belongs to its successor now; it is empty, so its readers lose nothing.
             active.seal_in_memory()
             active.retire()
         segment = _activated(context, target, base, file)

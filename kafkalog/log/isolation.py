@@ -1,20 +1,20 @@
-"""How far readers may go, and which records they are not shown.
+"""Isolation levels: the offsets that readers may reach, and the records that are hidden from them.
 
-    log_end            everything there is, as a follower's fetch from a broker
-    read_uncommitted   everything below the high watermark
-    read_committed     everything below the last stable offset, without what was aborted
+    log_end            all records, as a follower's fetch from a broker
+    read_uncommitted   all records below the high watermark
+    read_committed     all records below the last stable offset, except aborted ones
 
-The high watermark is the log end, unless whoever embeds the log says otherwise. The last stable
-offset is the first offset of the earliest transaction that is open, or whose marker is not below
-the high watermark yet; where there is none, the high watermark.
+The high watermark is the log end, unless the embedding program has set it. The last stable offset
+is the first offset of the earliest transaction that is open, or whose marker is not below the high
+watermark yet; without such a transaction, the high watermark.
 
-Readers take no lock, so what they may see is one immutable value, published in this order:
+Readers take no lock, so their visibility is one immutable value, published in this order:
 
-  * that a transaction begins, before its first batch is;
-  * that it ended, after its marker was, and after the entry of the transaction index.
+  * the begin of a transaction is published before its first batch;
+  * its end is published after its marker, and after the entry of the transaction index.
 
-A reader takes the value, the log's snapshot, and looks whether the value is still the same object:
-then no transaction has begun or ended between the two.
+A reader reads the value, then the log's snapshot, and checks that the value is still the same
+object: then no transaction has begun or ended between the two.
 
 Thread-safety: `publish` under the log's lock, everything else from any thread. A filter belongs to
 one reader.
@@ -51,11 +51,11 @@ Isolation = Literal["log_end", "read_uncommitted", "read_committed"]
 @dataclass(frozen=True, slots=True, eq=False)
 class Visibility:
     """
-    What is published; compared by identity.
+    Published limits of readers; compared by identity.
 
     Attributes:
-        high_watermark: None where it is the log end.
-        first_unstable_offset: None where nothing is unstable.
+        high_watermark: None if it is the log end.
+        first_unstable_offset: None if no transaction is unstable.
     """
 
     high_watermark: int | None = None
@@ -75,7 +75,7 @@ class Visibility:
         return max(min(self.first_unstable_offset, high_watermark), snapshot.start_offset)
 
     def limit_of(self, snapshot: LogSnapshot, isolation: Isolation) -> int:
-        """Return how far a reader may go."""
+        """Return the offset that ends the reads of an isolation level."""
         if isolation == "read_committed":
             return self.last_stable_offset_of(snapshot)
         if isolation == "log_end":
@@ -92,7 +92,7 @@ class StableOffsets:
         self.visibility = Visibility()
 
     def publish(self, high_watermark: int | None, first_unstable_offset: int | None) -> None:
-        """Publish, where something has changed."""
+        """Publish the limits if they have changed."""
         seen = self.visibility
         if (seen.high_watermark, seen.first_unstable_offset) != (
             high_watermark,
@@ -120,10 +120,10 @@ def check_isolation(isolation: str) -> None:
 
 class AbortedBatches(LazyAbortedBatches):
     """
-    Which batches of a read of an open log were aborted.
+    The aborted batches of a read of an open log.
 
     Args:
-        context: where the transaction indexes are.
+        context: context of the segments, with their transaction indexes.
         snapshot: the log as it is read.
         end_offset: one past the last offset that is read.
     """
@@ -144,9 +144,9 @@ class AbortedBatches(LazyAbortedBatches):
 def without_aborted(
     parts: Iterator[Part], context: SegmentContext, snapshot: LogSnapshot, end_offset: int
 ) -> Iterator[Part]:
-    """Yield what is read without the batches of aborted transactions; control batches stay."""
+    """Yield the parts of a read without batches of aborted transactions; control batches stay."""
     aborted = AbortedBatches(context, snapshot, end_offset)
     for part in parts:
-        # Old formats know no transactions.
+        # Old formats have no transactions.
         if not isinstance(part, BatchView) or not aborted.is_hidden(part.header):
             yield part

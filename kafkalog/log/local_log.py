@@ -1,10 +1,10 @@
-"""The mechanics of one partition: segments on disk, their end, rolling, syncing, leaving.
+"""The segments of one partition on disk: appends, rolls, syncs and removal.
 
-No policy, no encoding, no validation, no waiting: those are `log.py`'s. State that readers need is
-one immutable `LogSnapshot`, published by a single attribute store when an operation is complete.
+No policy, no encoding, no validation, no waiting: other modules do these. State that readers need
+is one immutable `LogSnapshot`, published by a single attribute store when an operation is complete.
 
 Thread-safety: `snapshot` from any thread without a lock; every change under the log's lock, except
-`sync`, which runs beside appends.
+`sync`, which runs concurrently with appends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["LocalLog", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
-    """A failed append could not be undone: what the files hold is unknown until a recovery."""
+    """A failed append could not be undone: the content of the files is unknown until a recovery."""
 
 
 class LocalLog:
@@ -39,7 +39,7 @@ class LocalLog:
     The segments of one partition directory.
 
     Args:
-        context: what the segments share.
+        context: shared context of the segments.
         segments: loaded segments; the last one active unless the log is read-only.
         end_offset: log end offset.
         start_offset: log start offset.
@@ -65,7 +65,7 @@ class LocalLog:
         self.published = PublishedSnapshot(
             LogSnapshot(segments, end_offset, end_position, start_offset)
         )
-        # Numbers of the last change of a name, and of the last one that a sync has covered.
+        # Number of the last change of a name, and of the last such change that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
         # Files whose preallocated tail was cut at a roll, and not on the disk yet.
@@ -79,7 +79,7 @@ class LocalLog:
         return self.published.snapshot
 
     def connect(self, on_change: weakref.WeakMethod[Callable[[], object]]) -> None:
-        """Have a method called, while its object lives, when the log has other segments."""
+        """Register a method that is called, while its object lives, when the segments change."""
         self._on_change = on_change
 
     # ------------------------------------------------------------------------------- appending
@@ -124,7 +124,7 @@ class LocalLog:
         self._undo(self.published.snapshot.segments.active, [], cause)
 
     def append_rolling(self, data: Buffer, batches: BatchMetadata, row: int, size: int) -> None:
-        """Append batches of which the active segment takes those before `row`, staged already."""
+        """Append batches and roll; the active segment gets the rows before `row`, staged before."""
         segments, start_offset = self.snapshot.segments, self.snapshot.start_offset
         active = segments.active
         fresh: list[LogSegment] = []
@@ -158,7 +158,7 @@ class LocalLog:
         return segment
 
     def prepared_path(self, base_offset: int) -> Path:
-        """Return under which name the file of a segment is made ahead."""
+        """Return the path under which the file of a segment is created ahead."""
         return SegmentFiles(self.context.directory, base_offset, FileState.TEMPORARY).log
 
     def create_segment(self, base_offset: int, *, is_prepared: bool = False) -> LogSegment:
@@ -193,7 +193,7 @@ class LocalLog:
         return segment
 
     def _new_log(self, base_offset: int, path: Path, *, is_prepared: bool) -> FileHandle:
-        """Return a new and empty `.log`, that which was made ahead where there is one."""
+        """Return a new and empty `.log`: the file that was created ahead, if it exists."""
         filesystem = self.context.filesystem
         prepared = self.prepared_path(base_offset)
         if not is_prepared or filesystem.stat(prepared) is None:
@@ -205,9 +205,10 @@ class LocalLog:
         """
         Put everything from `durable_offset` to the present log end on the disk; return that end.
 
-        Data or names first is all the same: nothing is called durable before both are there, and
-        names that no sync has covered may outlive their bytes in any case. The cuts of preallocated
-        tails come with it: below a recovery point the next start looks for none.
+        The order of data and names does not matter: nothing counts as durable before both are on
+        the disk, and names that no sync has covered may outlive their bytes in any case. The cuts
+        of preallocated tails are synced too: below a recovery point the next start searches for no
+        tail.
 
         Raises:
             OSError, LogStorageError: the disk refused.
@@ -238,15 +239,14 @@ class LocalLog:
         self, leaving: list[LogSegment], *, start_offset: int, is_checkpointed: bool = True
     ) -> None:
         """
-        Take the first segments out of the list and rename their files `.deleted`, newest first.
+        Remove the first segments from the list and rename their files `.deleted`, newest first.
 
-        Readers that hold them go on: their bytes are mapped before the names go. Crash points:
-        after any rename; what is left is the log without the segments renamed so far, which the
-        checkpoint of the log start hides together with the others, and files `.deleted`, which
-        startup removes.
+        Readers that hold them continue: their bytes are mapped before the rename. Crash points:
+        after any rename; the checkpoint of the log start hides the segments that are not renamed
+        yet, and startup removes the files `.deleted`.
 
-        Where that checkpoint could not be written, the oldest goes first, and is gone from the
-        disk before the next: a crash leaves a log without a hole that begins at one of them.
+        If that checkpoint could not be written, the oldest goes first, and is gone from the disk
+        before the next: after a crash the log begins at one of them and has no hole.
         """
         for segment in leaving:
             segment.retire()
@@ -272,7 +272,8 @@ class LocalLog:
         Rename the files of retired segments `.deleted`, the `.log` first.
 
         With `in_order` each segment is gone from the disk before the next one goes, so that a
-        crash leaves no hole; without, a start offset above them must hide what a crash leaves.
+        crash leaves no hole; without, a start offset above them must hide the segments that a
+        crash leaves.
         """
         filesystem = self.context.filesystem
         for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=newest_first):
@@ -289,12 +290,12 @@ class LocalLog:
         self._name_changes += 1
 
     def replace_all(self, snapshot: LogSnapshot) -> None:
-        """Publish the outcome of a truncation, or of what else makes the segments others."""
+        """Publish the snapshot after a truncation, or after another change of the segments."""
         self._publish(snapshot)
 
     def release_files(self) -> None:
         """
-        Let the files of the active segment go, everything in them being on the disk.
+        Close the files of the active segment; the caller has put their content on the disk.
 
         Raises:
             OSError, LogStorageError: the disk refused.
@@ -306,7 +307,7 @@ class LocalLog:
             self.context.journal.release()
 
     def reopen_files(self, durable_offset: int) -> None:
-        """Open the files of the active segment again; OSError where the disk refuses."""
+        """Open the files of the active segment again; OSError if the disk refuses."""
         active = self.snapshot.segments.active
         if self.context.journal is not None:
             self.context.journal.record_synced(durable_offset)
@@ -314,7 +315,7 @@ class LocalLog:
         active.activate(active.summary(self.snapshot.end_offset))
 
     def close_unmodified(self) -> None:
-        """Let all files go, of which none was written but indexes that were made anew."""
+        """Close all files of a log in which only rebuilt indexes were written."""
         segments = self.snapshot.segments.segments
         unsynced = [
             segment
@@ -330,23 +331,23 @@ class LocalLog:
         self.abandon()
 
     def close(self) -> None:
-        """Seal the active segment and let all files go; slices given out stay valid."""
+        """Seal the active segment and close all files; slices that readers have stay valid."""
         self.seal([self.snapshot.segments.active])
-        # With the marker of a clean shutdown a broker believes index files unread, those that a
-        # recovery made anew too, and looks for no preallocated tail: sync them, and the trimming.
+        # With the marker of a clean shutdown a broker believes index files unread, also rebuilt
+        # ones, and searches for no preallocated tail: sync the indexes, and the trimming.
         segments = self.snapshot.segments.segments
         for segment in segments:
             segment.sync_indexes()
-            # No note: the flush before has every record on the disk.
+            # No entry in the sync journal: the flush before has put every record on the disk.
             segment.file.sync_trimmed()
-        # The names of those index files. And those of segments that left: where the first one that
-        # stays tells the log start, no checkpoint hides them any longer.
+        # The names of those index files, and of segments that left: if the base offset of the first
+        # segment is the log start, no checkpoint hides removed segments any longer.
         self.context.filesystem.sync_directory(self.context.directory)
         for segment in segments:
             segment.close()
 
     def abandon(self) -> None:
-        """Let all files go as they are: after a failure, or in a forked child."""
+        """Close all files as they are: after a failure, or in a forked child."""
         for segment in self.snapshot.segments.segments:
             segment.close()
         if self.context.journal is not None:
@@ -362,7 +363,7 @@ class LocalLog:
             on_change()
 
     def seal(self, segments: Iterable[LogSegment]) -> None:
-        """Let segments take no more appends; the next sync has what was cut of their files."""
+        """Seal segments against appends; the next sync covers the cuts of their files."""
         for segment in segments:
             segment.seal()
             if segment.file.is_trimmed:
@@ -383,7 +384,7 @@ class LocalLog:
         row: int,
         size: int,
     ) -> None:
-        """Write a run of which the first rows, of so many bytes, are staged, and roll behind."""
+        """Write a run and roll; its rows before `row`, of `size` bytes, are staged already."""
         start = 0
         next_offset = self.snapshot.end_offset
         while True:
@@ -413,8 +414,8 @@ class LocalLog:
         """
         Cut the preallocated tail of the last segment, on the disk, before offsets are left out.
 
-        Once another segment follows, zeros in its place could be batches that were lost. Crash
-        points: around the cut; the segment is the last one yet, and its tail is looked through.
+        Once another segment follows, zeros in the tail could stand for lost batches. Crash points:
+        around the cut; the segment is still the last one, and recovery searches its tail.
         """
         if not segment.trim():
             return
@@ -428,8 +429,8 @@ class LocalLog:
         """
         Bring the disk back to the published state after a failed append.
 
-        It is synced: what the caller was told is not there must not come back after a power cut,
-        beside or instead of what was appended later.
+        The result is synced: records whose append was reported as failed must not come back after a
+        power cut, next to later appends or instead of them.
         """
         if isinstance(cause, UndoFailedError):
             return
@@ -455,10 +456,10 @@ class LocalLog:
 
 def check_base_offset(offset: int, directory: Path) -> None:
     """
-    Refuse an offset at which no segment may begin.
+    Check that a segment may begin at an offset.
 
     Raises:
-        OffsetOverflowError: it is too near to 2**63.
+        OffsetOverflowError: the offset is too near to 2**63.
     """
     if offset > MAX_BASE_OFFSET:
         raise OffsetOverflowError(
