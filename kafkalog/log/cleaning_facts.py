@@ -55,7 +55,7 @@ class LogCleaningFacts:
 
     @property
     def active_base_offset(self) -> int:
-        """The base of the active segment."""
+        """The base offset of the active segment."""
         return self.segments[-1].base_offset
 
     def sealed_from(self, offset: int) -> Sequence[SegmentCleaningFacts]:

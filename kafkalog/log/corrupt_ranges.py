@@ -297,7 +297,7 @@ class _DeclaredEnds:
 
     @property
     def is_old(self) -> bool:
-        """Whether the magic is that of an old message."""
+        """True if the magic is that of an old message."""
         return self.magic <= 1
 
     @property

@@ -126,7 +126,7 @@ class LogEpochs:
 
     @property
     def is_current_flushed(self) -> bool:
-        """Whether the current epoch is the latest of the list, and the file has all of it."""
+        """True if the current epoch is the latest of the list, and the file has all of it."""
         return self._epochs.written_epoch == self.current
 
     @property
@@ -140,7 +140,7 @@ class LogEpochs:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no epoch is known, and none is in the file."""
+        """True if no epoch is known, and the file has no epoch."""
         return not self._epochs.entries and not self._epochs.is_unwritten
 
     @_updates_state

@@ -1,9 +1,9 @@
 """Durability of a log: flushes, the flush task, and the recovery point.
 
-Crash points: those of `LocalLog.sync`, then that of a checkpoint: what is on the disk is scanned
+Crash points: those of `LocalLog.sync`, then that of a checkpoint: the next start scans synced bytes
 once more if the recovery point was not written.
 
-Thread-safety: every method from any thread. The committer has a condition of its own; it never
+Thread-safety: every method from any thread. The committer has its own condition; it never
 takes the log's lock. `checkpoint_recovery_point` takes the log's lock, `lower_recovery_point` is
 called under it.
 """
@@ -29,7 +29,7 @@ _NEVER_MS: Final = 2**62
 
 class LogFlusher:
     """
-    Brings what was appended to the disk.
+    Puts appended batches on the disk.
 
     Args:
         gate: write permission of the log.
@@ -37,7 +37,7 @@ class LogFlusher:
         store: checkpoints the recovery point.
         state: producer snapshots are on the disk before the recovery point rises.
         scheduler: runs the flushes that are not waited for.
-        durable_offset: up to which everything is on the disk already.
+        durable_offset: offset below which everything is on the disk already.
 
     Thread-safety: see the module.
     """
@@ -90,17 +90,17 @@ class LogFlusher:
         self._task = self._schedule()
 
     def cancel(self) -> None:
-        """Flush no more by time."""
+        """Stop the flushes by time."""
         if self._task is not None:
             self._task.cancel()
 
     def lower(self, offset: int) -> None:
-        """Take back that offsets at `offset` and above are durable: the log is truncated there."""
+        """Mark offsets at `offset` and above as not durable: the log is truncated there."""
         self._committer.lower(offset)
 
     def checkpoint_recovery_point(self) -> bool:
         """
-        Checkpoint the durable offset as the recovery point; return whether that could be done.
+        Checkpoint the durable offset as the recovery point; return whether it was possible.
 
         Raises:
             LogStorageError: the disk refused.
@@ -118,7 +118,7 @@ class LogFlusher:
 
     def lower_recovery_point(self, end_offset: int) -> None:
         """
-        Take the first step of a truncation: what replaces the removed bytes is not durable.
+        Do the first step of a truncation: later appends in the removed range are not durable.
 
         Raises:
             OSError, LogStorageError: the disk refused.

@@ -142,27 +142,27 @@ class Log(ClosingContextManager):
 
     @property
     def recovery_report(self) -> RecoveryReport:
-        """What opening the log found, truncated, rebuilt and recorded as corrupt."""
+        """Findings of opening the log, and its truncations, rebuilds and new corrupt ranges."""
         return self._partition.report
 
     @property
     def log_start_offset(self) -> int:
-        """Smallest offset that may be read; read-only, as far as another process has moved it."""
+        """Smallest offset that may be read; read-only, as another process has last moved it."""
         return self._partition.view.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """Offset that the next record gets; read-only, as far as another process has written."""
+        """Offset that the next record gets; read-only, the end of what another process wrote."""
         return self._partition.view.log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """Offset below which readers may go: the log end, unless `set_high_watermark` was used."""
+        """Offset below which readers may read: the log end unless `set_high_watermark` was used."""
         return self._partition.view.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset below which readers of committed records may go."""
+        """Offset below which readers of committed records may read."""
         return self._partition.view.last_stable_offset
 
     @property
@@ -316,7 +316,7 @@ class Log(ClosingContextManager):
         Args:
             data: whole consecutive batches; copied, except for `bytes` that keep their offsets.
             assign_offsets: whether the log assigns the offsets.
-            origin: who sends the batches. EMBEDDED if None, REPLICATION where they keep their
+            origin: sender of the batches. EMBEDDED if None, REPLICATION if they keep their
                 offsets. CLIENT accepts exactly what a broker's leader accepts from a producer: one
                 batch at base offset 0, or plain messages of one old format.
             guard: what `begin_verification` returned for the transaction that the batches begin;
@@ -448,7 +448,7 @@ class Log(ClosingContextManager):
         Raises:
             ValueError: `offset` is negative (Kafka's -1 is `high_watermark`).
             OffsetOutOfRangeError: `offset` is above the high watermark.
-            DiskFullError: `offset` lies within a segment, and there is no space for the checkpoint.
+            DiskFullError: `offset` is within a segment, and there is no space for the checkpoint.
                 All segments below that one are deleted: try again when their space is free.
         """
         return self._partition.retention.delete_records(offset)
@@ -509,10 +509,10 @@ class Log(ClosingContextManager):
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
-            CorruptRecordError: the offset lies in a corrupt range.
+            CorruptRecordError: the offset is in a corrupt range.
         """
         if isolation == "read_uncommitted":
-            # The table has readers only while the log end is as far as a reader may go.
+            # The table has readers only while a reader may read up to the log end.
             found: FetchData | None = self._table.slice(offset, max_bytes, min_one_batch)
             if found is not None:
                 return found
@@ -542,14 +542,14 @@ class Log(ClosingContextManager):
             isolation: as for `records`.
             check_crcs: whether the CRC of its batch must be right. Without, a record that is found
                 at once is returned unchecked, as by Kafka's broker: for a disk that checks its
-                blocks itself. Anything that does not look right at once is checked all the same.
+                blocks itself. A read that finds anything odd at once is still checked.
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
-            CorruptRecordError: the offset lies in a corrupt range.
+            CorruptRecordError: the offset is in a corrupt range.
         """
         if isolation == "read_uncommitted":
-            # The table has readers only while the log end is as far as a reader may go.
+            # The table has readers only while a reader may read up to the log end.
             record: Record | None = self._table.find(offset, check_crcs)
             if record is not None:
                 return record
@@ -573,7 +573,7 @@ class Log(ClosingContextManager):
 
         Raises:
             OffsetOutOfRangeError: one is below the log start offset or above the log end offset.
-            CorruptRecordError: one lies in a corrupt range.
+            CorruptRecordError: one is in a corrupt range.
         """
         return self._lookup.get_many(offsets, isolation=isolation, check_crcs=check_crcs)
 
@@ -589,10 +589,10 @@ class Log(ClosingContextManager):
         """
         Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
 
-        EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
+        EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP the end of a reader: the high
         watermark, with "read_committed" the last stable offset, with "log_end" the log end.
-        MAX_TIMESTAMP gives the first record that has the largest timestamp, and no result lies
-        where a reader may not go. As with a broker it may be a record of an aborted transaction, or
+        MAX_TIMESTAMP gives the first record that has the largest timestamp. No result is at or
+        above the end of a reader. As with a broker it may be a record of an aborted transaction, or
         the control record that ended one: it is a position to read from.
 
         Corrupt ranges are skipped, and so is what cannot be decoded though its CRC is right, from
@@ -648,11 +648,11 @@ class Log(ClosingContextManager):
 
         Args:
             start: first offset; the log start offset if None.
-            end: one past the last offset; how far `isolation` goes at this moment if None.
+            end: one past the last offset; the present end of `isolation` if None.
             on_corrupt: "raise" at damage, after everything before it; "skip" continues after it.
             isolation: "read_uncommitted" ends at the high watermark; "read_committed" at the last
                 stable offset, and leaves out the data batches of aborted transactions; "log_end"
-                ends at the log end, for those who copy the log to raise the high watermark.
+                ends at the log end, for programs that copy the log to raise the high watermark.
         """
         return self._partition.reader.batches(
             start, end, on_corrupt=on_corrupt, isolation=isolation
@@ -739,7 +739,7 @@ class Log(ClosingContextManager):
         """
         Return the corrupt ranges known so far: from recovery, and from readers.
 
-        What lies below the log start is not part of the log, though its file may still be there.
+        Ranges below the log start are not part of the log, though their files may still exist.
         """
         return self._partition.view.corrupt_ranges()
 
@@ -747,9 +747,9 @@ class Log(ClosingContextManager):
         """
         Search the end of each segment for missing offsets, at the first call.
 
-        Holes in front of the next segment are in `corrupt_ranges()` from then on, although no
-        reader has come there: after a clean stop no opening searches. Segments that are made later
-        are known to follow each other.
+        Holes before the next segment are in `corrupt_ranges()` from then on, although no reader has
+        reached them: after a clean stop no opening searches. Segments that are made later follow
+        each other without holes.
 
         Raises:
             LogStorageError: the disk refused; the next call searches again.
@@ -769,13 +769,13 @@ class Log(ClosingContextManager):
 
     def set_high_watermark(self, offset: int | None) -> int:
         """
-        Let readers see what lies below `offset`, and nothing above; return the high watermark.
+        Show readers only records below `offset`; return the high watermark.
 
-        For those who copy the log elsewhere: records that could be lost with this log alone are
-        not shown yet, and a transaction is stable when its marker lies below.
+        For programs that copy the log elsewhere: records that could be lost with this log alone are
+        not shown yet, and a transaction is stable when its marker is below the high watermark.
 
         Args:
-            offset: brought into the log's range; None for the log end, wherever that will be.
+            offset: brought into the log's range; None for the log end, also as it grows.
         """
         return self._partition.set_high_watermark(offset)
 
@@ -783,7 +783,8 @@ class Log(ClosingContextManager):
         """
         Return the largest leader epoch not above `epoch`, and the offset after its last record.
 
-        A follower of this log finds there where the two differ. Both are -1 if nothing is known.
+        A follower of this log finds there the offset at which the two logs diverge. Both are -1 if
+        no epoch is known.
         """
         return self._partition.view.end_offset_for_epoch(epoch)
 
@@ -791,13 +792,14 @@ class Log(ClosingContextManager):
         """
         Lower all leader epochs above `highest` to it, and return how many batches were changed.
 
-        For a hand-over to a controller that counts from less: its clients wait for a leader whose
-        epoch is as high as that of the records they read. Batches, `leader-epoch-checkpoint` and
-        `leader_epoch` are lowered; two epochs may become one. Not for a log that others copy by
-        its epochs. See `kafkalog.log.epoch_lowering` for the crash points.
+        For a hand-over to a controller that counts from a lower epoch: its clients wait for a
+        leader whose epoch is as high as that of the records they read. Batches,
+        `leader-epoch-checkpoint` and `leader_epoch` are lowered; two epochs may become one. Not for
+        a log that followers copy by its epochs. See `kafkalog.log.epoch_lowering` for the crash
+        points.
 
         Args:
-            highest: the controller's epoch for the partition, or less; 0 is right for any.
+            highest: the controller's epoch for the partition, or less; 0 fits any controller.
 
         Raises:
             ValueError: `highest` is negative.
@@ -821,7 +823,7 @@ class Log(ClosingContextManager):
         """
         Return the log's idempotent and transactional producers, by rising id.
 
-        A producer that was silent for `producer.id.expiration.ms` is forgotten.
+        A producer without an append for `producer.id.expiration.ms` is removed.
 
         Raises:
             ReadOnlyLogError, LogClosedError: as for a write.
@@ -859,12 +861,12 @@ class Log(ClosingContextManager):
 
         Args:
             producer_id, producer_epoch, base_sequence: of the batch's header.
-            supports_epoch_bump: whether each transaction of the producer has an epoch of its own
-                (transaction version 2): one that is not known here begins with sequence 0 then.
+            supports_epoch_bump: whether each transaction of the producer has a separate epoch
+                (transaction version 2): an unknown producer begins with sequence 0 then.
 
         Returns:
-            A positive number; 0 where the producer's transaction is open in this log: nothing needs
-            to be verified.
+            A positive number; 0 if the producer's transaction is open in this log: nothing needs to
+            be verified.
 
         Raises:
             ReadOnlyLogError, LogClosedError: as for a write.

@@ -1,7 +1,7 @@
 """Look-ups in a log: a slice from an offset on, records by offset, offsets by timestamp.
 
-A look-up goes from its argument to its result in one compiled call, once a table has a reader of
-the segment; what that call leaves open is found by the slow path, which also raises every error.
+A look-up is one compiled call, once a table has a reader of the segment; the slow path finds the
+results that this call leaves open, and raises every error.
 Look-ups of many arguments are sorted, so that each batch is found, checked and decoded once,
 whatever number of the results lie in it.
 
@@ -143,7 +143,7 @@ class LogLookup:
         self, snapshot: LogSnapshot, offset: int, isolation: Isolation
     ) -> Record | None:
         """
-        Return the record at an offset that is in the segment after the one that should have it.
+        Return the record at an offset that the next segment has, below its base offset.
 
         A wrapper of an old format names its last offset, and may begin below the base offset of its
         segment.
@@ -210,7 +210,7 @@ class LogLookup:
         left: list[int],
         isolation: Isolation,
     ) -> None:
-        """Find in any batch, each decoded once, what has not been found."""
+        """Find the records that are left, in any batch; each batch is decoded once."""
         limit_bytes = self._view.context.config.decompressed_max_bytes
         at = 0
         while at < len(left):
@@ -221,7 +221,7 @@ class LogLookup:
                 batch = None
             at += 1
             if batch is None:
-                # It raises what is wrong, and looks at the start of the next segment.
+                # `get` raises the error, and reads the start of the next segment.
                 found[left[at - 1]] = self.get(offset, isolation, True)
                 continue
             slots = {offset: left[at - 1]}
@@ -304,10 +304,10 @@ class LogLookup:
     def cache_reader(
         self, snapshot: LogSnapshot, slot: int, *, with_times: bool = False
     ) -> SegmentReaders | None:
-        """Make sure that the next look-up in a segment is one call; return the readers."""
+        """Cache a reader, so that the next look-up in a segment is one call; return the readers."""
         view, segments = self._view, snapshot.segments
-        # A log that follows another process has to look at the files each time, and one with a
-        # high watermark how far that is.
+        # A log that follows another process must check the files each time, and a log with a high
+        # watermark must check that offset.
         if view.follows or view.stable.visibility.high_watermark is not None:
             return None
         segment = segments.segments[slot]
@@ -347,7 +347,7 @@ class LogLookup:
 
 
 def _latest_of(snapshot: LogSnapshot, slot: int) -> int:
-    """Return a time that nothing in a segment, as far as it may be read, is above."""
+    """Return an upper bound of the times in the readable part of a segment."""
     bound, segments = snapshot.read_bound(slot), snapshot.segments
     if bound.following_offset <= snapshot.start_offset or bound.end == 0:
         return -1
@@ -366,7 +366,7 @@ def _int64(numbers: Sequence[int] | _Offsets) -> _Offsets:
 def _find_timestamps(
     snapshot: LogSnapshot, wanted: _Offsets, limit: int, *, check_crcs: bool
 ) -> _Offsets:
-    """Return the offset for each of rising times."""
+    """Return the offset for each time; the times rise."""
     found = np.full(len(wanted), -1, np.int64)
     start_offset, first, slot = snapshot.start_offset, 0, 0
     while slot < len(wanted):
@@ -398,7 +398,7 @@ def _find_in_batch(
     slot: int,
     segment: LogSegment,
 ) -> int:
-    """Answer the times that a record answers, and its batch; return the first slot left."""
+    """Resolve the times that a record resolves, and its batch; return the first slot left."""
     first, slot = slot, int(wanted.searchsorted(record.timestamp_ms, "right"))
     found[first:slot] = record.offset
     largest = batch.header.max_timestamp
