@@ -1,17 +1,17 @@
 """The walk over the batches of a segment, for everything that reads one from end to end.
 
 Recovery, scans, readers, the cleaner, conversion and the planning of Spark differ in where bytes
-are stored, in when a CRC is checked and in what they do at damage. The loop is the same: take a
-window, walk the whole batches in it, read more where a batch does not fit, and ask the caller what
-to do where no whole batch is. What is a whole batch and which offset is believed is decided in
-`walk.py` and `judging.py`, which are called from here and from nowhere else.
+are stored, in when a CRC is checked and in what they do at damage. The loop is the same: read a
+window, walk the whole batches in it, read more if a batch does not fit, and call the caller's
+`on_damage` where no whole batch is. `walk.py` and `judging.py`, which are called from here and from
+nowhere else, decide what a whole batch is and which offset is believed.
 
-Readers pass a `BatchJudge`, the state of knowledge about the damage in a segment. Where anything is
-odd the segment is judged as a whole before a batch is given out, so that all readers believe the
-same batches, wherever they begin and however large their windows are.
+Readers pass a `BatchJudge`, the state of knowledge about the damage in a segment. If anything is
+odd, the segment is judged as a whole before a batch is yielded, so that all readers believe the
+same batches, for every start and every window size.
 
-Invariants: a batch is given out once, in order of position. Without a judge the walk changes
-nothing and remembers nothing.
+Invariants: a batch is yielded once, in order of position. Without a judge the walk changes nothing
+and stores nothing.
 
 Thread-safety: none; a walk belongs to one thread.
 """
@@ -50,9 +50,10 @@ FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 GOOD: Final = (OK, FULL)
 
-# Read at a time where bytes are copied.
+# Bytes of one read if bytes are copied.
 WINDOW_BYTES: Final = 1 << 20
-# Walks from one position, each after a judgement that has changed what is believed there.
+# Largest number of walks from one position, each after a judgement that has changed the batches
+# that are believed there.
 JUDGEMENTS_MAX: Final = 1024
 
 
@@ -61,8 +62,8 @@ class CrcCheck(Enum):
     When the CRC of a batch is checked.
 
     ON_DOUBT is for a caller that checks the CRC of each batch itself while it decodes it, and
-    reports a wrong one with `WalkedBatches.reject`. Headers are walked first; where that ends in
-    anything odd the walk is repeated with every CRC, and only what this finds counts.
+    reports a wrong one with `WalkedBatches.reject`. Headers are walked first; if that walk ends in
+    anything odd, it is repeated with every CRC, and only the result of the second walk counts.
     """
 
     ALWAYS = "always"
@@ -106,7 +107,7 @@ class WalkDamage(NamedTuple):
 
     Attributes:
         position: of the bytes in question.
-        status: what failed there, a code of `_core/status`.
+        status: the check that failed there, a code of `_core/status`.
         next_offset: one above the last offset before.
         resume_min: first position where a batch may be believed again.
         rest: the bytes from the position on, up to the end of the window.
@@ -121,20 +122,20 @@ class WalkDamage(NamedTuple):
     batch_bytes: int = 0
 
 
-# Raises, or returns where the walk goes on; None ends it.
+# Raises, or returns the point where the walk continues; None ends the walk.
 OnDamage: TypeAlias = Callable[[WalkDamage], ResumePoint | None]
 
 
 @dataclass(slots=True)
 class WalkedBatches:
     """
-    Whole batches side by side: the first `count` rows of the columns, until the next ones.
+    Consecutive whole batches: the first `count` rows of the columns, valid until the next step.
 
     Attributes:
-        data: the bytes that they are in. Positions in the columns count from its first byte.
+        data: bytes with the batches. Positions in the columns count from its first byte.
         origin: position in the segment where `data` begins.
         count: number of batches, at least one.
-        position, end_position: where they begin and end in the segment.
+        position, end_position: their start and end in the segment.
         expected: smallest offset that the first one could have.
         next_offset: one above the last offset of the last one.
         is_checked: whether every CRC was checked.
@@ -152,13 +153,13 @@ class WalkedBatches:
     rejected_row: int | None = None
 
     def start_of_rejected(self, columns: BatchColumns) -> ResumePoint:
-        """Return where the row begins that `reject` named."""
+        """Return the start of the row that `reject` named."""
         row = self.rejected_row or 0
         expected = int(columns.last_offset[row - 1]) + 1 if row else self.expected
         return ResumePoint(self.origin + int(columns.position[row]), expected)
 
     def reject(self, row: int) -> None:
-        """Let the walk go on at a row whose CRC is wrong; the CRCs of the rows before are right."""
+        """Continue the walk at a row whose CRC is wrong; the CRCs of the rows before are right."""
         self.rejected_row = row
 
     @property
@@ -197,8 +198,8 @@ class BatchJudge(Protocol):
         Return whether the records of batches fit between the batches around them.
 
         Args:
-            walk: a walk over a window, which found some.
-            origin: where the window begins.
+            walk: a walk over a window, which found batches.
+            origin: start of the window.
             expected: smallest offset that the first of them may have.
             columns: their headers.
         """
@@ -229,13 +230,13 @@ def walk_source(
         columns: filled with the headers of each run. Its capacity bounds a run.
         check_crc: when the CRC of a batch is checked.
         on_damage: called where no whole batch is, after the batches before were yielded.
-        judge: what is known of the damage in the segment; None to take the batches as they are,
+        judge: knowledge about the damage in the segment; None to accept the batches as they are,
             in order of their offsets.
-        window_bytes: bytes read at a time; all at once if None and that is free.
-        batch_bytes_max: a batch that is larger, and than a window, is reported as damage.
+        window_bytes: bytes of one read; all at once if None and that is free.
+        batch_bytes_max: a batch larger than this, and than a window, is reported as damage.
 
     Raises:
-        Whatever `on_damage` or the source raises.
+        Exception: any error of `on_damage` or of the source.
     """
     if window_bytes is None:
         is_free = source.whole_is_free
@@ -285,7 +286,7 @@ def _walk(
             )
             yield walked
             if walked.rejected_row is not None:
-                # Once more from there, with every CRC: what that finds is what counts.
+                # Walk again from there, with every CRC: only the result of that walk counts.
                 (position, expected), is_checking = walked.start_of_rejected(columns), True
                 continue
             position, expected, is_checking = after, walk.next_offset, checks_all
@@ -312,7 +313,7 @@ class _Here(NamedTuple):
     Start of a judged walk.
 
     Attributes:
-        window, origin: bytes, and where they begin.
+        window, origin: bytes, and their start in the segment.
         position, expected: of the next batch, and the smallest offset that it may have.
         stop: end of the part of the window that is walked.
         end: one past the last byte that is walked.
@@ -333,7 +334,7 @@ class _JudgedWalk:
     Walks over batches that a judge believes. The judge is called first if anything is odd.
 
     Args:
-        judge: what is known of the damage in the segment.
+        judge: knowledge about the damage in the segment.
         columns, offset_max, check_crc: as of the walk.
     """
 
@@ -412,7 +413,7 @@ def _declared_bytes(window: memoryview, available: int) -> int:
 
 
 def _header(data: memoryview) -> BatchHeader | None:
-    """Return the header that bytes begin with, None where it is damaged or not whole."""
+    """Return the header that bytes begin with, None if it is damaged or not whole."""
     try:
         return parse_header(data)
     except (CorruptRecordError, InvalidRecordError):
@@ -420,7 +421,7 @@ def _header(data: memoryview) -> BatchHeader | None:
 
 
 def _damage_of(walk: WalkResult, here: _Here) -> WalkDamage:
-    """Return what ended a walk; OK if only the batch after it is odd."""
+    """Return the damage that ended a walk; its status is OK if only the batch after it is odd."""
     expected = walk.next_offset if walk.count else here.expected
     return WalkDamage(
         here.origin + walk.position,

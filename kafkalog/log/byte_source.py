@@ -1,10 +1,10 @@
 """Sources of the bytes of one segment: a mapping, a file read by `pread`, an object store.
 
-A source returns windows of one file as memory. It does not look at batches and knows nothing of
-damage; `batch_walk.py` decides which windows are read.
+A source returns windows of one file as memory. It neither parses batches nor handles damage;
+`batch_walk.py` decides which windows are read.
 
-Invariants: a window has the bytes that were asked for, fewer only where the bytes end. It is valid
-until the next window is read, because a source may use its memory again.
+Invariants: a window has the requested bytes, fewer only at the end of the bytes. It is valid until
+the next window is read, because a source may use its memory again.
 
 Thread-safety: none; a source belongs to one thread.
 """
@@ -25,11 +25,11 @@ NO_BUFFER: Final = memoryview(bytearray())
 
 class ByteSource(Protocol):
     """
-    Bytes of one segment, wherever they are stored.
+    Bytes of one segment, in any storage.
 
     Attributes:
-        size_bytes: the end of the bytes when the source was made; lowered where the file is found
-            to be shorter.
+        size_bytes: the end of the bytes when the source was made; lowered if the file is found to
+            be shorter.
         whole_is_free: whether a window of all bytes costs no more than a small one.
     """
 
@@ -40,11 +40,11 @@ class ByteSource(Protocol):
     def whole_is_free(self) -> bool: ...
 
     def window(self, position: int, size: int) -> memoryview:
-        """Return `size` bytes from `position` on, fewer only where the bytes end."""
+        """Return `size` bytes from `position` on, fewer only at the end of the bytes."""
         ...
 
     def close(self) -> None:
-        """Release what the source holds."""
+        """Release the memory of the source."""
         ...
 
 
@@ -87,7 +87,7 @@ class PreadSource:
 
     Args:
         handle: the open file. The caller closes it.
-        size_bytes: how much of the file is read.
+        size_bytes: number of bytes of the file that are read.
         buffer: used again for each window. A larger window gets new memory.
     """
 
@@ -101,7 +101,7 @@ class PreadSource:
         self._buffer = buffer
 
     def window(self, position: int, size: int) -> memoryview:
-        """Return bytes of the file; the end is lowered where it was cut."""
+        """Return bytes of the file; `size_bytes` is lowered if the file was cut."""
         size = min(size, self.size_bytes - position)
         # Not kept: after one large batch the following windows must not be as large.
         buffer = self._buffer if size <= len(self._buffer) else memoryview(bytearray(size))
@@ -122,7 +122,7 @@ class RangeSource:
     Small windows are served from the range that was fetched last. Retries belong to `fetch`.
 
     Args:
-        fetch: returns up to so many bytes from a position on, fewer only at the end of the object.
+        fetch: takes a position and a size; returns so many bytes, fewer only at the object's end.
         size_bytes: size of the object.
         fetch_bytes: least size of a request, since each one costs a round trip.
     """
@@ -141,7 +141,7 @@ class RangeSource:
         self._origin = 0
 
     def window(self, position: int, size: int) -> memoryview:
-        """Return bytes of the object, fetched in one request unless they are at hand."""
+        """Return bytes of the object, fetched in one request unless the last range has them."""
         size = min(size, self.size_bytes - position)
         start = position - self._origin
         if not 0 <= start <= start + size <= len(self._held):

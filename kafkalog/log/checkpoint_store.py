@@ -89,7 +89,7 @@ class CheckpointStore(Protocol):
         """Checkpoint the start of the next cleaning; on the disk when this returns."""
 
     def broker_fingerprint(self) -> bytes:
-        """Return a digest of files that a broker writes, and kafkalog seldom or never."""
+        """Return a digest of files that a broker writes, and kafkalog rarely or never."""
 
     def was_closed_in_order(self) -> bool:
         """Return whether the partition was closed in order, without a session."""
@@ -98,7 +98,8 @@ class CheckpointStore(Protocol):
         """
         Remove the marker, and return whether this partition was closed in order.
 
-        `tenure` is that of the directory lock: a session ends with the lock that it began under.
+        `tenure` is the tenure of the directory lock: a session ends with the lock under which it
+        began.
         """
 
     def end_session(self, *, in_order: bool) -> None:
@@ -135,7 +136,7 @@ class FileCheckpointStore:
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).update({paths.topic_partition: offset})
 
     def read_start_offset(self) -> int | None:
-        """See `CheckpointStore`. A damaged file raises, or deleted records would be back."""
+        """See `CheckpointStore`. A damaged file raises, or deleted records would be visible."""
         checkpoint = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
         try:
             return checkpoint.read().get(self.paths.topic_partition)
@@ -312,5 +313,5 @@ _SESSIONS = _Sessions()
 
 
 def fingerprint_of(facts: FileFacts | None) -> tuple[int, int] | None:
-    """Return size and time of a file; not its inode, which some file systems change."""
+    """Return size and time of a file; without the inode, which some file systems change."""
     return None if facts is None else (facts.size_bytes, facts.modified_ms)

@@ -1,7 +1,7 @@
-"""Producers, transactions and leader epochs, as they follow changes of a log's segments.
+"""Updates of producers, transactions and leader epochs after changes of a log's segments.
 
-They come last, when the segments are as they stay: an error there marks the log offline, because
-later appends would be judged by state that is gone.
+They come last, after the change of the segments is complete: an error there marks the log offline,
+because later appends would be checked against obsolete state.
 
 Thread-safety: under the log's lock.
 """

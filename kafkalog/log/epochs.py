@@ -257,7 +257,7 @@ class LogEpochs:
 
     @_updates_state
     def clear(self) -> None:
-        """Remove all epochs: the log is empty and continues at another offset. The file follows."""
+        """Remove all epochs: the emptied log goes on at another offset; the file follows later."""
         self._epochs.clear()
 
     def _flush(self, beyond: EpochEntry | None = None) -> None:
