@@ -154,7 +154,7 @@ cdef object bytes_or_none(object field, str name):
         return field
     if isinstance(field, (bytes, bytearray, memoryview)):
         return PyBytes_FromObject(field)
-    raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
+    raise TypeError(f"{name} must be bytes or None, got {type(field).__name__}")
 
 
 cdef tuple header_tuple(object headers):

@@ -104,7 +104,7 @@ def test_producer_key_of_another_type_is_named_in_the_error(tmp_path: Path) -> N
     with LogManager(tmp_path) as manager:
         manager.create_topic("orders", 2)
         with manager.producer() as producer:
-            with pytest.raises(TypeError, match=r"^key must be bytes or None, not str$"):
+            with pytest.raises(TypeError, match=r"^key must be bytes or None, got str$"):
                 producer.send("orders", b"v", key="k")  # type: ignore[arg-type]
             producer.send("orders", b"v", key=b"k")
             producer.flush()

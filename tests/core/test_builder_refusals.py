@@ -28,7 +28,7 @@ INT64_MAX = 2**63 - 1
 def test_field_that_is_not_bytes_is_refused_by_name(bad: Any, place: str) -> None:
     """The message names field and type; the batch is as before."""
     builder = BatchBuilder()
-    message = f"{place} must be bytes or None, not {type(bad).__name__}"
+    message = f"{place} must be bytes or None, got {type(bad).__name__}"
     with pytest.raises(TypeError, match=message):
         if place == "header value":
             builder.append(b"k", b"v", 5, [("h", bad)])

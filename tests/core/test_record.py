@@ -433,15 +433,15 @@ def test_record_takes_any_bytes_and_keeps_its_own_copy() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"key": "text"}, "key must be bytes or None, not str"),
-        ({"value": 5}, "value must be bytes or None, not int"),
-        ({"value": [1, 2]}, "value must be bytes or None, not list"),
+        ({"key": "text"}, "key must be bytes or None, got str"),
+        ({"value": 5}, "value must be bytes or None, got int"),
+        ({"value": [1, 2]}, "value must be bytes or None, got list"),
         ({"headers": "abc"}, "headers must be a sequence"),
         ({"headers": [("a", b"", b"")]}, "a header must be a pair"),
         ({"headers": [5]}, "a header must be a pair"),
         ({"headers": [(b"a", b"")]}, "header key must be str, not bytes"),
         ({"headers": [(None, b"")]}, "header key must be str, not NoneType"),
-        ({"headers": [("a", "b")]}, "header value must be bytes or None, not str"),
+        ({"headers": [("a", "b")]}, "header value must be bytes or None, got str"),
     ],
 )
 def test_record_of_wrong_types_is_refused_with_the_reason(

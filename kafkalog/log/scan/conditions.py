@@ -187,7 +187,7 @@ def _key(value: Any) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a key is bytes or None, not {value!r}")
+        raise TypeError(f"a key must be bytes or None, got {value!r}")
     return bytes(value)
 
 

@@ -44,7 +44,7 @@ def test_directory_beside_another_of_its_partition_is_refused(
     with manual_log(data / "orders-0") as log:
         log.append(numbered(0, 3))
     before = snapshot(data)
-    with pytest.raises(NotALogError, match="stands beside orders-0:") as caught:
+    with pytest.raises(NotALogError, match="is next to orders-0:") as caught:
         manual_log(doomed, read_only=read_only)
     assert str(doomed) == caught.value.path
     assert before == snapshot(data)
@@ -58,7 +58,7 @@ def test_two_doomed_directories_of_a_partition_are_refused_both(data: Path) -> N
     second = data / first.name.replace("0123", "4567")
     second.mkdir()
     for directory in (first, second):
-        with pytest.raises(NotALogError, match="stands beside"):
+        with pytest.raises(NotALogError, match="is next to"):
             manual_log(directory)
 
 
