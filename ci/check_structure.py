@@ -11,6 +11,7 @@
     This rule has no exceptions.
   * format: no number of a format outside of the modules that define it: a big-endian `struct` or
     NumPy type in Python, a comparison with a codec as a bound in Cython.
+  * parts: only the packages of `PARTS_USERS` import what leads from a log to its parts.
 
 `ci/structure-allowed.txt` lists the violations that are left, a line each. It may only shrink: an
 entry that is no violation any more fails, too. Usage: `python ci/check_structure.py`.
@@ -30,7 +31,12 @@ PACKAGE = ROOT / "kafkalog"
 ALLOWED = ROOT / "ci" / "structure-allowed.txt"
 ARGUMENTS_MAX = 7
 # At most three classes, each with its reason.
-SINGLE_SUBCLASS_ALLOWED = {"KafkaLogReader": "Spark checks which methods a reader has"}
+SINGLE_SUBCLASS_ALLOWED = {
+    "KafkaLogReader": "Spark checks which methods a reader has",
+    "SegmentSlice": "a read makes one object of FetchData in compiled code; composition makes two",
+}
+PARTS_USERS = ("log", "cleaner", "manager", "spark")
+PARTS = {"kafkalog.log.log.partition_of", "kafkalog.log.cleaner_access.cleaner_access"}
 CYTHON_CLASS = re.compile(r"^cdef class (\w+)(?:\(([\w., ]+)\))?:", re.MULTILINE)
 CYTHON_STATE = re.compile(
     r"^\s+global (\w+)"
@@ -155,6 +161,14 @@ def imports(path: Path, tree: ast.Module) -> set[str]:
     return found - {"kafkalog"}
 
 
+def parts_problems(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Yield imports of the accessors of a log's parts by packages that have no use for parts."""
+    module = module_of(path)
+    if not module.startswith(tuple(f"kafkalog.{each}." for each in PARTS_USERS)):
+        for name in sorted(imports(path, tree) & PARTS):
+            yield f"parts: {module} {name.rpartition('.')[2]}"
+
+
 def format_problems(path: Path) -> Iterator[str]:
     """Yield numbers of a format in modules that do not define one."""
     module = module_of(path).removeprefix("kafkalog.")
@@ -176,7 +190,7 @@ def main() -> int:
     trees = {path: ast.parse(path.read_text()) for path in paths}
     found = {*class_problems(trees), *circles(trees)}
     for path, tree in trees.items():
-        found |= set(function_problems(path, tree))
+        found |= {*function_problems(path, tree), *parts_problems(path, tree)}
     found |= {
         problem
         for path in (*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxd"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -149,6 +150,20 @@ def test_engine_import_beyond_core_is_refused(
     module = _load("check_core_imports")
     path = module.ROOT / "kafkalog" / package / "imagined.pyx"
     assert is_refused == bool(module.problems_of(path, [statement]))
+
+
+@pytest.mark.parametrize(
+    ("package", "is_refused"),
+    [("spark", False), ("manager", False), ("cli", True), ("doctor", True)],
+)
+def test_structure_import_of_parts_by_another_package_is_refused(
+    package: str, is_refused: bool
+) -> None:
+    """Only the packages that work on a log's parts may get at them."""
+    module = _load("check_structure")
+    tree = ast.parse("from kafkalog.log.log import partition_of")
+    path = module.ROOT / "kafkalog" / package / "imagined.py"
+    assert is_refused == bool(list(module.parts_problems(path, tree)))
 
 
 @pytest.mark.parametrize(
