@@ -1,4 +1,4 @@
-"""Appending records: what is stored, what the answer says, what is refused and leaves no trace."""
+"""Appends of records: stored bytes, the returned info, and refusals that change nothing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 def plain(
     record: Record,
 ) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-    """Return what of a record does not depend on where it is."""
+    """Return the fields of a record that do not depend on its place in the log."""
     return record.key, record.value, tuple(record.headers)
 
 
-def test_append_returns_where_the_records_are(directory: Path) -> None:
-    """Offsets, counts, bytes and the largest timestamp; the next append goes on behind."""
+def test_append_returns_offsets_counts_and_timestamp(directory: Path) -> None:
+    """Offsets, counts, bytes and the largest timestamp; the next append begins after them."""
     with manual_log(directory) as log:
         info = log.append(
             [
@@ -55,8 +55,8 @@ def test_append_returns_where_the_records_are(directory: Path) -> None:
         assert 4 == log.log_end_offset
 
 
-def test_append_of_nothing_is_a_success_without_effect(directory: Path) -> None:
-    """No bytes, no offset, no timestamp; also where durability was asked for."""
+def test_append_empty_list_succeeds_and_changes_nothing(directory: Path) -> None:
+    """No bytes, no offset, no timestamp, also with wait="durable"."""
     with manual_log(directory) as log:
         log.append(numbered(0, 2))
         before = golden.snapshot(directory)
@@ -75,8 +75,8 @@ def test_append_of_nothing_is_a_success_without_effect(directory: Path) -> None:
         assert before == golden.snapshot(directory)
 
 
-def test_append_takes_any_iterable(directory: Path) -> None:
-    """A generator, a tuple, another log's records: read once, in order."""
+def test_append_any_iterable_is_read_once_in_order(directory: Path) -> None:
+    """A generator, a tuple and the records of another log."""
 
     def generate() -> Iterator[Record]:
         yield from numbered(0, 3)
@@ -88,8 +88,8 @@ def test_append_takes_any_iterable(directory: Path) -> None:
         assert list(log.records()) == list(copy.records())
 
 
-def test_append_of_a_generator_that_fails_leaves_no_trace(directory: Path) -> None:
-    """All or none: the error passes, the log is as before and goes on."""
+def test_append_generator_raises_appends_nothing(directory: Path) -> None:
+    """The caller gets the generator's error, and the next append begins at offset 0."""
 
     def generate() -> Iterator[Record]:
         yield from numbered(0, 1000)
@@ -103,14 +103,14 @@ def test_append_of_a_generator_that_fails_leaves_no_trace(directory: Path) -> No
         assert 1 == len(list(log.records()))
 
 
-def test_append_of_a_single_record_is_refused(directory: Path) -> None:
-    """Surely a slip: the message shows the right call."""
+def test_append_single_record_raises_type_error(directory: Path) -> None:
+    """The error shows the right call, `append([record])`."""
     with manual_log(directory) as log, pytest.raises(TypeError, match=r"append\(\[record\]\)"):
         log.append(Record(value=b"x"))  # type: ignore[arg-type]
 
 
-def test_append_of_something_else_is_refused_without_trace(directory: Path) -> None:
-    """A list with one thing that is no record is not appended in part."""
+def test_append_list_with_a_wrong_item_appends_nothing(directory: Path) -> None:
+    """The record before the wrong item is not appended either."""
     wrong: Any = [Record(value=b"a"), b"b"]
     with manual_log(directory) as log:
         with pytest.raises(TypeError):
@@ -118,8 +118,8 @@ def test_append_of_something_else_is_refused_without_trace(directory: Path) -> N
         assert 0 == log.log_end_offset
 
 
-def test_append_ignores_the_offsets_of_records(directory: Path) -> None:
-    """Records that were read somewhere carry that place's offsets."""
+def test_append_ignores_offsets_of_records(directory: Path) -> None:
+    """Records that were read from another log have the offsets of that log."""
     with manual_log(directory) as log:
         log.append([Record(value=b"a", offset=77), Record(value=b"b", offset=5)])
         assert [0, 1] == [record.offset for record in log.records()]
@@ -137,10 +137,10 @@ def test_append_ignores_the_offsets_of_records(directory: Path) -> None:
         (0, None, 0),
     ],
 )
-def test_append_timestamps_come_from_record_call_or_clock(
+def test_append_timestamp_is_of_record_else_call_else_clock(
     directory: Path, own_ms: int, given_ms: int | None, expected_ms: int
 ) -> None:
-    """A record's own counts; else the call's; else the clock's. -1 leaves it without."""
+    """The record's timestamp counts first. A call with -1 writes records without a timestamp."""
     with manual_log(directory) as log:
         info = log.append([Record(value=b"x", timestamp_ms=own_ms)], timestamp_ms=given_ms)
         assert expected_ms == info.max_timestamp_ms
@@ -148,8 +148,8 @@ def test_append_timestamps_come_from_record_call_or_clock(
         assert (expected_ms, 0) == (record.timestamp_ms, record.timestamp_type)
 
 
-def test_append_with_log_append_time_replaces_every_timestamp(directory: Path) -> None:
-    """Whatever the records say: all carry the time of their append, and say what it is."""
+def test_append_log_append_time_replaces_all_timestamps(directory: Path) -> None:
+    """All records have the time of the append and the timestamp type LogAppendTime."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, message_timestamp_type="LogAppendTime") as log:
         clock.advance(1234)
@@ -167,8 +167,8 @@ def test_append_with_log_append_time_replaces_every_timestamp(directory: Path) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_append_in_every_codec_reads_back(directory: Path, codec: str) -> None:
-    """Keys, values and headers, null, empty and large; the batch says its codec."""
+def test_append_any_codec_reads_back(directory: Path, codec: str) -> None:
+    """Keys, values and headers, null, empty and large; the batch header names the codec."""
     records = [
         Record(),
         Record(key=b"", value=b""),
@@ -188,10 +188,10 @@ def test_append_in_every_codec_reads_back(directory: Path, codec: str) -> None:
     ("codec", "fast", "thorough"),
     [("gzip", 1, 9), ("zstd", -50, 19), ("lz4", 9, 16)],
 )
-def test_append_compression_level_is_used(
+def test_append_higher_compression_level_writes_fewer_bytes(
     tmp_path: Path, codec: str, fast: int, thorough: int
 ) -> None:
-    """The thorough level makes fewer bytes of the same records."""
+    """The same records are written with a fast and a thorough level."""
     records = [Record(value=b"%d" % (number * number)) for number in range(2000)]
     sizes = []
     for level in (fast, thorough):
@@ -203,7 +203,7 @@ def test_append_compression_level_is_used(
 
 
 def test_append_packs_batches_of_the_configured_size(directory: Path) -> None:
-    """No batch above `kafkalog.batch.bytes` but one that holds a single large record."""
+    """Only a batch with a single large record exceeds `kafkalog.batch.bytes`."""
     records = [*numbered(0, 100), Record(value=bytes(5000)), *numbered(100, 100)]
     with manual_log(directory, batch_bytes=1000) as log:
         info = log.append(records)
@@ -216,7 +216,7 @@ def test_append_packs_batches_of_the_configured_size(directory: Path) -> None:
 
 
 def test_append_batch_size_limit_is_exact(directory: Path) -> None:
-    """A batch of `max.message.bytes` is taken; one byte more is refused, and nothing of it kept."""
+    """A batch of `max.message.bytes` is appended; one with a byte more is refused and not kept."""
     with manual_log(directory, max_message_bytes=500) as log:
         log.append([sized_record(500)])
         before = golden.snapshot(directory)
@@ -226,24 +226,24 @@ def test_append_batch_size_limit_is_exact(directory: Path) -> None:
         assert 1 == log.append([sized_record(100)]).first_offset
 
 
-def test_append_with_one_record_too_large_keeps_none_of_the_others(directory: Path) -> None:
-    """All or none, although the batches before it would have fitted."""
+def test_append_one_record_too_large_appends_nothing(directory: Path) -> None:
+    """The batches before the large record would have fitted."""
     with manual_log(directory, max_message_bytes=500, batch_bytes=200) as log:
         with pytest.raises(RecordTooLargeError):
             log.append([*numbered(0, 50), sized_record(600), *numbered(50, 50)])
         assert (0, 0) == (log.log_end_offset, log.segments()[0].size_bytes)
 
 
-def test_append_compressed_may_hold_more_than_the_limit_uncompressed(directory: Path) -> None:
-    """What counts is the batch as stored."""
+def test_append_compressed_size_counts_for_the_limit(directory: Path) -> None:
+    """100,000 bytes compress to less than `max.message.bytes` of 1,000, and are appended."""
     with manual_log(directory, max_message_bytes=1000, compression_type="zstd") as log:
         info = log.append([Record(value=bytes(100_000))])
         assert info.size_bytes < 1000
         assert bytes(100_000) == next(log.records()).value
 
 
-def test_append_of_a_huge_record_reads_back(directory: Path) -> None:
-    """Larger than every window that readers use, between small ones."""
+def test_append_huge_record_reads_back(directory: Path) -> None:
+    """The record exceeds every read window and has small records around it."""
     value = bytes(range(256)) * 50_000
     with manual_log(directory, max_message_bytes=20_000_000) as log:
         log.append([Record(value=b"before")])
@@ -256,32 +256,32 @@ def test_append_of_a_huge_record_reads_back(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, -(2**63)])
-def test_append_of_an_impossible_timestamp_is_refused(directory: Path, timestamp_ms: int) -> None:
-    """Below -1 there is no time."""
+def test_append_timestamp_below_minus_1_is_refused(directory: Path, timestamp_ms: int) -> None:
+    """-1 is the only value without a time; lower timestamps are invalid."""
     with manual_log(directory) as log:
         with pytest.raises((InvalidRecordError, ValueError)):
             log.append([Record(value=b"x", timestamp_ms=timestamp_ms)])
         assert 0 == log.log_end_offset
 
 
-def test_append_with_an_unknown_wait_is_refused(directory: Path) -> None:
-    """A misspelt wait must not silently mean the weaker one."""
+def test_append_unknown_wait_raises_value_error(directory: Path) -> None:
+    """A misspelt wait must not silently become the weaker one."""
     with manual_log(directory) as log:
         with pytest.raises(ValueError, match="durable"):
             log.append([Record(value=b"x")], wait="durabel")  # type: ignore[arg-type]
         assert 0 == log.log_end_offset
 
 
-def test_append_after_close_is_refused(directory: Path) -> None:
-    """With the error for that, not one of the disk."""
+def test_append_after_close_raises_log_closed_error(directory: Path) -> None:
+    """The error is not one of the disk."""
     with manual_log(directory) as log:
         pass
     with pytest.raises(LogClosedError):
         log.append([])
 
 
-def test_every_change_of_a_read_only_log_is_refused(directory: Path) -> None:
-    """And none of them has an effect."""
+def test_read_only_log_refuses_every_change(directory: Path) -> None:
+    """Each call raises ReadOnlyLogError, and the directory stays unchanged."""
     with manual_log(directory) as log:
         log.append(numbered(0, 3))
     with golden.unchanged(directory), manual_log(directory, read_only=True) as reader:
@@ -298,8 +298,8 @@ def test_every_change_of_a_read_only_log_is_refused(directory: Path) -> None:
                 change()
 
 
-def test_append_stamps_the_latest_leader_epoch(directory: Path) -> None:
-    """As a broker's follower would see it: epochs never fall."""
+def test_append_assigns_the_latest_leader_epoch(directory: Path) -> None:
+    """The epoch comes from the checkpoint file, so that epochs never fall."""
     directory.mkdir()
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n7 1\n")
     with manual_log(directory) as log:

@@ -1,4 +1,4 @@
-"""Appending columns gives the batches that appending the same records gives."""
+"""Appends of columns store the batches that an append of the same records stores."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def stored(path: Path) -> bytes:
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
 @pytest.mark.parametrize("settings", [{}, {"compression_type": "gzip"}])
-def test_append_columns_same_records_same_bytes(
+def test_append_columns_equals_append_of_records(
     tmp_path: Path, kind: str, settings: dict[str, Any]
 ) -> None:
-    """Nulls, several batches and a codec included: segment files are equal byte for byte."""
+    """Segment files are equal byte for byte, with nulls, several batches and a codec."""
     records = [
         Record(key=key, value=value, timestamp_ms=int(time))
         for key, value, time in zip(KEYS, VALUES, TIMES, strict=True)
@@ -52,8 +52,8 @@ def test_append_columns_same_records_same_bytes(
     assert stored(tmp_path / "a-0") == stored(tmp_path / "b-0")
 
 
-def test_append_columns_without_times_gets_the_clock(tmp_path: Path) -> None:
-    """One timestamp for all may be given; without any it is the time of the append."""
+def test_append_columns_without_timestamps_uses_the_clock(tmp_path: Path) -> None:
+    """A single timestamp applies to all records; -1 writes none."""
     with manual_log(tmp_path / "a-0") as log:
         log.append_columns([b"k"], [b"v"])
         log.append_columns([b"k"], [b"v"], timestamps=7)
@@ -62,8 +62,8 @@ def test_append_columns_without_times_gets_the_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
-def test_append_columns_one_side_none_is_null(tmp_path: Path, kind: str) -> None:
-    """No keys, or no values, for all records."""
+def test_append_columns_keys_or_values_none_are_null(tmp_path: Path, kind: str) -> None:
+    """None instead of a column means null for all records."""
     given: Any = [b"a", b"b"] if kind == "lists" else column([b"a", b"b"])
     with manual_log(tmp_path / "a-0") as log:
         log.append_columns(None, given)
@@ -72,15 +72,15 @@ def test_append_columns_one_side_none_is_null(tmp_path: Path, kind: str) -> None
     assert [(None, b"a"), (None, b"b"), (b"a", None), (b"b", None)] == pairs
 
 
-def test_append_columns_nothing_appends_nothing(tmp_path: Path) -> None:
-    """Empty lists are an append of no batch."""
+def test_append_columns_empty_lists_append_nothing(tmp_path: Path) -> None:
+    """The info has no record, and the log end stays."""
     with manual_log(tmp_path / "a-0") as log:
         info = log.append_columns([], [])
         assert (0, 0) == (info.record_count, log.log_end_offset)
 
 
-def test_append_columns_durable_is_on_the_disk(tmp_path: Path) -> None:
-    """The wait is that of `append`."""
+def test_append_columns_durable_syncs_the_records(tmp_path: Path) -> None:
+    """`wait` has the meaning that it has in `append`."""
     with manual_log(tmp_path / "a-0") as log:
         log.append_columns([b"k"], [b"v"], wait="durable")
         assert 1 == log.durable_offset
@@ -97,18 +97,18 @@ def test_append_columns_durable_is_on_the_disk(tmp_path: Path) -> None:
         ([b"a"], ["b"], TypeError),
     ],
 )
-def test_append_columns_contradictory_is_refused(
+def test_append_columns_mixed_types_or_lengths_are_refused(
     tmp_path: Path, keys: Any, values: Any, error: type[Exception]
 ) -> None:
-    """Other kinds, other lengths, or nothing: an error, and nothing is appended."""
+    """Columns of two kinds or lengths, or no column: an error, and no append."""
     with manual_log(tmp_path / "a-0") as log:
         with pytest.raises(error):
             log.append_columns(keys, values)
         assert 0 == log.log_end_offset
 
 
-def test_append_columns_too_few_times_is_refused(tmp_path: Path) -> None:
-    """Each record needs its timestamp, and none may lie below -1."""
+def test_append_columns_missing_or_negative_timestamps_are_refused(tmp_path: Path) -> None:
+    """Each record needs a timestamp of at least -1."""
     with manual_log(tmp_path / "a-0") as log:
         with pytest.raises(ValueError, match="1 timestamps for 2 records"):
             log.append_columns([b"a", b"b"], [b"a", b"b"], timestamps=np.array([1]))

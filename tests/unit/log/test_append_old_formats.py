@@ -1,4 +1,4 @@
-"""Logs that are written in an old message format: appended, read back, opened again, rolled."""
+"""Logs in an old message format: appends, reads, reopening and rolls."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ CODECS = pytest.mark.parametrize("codec", ["producer", "gzip", "snappy", "lz4"])
 
 
 def old_log(directory: Path, magic: int, **settings: Any) -> Log:
-    """A log in this format."""
+    """Open a log in the format of a magic."""
     return manual_log(directory, message_format_version=RELEASES[magic], **settings)
 
 
 def rows(log: Log) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """Every record as it is read."""
+    """Return offset, timestamp, key and value of every record."""
     return [(each.offset, each.timestamp_ms, each.key, each.value) for each in log.records()]
 
 
 def entries(log: Log) -> list[BatchView]:
-    """The outer entries."""
+    """Return the outer entries."""
     return list(log.batches(0))
 
 
 def long_records(first: int, count: int) -> list[Record]:
-    """Records that compress well."""
+    """Return records that compress well."""
     return [
         Record(key=b"k%d" % number, value=b"value " * 30, timestamp_ms=START_MS + number)
         for number in range(first, first + count)
@@ -58,7 +58,7 @@ def long_records(first: int, count: int) -> list[Record]:
 
 @CODECS
 @MAGICS
-def test_append_of_all_kinds_is_read_back(directory: Path, magic: int, codec: str) -> None:
+def test_append_every_input_to_old_log_reads_back(directory: Path, magic: int, codec: str) -> None:
     """Records, lists, Arrow columns and encoded batches, at rising offsets; reopened as well."""
     records = long_records(0, 20)
     keys, values = [each.key for each in records], [each.value for each in records]
@@ -99,10 +99,10 @@ def test_append_of_all_kinds_is_read_back(directory: Path, magic: int, codec: st
 
 @CODECS
 @MAGICS
-def test_append_with_log_append_time_says_so_as_far_as_the_format_can(
+def test_append_log_append_time_to_old_log_is_stored_from_v1(
     directory: Path, magic: int, codec: str
 ) -> None:
-    """Every message of v1 carries the time, plain or wrapped; v0 and its index have none."""
+    """Every v1 message has the time, plain or in a wrapper; v0 and its index have none."""
     settings = {"message_timestamp_type": "LogAppendTime", "compression_type": codec}
     with old_log(directory, magic, **settings) as log:
         info = log.append(long_records(5, 10))
@@ -119,7 +119,7 @@ def test_append_with_log_append_time_says_so_as_far_as_the_format_can(
 
 
 @MAGICS
-def test_append_rolls_and_recovers_old_segments(directory: Path, magic: int) -> None:
+def test_append_old_format_rolls_and_recovers(directory: Path, magic: int) -> None:
     """Segments begin at the first offset inside a wrapper; an unclean stop loses nothing."""
     settings = {"segment_bytes": 700, "compression_type": "gzip", "batch_bytes": 2000}
     with old_log(directory, magic, **settings) as log:
@@ -144,10 +144,8 @@ def test_append_rolls_and_recovers_old_segments(directory: Path, magic: int) -> 
 
 
 @MAGICS
-def test_append_of_what_the_format_cannot_say_leaves_the_log_as_it_was(
-    directory: Path, magic: int
-) -> None:
-    """Headers are refused, not dropped; faults of records are listed as in any log."""
+def test_append_unsupported_by_old_format_appends_nothing(directory: Path, magic: int) -> None:
+    """Headers are refused, not dropped. Invalid records are listed as in a v2 log."""
     named = Record(key=b"k", headers=[("name", b"text")])
     limits = {"cleanup_policy": ("compact",), "batch_bytes": 150}
     with old_log(directory, magic, **limits) as log:
@@ -170,8 +168,8 @@ def test_append_of_what_the_format_cannot_say_leaves_the_log_as_it_was(
 
 
 @MAGICS
-def test_append_of_a_message_over_the_limit_is_refused(directory: Path, magic: int) -> None:
-    """One message is one batch; many small ones are many."""
+def test_append_old_message_over_the_limit_is_refused(directory: Path, magic: int) -> None:
+    """Each message is a batch: the limit applies to one message, not to their sum."""
     with old_log(directory, magic, max_message_bytes=100) as log:
         assert 19 == log.append(numbered(0, 20)).last_offset
         with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 100"):
@@ -180,8 +178,8 @@ def test_append_of_a_message_over_the_limit_is_refused(directory: Path, magic: i
 
 
 @MAGICS
-def test_append_after_a_change_of_format_makes_a_mixed_log(directory: Path, magic: int) -> None:
-    """As where `message.format.version` was raised: what is there stays, what comes is new."""
+def test_append_after_format_change_writes_the_new_format(directory: Path, magic: int) -> None:
+    """As after a raised `message.format.version`: old entries stay, new ones have the new magic."""
     with old_log(directory, magic, compression_type="lz4") as log:
         log.append(long_records(0, 10))
     with manual_log(directory) as log:
@@ -193,8 +191,8 @@ def test_append_after_a_change_of_format_makes_a_mixed_log(directory: Path, magi
         assert list(range(17)) == [offset for offset, _, _, _ in rows(log)]
 
 
-def test_replication_stores_old_entries_as_they_are(directory: Path) -> None:
-    """Whatever the log's format is; offsets must rise, those inside wrappers too."""
+def test_replicate_old_entries_keeps_bytes_and_offsets(directory: Path) -> None:
+    """In a log of any format. Offsets must rise, also those inside wrappers."""
     inside = [Message(10 + number, 0, 0, -1, b"k%d" % number, b"v" * 50) for number in range(4)]
     plain = [Message(20 + number, 1, 0, START_MS + number, b"p", b"v") for number in range(2)]
     data = encode_set(inside, codec=codecs.GZIP) + encode_set(plain) + batch(base_offset=30)
@@ -217,7 +215,7 @@ def test_replication_stores_old_entries_as_they_are(directory: Path) -> None:
         assert 33 == log.append_batches(again, assign_offsets=False).last_offset
 
 
-def test_config_of_an_old_format_has_no_zstd() -> None:
-    """Neither has the format."""
+def test_config_old_format_with_zstd_is_refused() -> None:
+    """zstd came with format v2."""
     with pytest.raises(ConfigError, match=r"zstd: came with format v2"):
         LogConfig(message_format_version="0.10.0", compression_type="zstd")

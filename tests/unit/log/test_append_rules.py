@@ -1,4 +1,4 @@
-"""What the settings of a log refuse of appended records, whatever way they come."""
+"""Records that the settings of a log refuse, for each append API."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Rows = list[tuple[bytes | None, int]]
 
 
 def by_records(log: Log, rows: Rows) -> AppendInfo:
-    """One Record a row."""
+    """Append one Record for each row."""
     return log.append([Record(key=key, value=b"v", timestamp_ms=time) for key, time in rows])
 
 
 def by_lists(log: Log, rows: Rows) -> AppendInfo:
-    """Two lists and an array."""
+    """Append two lists and an array of timestamps."""
     times = np.array([time for _, time in rows], dtype=np.int64)
     return log.append_columns([key for key, _ in rows], [b"v"] * len(rows), timestamps=times)
 
 
 def by_columns(log: Log, rows: Rows) -> AppendInfo:
-    """Columns in Arrow's layout."""
+    """Append columns in Arrow's layout."""
     keys = [key or b"" for key, _ in rows]
     ends = np.cumsum([0, *map(len, keys)], dtype=np.int32)
     present = np.packbits([key is not None for key, _ in rows], bitorder="little")
@@ -49,7 +49,7 @@ def by_columns(log: Log, rows: Rows) -> AppendInfo:
 
 
 def by_batches(log: Log, rows: Rows) -> AppendInfo:
-    """One encoded batch."""
+    """Append one encoded batch."""
     builder = BatchBuilder()
     for key, time in rows:
         builder.append(key, b"v", time)
@@ -61,10 +61,8 @@ Way = Callable[[Log, Rows], AppendInfo]
 
 
 @WAYS
-def test_append_null_key_where_the_log_is_compacted_is_refused(
-    directory: Path, append: Way
-) -> None:
-    """Every such record is listed, nothing is appended; an empty key is one."""
+def test_append_null_key_to_compacted_log_is_refused(directory: Path, append: Way) -> None:
+    """The error lists every such record, and nothing is appended. An empty key is valid."""
     good: Rows = [(b"a", START_MS), (b"", START_MS)]
     with manual_log(directory, cleanup_policy=("compact", "delete"), batch_bytes=90) as log:
         with pytest.raises(RecordValidationError, match="it has no key") as caught:
@@ -78,7 +76,7 @@ def test_append_null_key_where_the_log_is_compacted_is_refused(
 
 @WAYS
 def test_append_timestamp_out_of_bounds_is_refused(directory: Path, append: Way) -> None:
-    """The bounds are inclusive; a record without a timestamp passes, the time of an append too."""
+    """Bounds are inclusive. Records without a timestamp pass, and so does LogAppendTime."""
     limits: dict[str, Any] = {
         "message_timestamp_before_max_ms": 10,
         "message_timestamp_after_max_ms": 20,
@@ -99,8 +97,8 @@ def test_append_timestamp_out_of_bounds_is_refused(directory: Path, append: Way)
         assert (START_MS, 1) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 
 
-def test_append_index_of_a_refused_record_counts_over_all_batches(directory: Path) -> None:
-    """Records are packed in several batches; their numbers are those of the caller's list."""
+def test_append_invalid_record_index_counts_over_all_batches(directory: Path) -> None:
+    """The records fill several batches; an index is the position in the caller's list."""
     records = numbered(0, 100)
     records[3] = records[77] = Record(value=b"x")
     with manual_log(directory, cleanup_policy=("compact",), batch_bytes=200) as log:
@@ -109,8 +107,8 @@ def test_append_index_of_a_refused_record_counts_over_all_batches(directory: Pat
         assert [3, 77] == [each.index for each in caught.value.record_errors]
 
 
-def test_append_batches_origin_decides_what_is_taken(directory: Path) -> None:
-    """Several batches only from the program itself; offsets kept only by replication."""
+def test_append_batches_origin_limits_batches_and_offsets(directory: Path) -> None:
+    """Only the program itself may append several batches; only replication keeps offsets."""
     builder = BatchBuilder()
     builder.append(b"k", b"v", START_MS)
     first, later = bytes(builder.finish()), bytes(builder.finish(base_offset=9))
@@ -124,8 +122,8 @@ def test_append_batches_origin_decides_what_is_taken(directory: Path) -> None:
             log.append_batches(first, origin=AppendOrigin.CLIENT, assign_offsets=False)
 
 
-def test_append_batches_recompressed_are_read_back(directory: Path) -> None:
-    """The codec of the log is what lies on the disk, and the answer says what was done."""
+def test_append_batches_recompressed_reads_back(directory: Path) -> None:
+    """The batch on disk has the codec of the log, and the info reports the recompression."""
     builder = BatchBuilder()
     for record in numbered(0, 100):
         builder.append(record.key, record.value, record.timestamp_ms)

@@ -1,6 +1,6 @@
-"""What lists, columns and Arrow's tables may be, and what of them is refused.
+"""Lists, columns and Arrow tables that an append accepts, and those that it refuses.
 
-That each way writes what `append` writes is shown in `tests/properties/test_write_paths.py`.
+`tests/properties/test_write_paths.py` shows that each of them writes what `append` writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fixture_directory(tmp_path: Path) -> Path:
 
 
 def test_append_columns_default_timestamps(directory: Path) -> None:
-    """The clock's time for a table without; null is none; one for all where it is said."""
+    """The clock's time without a column, -1 for null, one time for all if the call has one."""
     table = pa.table({"value": [b"a", b"b"]})
     with manual_log(directory) as log:
         log.append_columns(table)
@@ -49,8 +49,8 @@ def test_append_columns_default_timestamps(directory: Path) -> None:
         assert expected == [record.timestamp_ms for record in log.records()]
 
 
-def test_append_columns_of_nothing_appends_nothing(directory: Path) -> None:
-    """Neither a table without rows nor one without chunks."""
+def test_append_columns_empty_table_appends_nothing(directory: Path) -> None:
+    """A table without rows, one without chunks, and empty lists."""
     with manual_log(directory) as log:
         empty = SCHEMA.empty_table()
         for info in (
@@ -61,8 +61,8 @@ def test_append_columns_of_nothing_appends_nothing(directory: Path) -> None:
             assert (0, -1, 0) == (info.first_offset, info.last_offset, info.record_count)
 
 
-def test_append_columns_of_a_failing_stream_appends_nothing(directory: Path) -> None:
-    """All of it or none: what came before the error is not kept."""
+def test_append_columns_stream_fails_appends_nothing(directory: Path) -> None:
+    """The arrays before the error are not kept."""
     good = struct([binary([b"v"], name=b"value")], length=1)
     bad = struct([binary([b"v"], name=b"value")], length=2)
     with manual_log(directory) as log:
@@ -75,8 +75,8 @@ def test_append_columns_of_a_failing_stream_appends_nothing(directory: Path) -> 
         assert 2 == log.log_end_offset
 
 
-def test_append_columns_refuses_what_cannot_be_stored(directory: Path) -> None:
-    """Records of a table count through its chunks."""
+def test_append_columns_invalid_rows_are_refused(directory: Path) -> None:
+    """A null key, a large record, headers in an old format; row numbers count over all chunks."""
     rows: list[Row] = [(b"%d" % n, b"v", 5, []) for n in range(9)]
     table = table_of(rows)
     keyless = pa.concat_tables([table, pa.table({"value": [b"v"]})], promote_options="permissive")
@@ -93,8 +93,8 @@ def test_append_columns_refuses_what_cannot_be_stored(directory: Path) -> None:
             log.append_columns(headers, None)
 
 
-def test_append_ways_refuse_mixtures(directory: Path) -> None:
-    """What belongs together is of one kind and of one length."""
+def test_append_columns_mixed_kinds_or_lengths_are_refused(directory: Path) -> None:
+    """Keys, values, headers and timestamps must be of one kind and one length."""
     array = pa.array([b"a"], pa.binary())
     with manual_log(directory) as log:
         calls: list[tuple[Callable[[], object], type[Exception]]] = [
@@ -133,8 +133,8 @@ def test_append_ways_refuse_mixtures(directory: Path) -> None:
         assert [(b"a", None)] == [(each.key, each.value) for each in log.records()]
 
 
-def test_append_columns_of_any_source_column_names(directory: Path) -> None:
-    """Columns that an append gives anew may be there, and are passed over."""
+def test_append_columns_offset_topic_and_partition_are_ignored(directory: Path) -> None:
+    """A table may have the columns that the append assigns."""
     table = pa.table({"offset": [70], "topic": ["t"], "partition": [1], "value": [b"v"]})
     with manual_log(directory) as log:
         log.append_columns(table)
@@ -146,8 +146,8 @@ def kinds(made: Any) -> list[Any]:
     return [made, made.to_reader(), made.to_batches()[0], made.to_struct_array().chunk(0)]
 
 
-def test_append_columns_takes_every_form_of_a_table(directory: Path) -> None:
-    """Tables, readers, record batches, structures."""
+def test_append_columns_accepts_every_form_of_a_table(directory: Path) -> None:
+    """Tables, readers, record batches and struct arrays."""
     with manual_log(directory) as log:
         for source in kinds(pa.table({"key": [b"k", None], "value": ["text", ""]})):
             log.append_columns(source)
@@ -155,8 +155,8 @@ def test_append_columns_takes_every_form_of_a_table(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("binary_type", ["binary", "large_binary", "binary_view"])
-def test_append_columns_takes_a_scan(binary_type: Any, tmp_path: Path) -> None:
-    """What one log gives as columns another takes, without an object and without pyarrow."""
+def test_append_columns_accepts_a_scan(binary_type: Any, tmp_path: Path) -> None:
+    """Columns of one log are appended to another without Python objects and without pyarrow."""
     rows: list[Row] = [
         (b"k" * (n % 20) if n % 3 else None, b"v" * n, 5 + n, [("h", b"x")] * (n % 3))
         for n in range(50)

@@ -1,4 +1,4 @@
-"""Retention of a log: what leaves, in which steps, who is told, and what readers keep."""
+"""Retention of a log: deleted segments, the steps of a deletion, events, and open readers."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def bases(log: Log) -> list[int]:
 
 
 def files(directory: Path, suffix: str) -> list[str]:
-    """Return the names in a directory that end so."""
+    """Return the sorted names in a directory that have this suffix."""
     return sorted(path.name for path in directory.iterdir() if path.name.endswith(suffix))
 
 
-def test_apply_old_segments_leave_in_three_steps(directory: Path) -> None:
-    """Out of the list and renamed at once, unlinked after the delay; the log start follows."""
+def test_apply_old_segments_are_renamed_then_unlinked(directory: Path) -> None:
+    """Removed and renamed at once, unlinked after the delay. The log start follows at once."""
     scheduler = ManualScheduler()
     with hourly(directory, 4, scheduler=scheduler) as log:
         scheduler.advance(0)
@@ -94,8 +94,8 @@ def test_apply_old_segments_leave_in_three_steps(directory: Path) -> None:
         assert (20, 40) == (log.log_start_offset, log.log_end_offset)
 
 
-def test_apply_judges_by_the_clock_of_the_log(directory: Path) -> None:
-    """Nothing goes until time has passed."""
+def test_apply_uses_the_clock_of_the_log(directory: Path) -> None:
+    """No segment is deleted before the clock has passed the limit."""
     scheduler = ManualScheduler()
     with hourly(directory, 2, scheduler=scheduler) as log:
         assert () == log.apply_retention()
@@ -105,8 +105,8 @@ def test_apply_judges_by_the_clock_of_the_log(directory: Path) -> None:
         assert [0] == [each.base_offset for each in log.apply_retention()]
 
 
-def test_apply_filled_active_segment_goes_and_offsets_go_on(directory: Path) -> None:
-    """All is too old: an empty segment stays at the log end, after a new opening too."""
+def test_apply_old_active_segment_is_deleted_and_offsets_continue(directory: Path) -> None:
+    """If all is too old, an empty segment stays at the log end, also after a reopening."""
     with hourly(directory, 3) as log:
         deletions = log.apply_retention(now_ms=START_MS + 100 * HOUR_MS)
         assert [0, 10, 20] == [each.base_offset for each in deletions]
@@ -117,8 +117,8 @@ def test_apply_filled_active_segment_goes_and_offsets_go_on(directory: Path) -> 
         assert 30 == log.append([Record(value=b"next")]).first_offset
 
 
-def test_apply_size_leaves_the_limit(directory: Path) -> None:
-    """The oldest go; a segment that would take the log below the limit stays."""
+def test_apply_size_keeps_the_log_above_the_limit(directory: Path) -> None:
+    """The oldest go first. A segment stays if the log would fall below the limit without it."""
     with manual_log(directory, segment_bytes=300, retention_bytes=500) as log:
         for _number in range(9):
             append_sized(log, 100)
@@ -128,8 +128,8 @@ def test_apply_size_leaves_the_limit(directory: Path) -> None:
         assert () == log.apply_retention()
 
 
-def test_apply_limit_offset_holds_what_reaches_above(directory: Path) -> None:
-    """The high watermark of a caller that has one."""
+def test_apply_limit_offset_keeps_segments_above_it(directory: Path) -> None:
+    """The caller passes its high watermark as the limit."""
     now_ms = START_MS + 100 * HOUR_MS
     with hourly(directory, 3) as log:
         assert () == log.apply_retention(now_ms=now_ms, limit_offset=9)
@@ -139,7 +139,7 @@ def test_apply_limit_offset_holds_what_reaches_above(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [("compact",), ()])
-def test_apply_without_delete_in_the_policy_only_the_log_start_counts(
+def test_apply_policy_without_delete_uses_log_start_only(
     directory: Path, policy: tuple[str, ...]
 ) -> None:
     """A compacted log keeps the newest record of each key, however old."""
@@ -150,14 +150,14 @@ def test_apply_without_delete_in_the_policy_only_the_log_start_counts(
         assert ["start offset"] == [reason.policy for reason in first.reasons]
 
 
-def test_apply_compact_and_delete_does_both(directory: Path) -> None:
-    """Age counts where `delete` is in the policy too."""
+def test_apply_compact_and_delete_deletes_by_age(directory: Path) -> None:
+    """Age counts if `cleanup.policy` has `delete` next to `compact`."""
     with hourly(directory, 3, cleanup_policy=("compact", "delete")) as log:
         assert 3 == len(log.apply_retention(now_ms=START_MS + 100 * HOUR_MS))
 
 
-def test_apply_records_without_timestamps_are_as_old_as_their_file(directory: Path) -> None:
-    """The last append to the file counts."""
+def test_apply_records_without_timestamps_use_file_time(directory: Path) -> None:
+    """The age of such a segment is that of the last append to its file."""
     with manual_log(directory, segment_bytes=300, retention_ms=HOUR_MS) as log:
         for _number in range(6):
             log.append([sized_record(100, timestamp_ms=-1)], timestamp_ms=-1)
@@ -168,10 +168,10 @@ def test_apply_records_without_timestamps_are_as_old_as_their_file(directory: Pa
 
 
 @pytest.mark.parametrize(("guard", "expected"), [(True, [0]), (False, [])])
-def test_apply_timestamp_in_the_future_does_not_keep_a_segment(
+def test_apply_future_timestamp_uses_file_time(
     directory: Path, guard: bool, expected: list[int]
 ) -> None:
-    """Its file's time counts; with the guard off the record's, as in Kafka."""
+    """With the guard off the record's timestamp counts, as in Kafka."""
     with manual_log(
         directory, segment_bytes=200, retention_ms=HOUR_MS, retention_future_guard=guard
     ) as log:
@@ -183,8 +183,8 @@ def test_apply_timestamp_in_the_future_does_not_keep_a_segment(
         assert expected == [each.base_offset for each in log.apply_retention(now_ms=START_MS)]
 
 
-def test_apply_own_policy_stands_in_place_of_the_settings(directory: Path) -> None:
-    """A constructor argument: here, keep the last fifteen records, in whole segments."""
+def test_apply_custom_policy_replaces_the_settings(directory: Path) -> None:
+    """The policy of this test keeps the last fifteen records, in whole segments."""
 
     def last_records(log: LogFacts) -> RetentionDecision:
         return RetentionDecision(log.log_end_offset - 15, "more than 15 records lie behind")
@@ -198,8 +198,8 @@ def test_apply_own_policy_stands_in_place_of_the_settings(directory: Path) -> No
         assert "last_records" in [reason.policy for reason in log.explain_retention()[0].reasons]
 
 
-def test_apply_policy_that_raises_deletes_nothing(directory: Path) -> None:
-    """Its error comes through, and the log goes on."""
+def test_apply_policy_raises_deletes_nothing(directory: Path) -> None:
+    """The caller gets the error, and the log takes appends."""
 
     def failing(log: LogFacts) -> RetentionDecision:
         raise LookupError("no answer")
@@ -211,8 +211,8 @@ def test_apply_policy_that_raises_deletes_nothing(directory: Path) -> None:
         assert 30 == log.append([Record(value=b"next")]).first_offset
 
 
-def test_apply_reader_that_holds_a_segment_reads_on(directory: Path) -> None:
-    """Before, between and after the steps; what was fetched stays, what was not can be."""
+def test_apply_reader_of_a_deleted_segment_continues(directory: Path) -> None:
+    """Fetched bytes stay valid, and unfetched ones can be read after the unlink."""
     scheduler = ManualScheduler()
     with hourly(directory, 3, scheduler=scheduler) as log:
         fetched, unfetched = log.read(0), log.read(5)
@@ -229,8 +229,8 @@ def test_apply_reader_that_holds_a_segment_reads_on(directory: Path) -> None:
         assert START_MS + 9 == held[0].max_timestamp
 
 
-def test_apply_is_told_after_the_fact_and_without_the_lock(directory: Path) -> None:
-    """An observer sees the log as it is now, and may use it, from another thread too."""
+def test_apply_notifies_observer_after_deletion_without_lock(directory: Path) -> None:
+    """An observer sees the log without the segments, and may append."""
     seen: list[tuple[SegmentDeletion, int, int]] = []
 
     def observe(deletion: SegmentDeletion) -> None:
@@ -267,7 +267,7 @@ def test_apply_is_told_after_the_fact_and_without_the_lock(directory: Path) -> N
 
 
 def test_every_deletion_is_an_event_with_its_reason(directory: Path) -> None:
-    """Deleted records and truncations too; a nested truncation tells of each segment once."""
+    """Also for deleted records and truncations; a nested truncation reports each segment once."""
     events: list[SegmentDeletion] = []
     with hourly(directory, 6, observer=events) as log:
         log.delete_records(15)
@@ -282,15 +282,13 @@ def test_every_deletion_is_an_event_with_its_reason(directory: Path) -> None:
         }
         del events[:]
         log.truncate_to(3)
-        # The segment that keeps the log end at 35 is the last of them.
+        # The last of them is the segment that keeps the log end at 35.
         assert [10, 20, 30, 35] == [each.base_offset for each in events]
         assert {3} == {each.log_start_offset for each in events}
 
 
-def test_deletions_are_logged_with_fields(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """For people a sentence, for machines attributes."""
+def test_deletion_is_logged_with_fields(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The message is a sentence for people; the fields are attributes for programs."""
     with hourly(directory, 2) as log, caplog.at_level(logging.INFO, "kafkalog.log.deletion"):
         log.apply_retention(now_ms=START_MS + HOUR_MS + 10)
     (record,) = [each for each in caplog.records if each.name == "kafkalog.log.deletion"]
@@ -304,10 +302,8 @@ def test_deletions_are_logged_with_fields(
     )  # fmt: skip
 
 
-def test_observer_that_fails_does_not_harm_the_log(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its error is logged; all the others are told."""
+def test_observer_raises_log_continues(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The error is logged, and the observer gets the next events."""
 
     class Broken(list[SegmentDeletion]):
         def append(self, deletion: SegmentDeletion, /) -> None:
@@ -321,8 +317,8 @@ def test_observer_that_fails_does_not_harm_the_log(
     assert 2 == sum("the observer of orders-0 failed" in each.message for each in caplog.records)
 
 
-def test_explain_changes_nothing_and_agrees_with_the_next_pass(directory: Path) -> None:
-    """What is due goes; of what stays it says when it will."""
+def test_explain_changes_nothing_and_agrees_with_apply(directory: Path) -> None:
+    """Due segments are deleted by the next pass, kept ones when their time comes."""
     now_ms = START_MS + 2 * HOUR_MS + 10
     with hourly(directory, 4) as log:
         explained = log.explain_retention(now_ms=now_ms)
@@ -336,8 +332,8 @@ def test_explain_changes_nothing_and_agrees_with_the_next_pass(directory: Path) 
         assert first_kept.segment.base_offset == gone.base_offset
 
 
-def test_explain_read_only_is_allowed_and_apply_is_not(directory: Path) -> None:
-    """Another process may ask why."""
+def test_read_only_log_explains_but_refuses_apply(directory: Path) -> None:
+    """Another process may ask for the reasons."""
     hourly(directory, 2).close()
     with manual_log(directory, read_only=True, retention_ms=HOUR_MS) as log:
         (first, _second) = log.explain_retention(now_ms=START_MS + 100 * HOUR_MS)
@@ -358,8 +354,8 @@ def simulated() -> SimulatedDisk:
     return disk
 
 
-def test_unlinking_that_fails_is_tried_again_later_each_time() -> None:
-    """The error is kept by the scheduler; the files go when the disk lets them."""
+def test_unlink_fails_is_retried_with_longer_delays() -> None:
+    """The scheduler keeps the errors; the files are unlinked when the disk permits it."""
     disk, scheduler = simulated(), ManualScheduler()
     log = hourly(PARTITION, 2, scheduler=scheduler, filesystem=disk)
     scheduler.advance(0)
@@ -376,11 +372,11 @@ def test_unlinking_that_fails_is_tried_again_later_each_time() -> None:
     log.close()
 
 
-def test_renaming_that_fails_is_an_error_and_what_left_has_left() -> None:
-    """Readers see the new start, then and after an orderly close; the next pass takes the file."""
+def test_rename_fails_raises_and_log_start_stays_moved() -> None:
+    """Readers see the new start, also after a clean close; the next pass renames the file."""
     disk, events = simulated(), list[SegmentDeletion]()
     log = hourly(PARTITION, 3, filesystem=disk, observer=events)
-    # The first renaming is the checkpoint's.
+    # The first rename is the checkpoint's.
     disk.fail_at(2, only=frozenset({"rename"}))
     with pytest.raises(LogStorageError):
         log.apply_retention(now_ms=START_MS + HOUR_MS + 10)
@@ -397,15 +393,15 @@ def test_renaming_that_fails_is_an_error_and_what_left_has_left() -> None:
         assert "00000000000000000000.log" not in disk.list(PARTITION)
 
 
-def test_damage_below_the_log_start_is_told_by_the_recovery_alone(directory: Path) -> None:
-    """A crash may leave holes between files of deleted records: they are no damage of the log."""
+def test_damage_below_log_start_is_reported_by_recovery_only(directory: Path) -> None:
+    """A crash may leave holes between files of deleted records; the log itself is whole."""
     with hourly(directory, 3) as log:
         log.delete_records(15)
         first = log.segments()[0]
         data = bytearray(first.path.read_bytes())
     data[-1] ^= 1
     first.path.write_bytes(data)
-    # As after a crash: nothing is believed.
+    # As after a crash: no byte counts as synced.
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
         (directory / name).unlink()
     with manual_log(directory) as log:
@@ -423,8 +419,8 @@ def test_damage_below_the_log_start_is_told_by_the_recovery_alone(directory: Pat
         assert not log.recovery_report.found_damage
 
 
-def test_facts_that_cannot_be_read_delete_nothing() -> None:
-    """The disk refuses to say how old a file is."""
+def test_stat_fails_apply_deletes_nothing() -> None:
+    """The disk refuses the time of last modification."""
     disk = simulated()
     log = hourly(PARTITION, 3, filesystem=disk)
     disk.fail_at(1, only=frozenset({"stat"}))

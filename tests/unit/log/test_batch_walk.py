@@ -1,4 +1,4 @@
-"""The walk over batches gives the same batches, however its bytes are cut into windows."""
+"""A walk over batches gives the same batches for any cut of its bytes into windows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def name_of(status: int) -> str:
 
 
 def walked(source: ByteSource, found: Found, *, capacity: int = 64, **how: object) -> Found:
-    """WalkResult a source to its end, or to the first damage."""
+    """Walk a source to its end, or to the first damage, and return the result."""
     columns = BatchColumns(capacity)
     walk_range = WalkRange(0, source.size_bytes, CHAPTERS[0].first_offset, 2**31)
     options = {"on_damage": found.stop, **how}
@@ -82,8 +82,8 @@ def flipped(position: int) -> bytes:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 64])
-def test_walk_any_window_gives_every_batch_once(capacity: int) -> None:
-    """A window ends within a header, within a batch, and between two."""
+def test_walk_any_window_returns_every_batch_once(capacity: int) -> None:
+    """Windows end within a header, within a batch, and between two batches."""
     expected = [each.data for each in CHAPTERS]
     assert expected == walked(MappedSource(memoryview(DATA)), Found(), capacity=capacity).batches
     for window_bytes in range(1, len(DATA) + 2):
@@ -103,9 +103,10 @@ def test_walk_any_window_stops_at_the_same_damage(
     where: int, within: int, window_bytes: int
 ) -> None:
     """
-    The batches before it, its place and what failed there do not depend on the windows.
+    The batches before it, its place and the failed check do not depend on the windows.
 
-    Except for a wrong offset: neighbours show it, which a window may not have. A judge has all.
+    A wrong offset is the exception: only neighbours show it, and a window may not have them. A
+    judge reads all of them.
     """
     data = flipped(STARTS[where] + within % (len(CHAPTERS[where].data) - 8) + 8)
     whole = walked(MappedSource(memoryview(data)), Found())
@@ -114,8 +115,8 @@ def test_walk_any_window_stops_at_the_same_damage(
 
 
 @pytest.mark.parametrize("cut_to", [0, 1, STARTS[2], STARTS[2] + 20, len(DATA) - 1])
-def test_walk_file_is_cut_ends_with_the_last_whole_batch(cut_to: int) -> None:
-    """A file that has become shorter than it was is no error of the disk."""
+def test_walk_cut_file_ends_with_the_last_whole_batch(cut_to: int) -> None:
+    """A file that became shorter is not an error of the disk."""
     expected = [
         each.data
         for each, start in zip(CHAPTERS, STARTS, strict=True)
@@ -126,8 +127,8 @@ def test_walk_file_is_cut_ends_with_the_last_whole_batch(cut_to: int) -> None:
     assert ["TRUNCATED"] * (cut_to not in (0, STARTS[2])) == [each[1] for each in found.damage]
 
 
-def test_walk_length_that_lies_reads_no_more_of_the_file() -> None:
-    """A batch that would end after the end is damaged; nothing is read to find that out."""
+def test_walk_length_beyond_the_end_reads_no_further() -> None:
+    """A batch that would end after the file is damaged; no byte is read to find that."""
     data = bytearray(DATA)
     data[STARTS[1] + 8] = 0x7F
     source = SimulatedSource(bytes(data))
@@ -137,7 +138,7 @@ def test_walk_length_that_lies_reads_no_more_of_the_file() -> None:
 
 
 def test_walk_batch_above_the_limit_is_damage_of_its_size() -> None:
-    """A larger batch than allowed is not read, and the walk may go on after it."""
+    """The walk does not read a batch above the limit, and may resume after it."""
     sizes: list[int] = []
 
     def go_on(damage: WalkDamage) -> ResumePoint:
@@ -153,7 +154,7 @@ def test_walk_batch_above_the_limit_is_damage_of_its_size() -> None:
 
 
 def test_walk_damage_is_reported_after_the_batches_before_it() -> None:
-    """A caller that raises there had every whole batch; a caller that resumes gets more."""
+    """A caller that raises has got every whole batch; a caller that resumes gets more."""
     events: list[object] = []
 
     def go_on(damage: WalkDamage) -> ResumePoint:
@@ -169,10 +170,10 @@ def test_walk_damage_is_reported_after_the_batches_before_it() -> None:
 
 
 @pytest.mark.parametrize("window_bytes", [61, 100, 700, None])
-def test_walk_on_doubt_rejected_row_is_walked_again_with_every_crc(
+def test_walk_crc_on_doubt_rejected_row_is_checked_again(
     window_bytes: int | None,
 ) -> None:
-    """The rows before a wrong CRC were seen; from it on only what a checked walk finds counts."""
+    """The rows before the wrong CRC were given out; from it on the checked walk counts."""
     data, bad = flipped(STARTS[1] + 70), CHAPTERS[1].data
     columns, found, seen = BatchColumns(64), Found(), list[tuple[bytes, bool]]()
     walk_range = WalkRange(0, len(data), 10, 2**31)
@@ -194,7 +195,7 @@ def test_walk_on_doubt_rejected_row_is_walked_again_with_every_crc(
 
 
 class NotedJudge:
-    """Finds one damaged batch when it is asked, and then knows all."""
+    """A judge that finds one damaged batch at the first request, and has no doubt afterwards."""
 
     def __init__(self, chapter: Chapter, start: int, end: int) -> None:
         self.end = end
@@ -225,8 +226,8 @@ class NotedJudge:
 
 
 @pytest.mark.parametrize("window_bytes", [61, 150, 700, None])
-def test_walk_odd_segment_is_judged_before_a_batch_is_given(window_bytes: int | None) -> None:
-    """A batch that a judgement does not believe is never seen, whatever the window ends with."""
+def test_walk_wrong_offset_is_judged_before_its_batch_is_given(window_bytes: int | None) -> None:
+    """No window gives out a batch that the judge rejects, wherever the window ends."""
     # The base offset of the second batch is wrong, and only the third one shows it.
     data = bytearray(DATA)
     data[STARTS[1] : STARTS[1] + 8] = (5000).to_bytes(8, "big")

@@ -1,4 +1,4 @@
-"""What a single append, read or poll costs does not grow: calls counted, memory measured."""
+"""Cost of a single append, read or poll does not grow: calls counted, memory measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = Record(key=b"k", value=b"v" * 50, timestamp_ms=5)
 
 
 def calls_of(work: Callable[[], object]) -> Counter[str]:
-    """Return how often each function is called, compiled ones too."""
+    """Return the number of calls of each function, also of compiled ones."""
     found: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, function: Any) -> None:
@@ -30,7 +30,7 @@ def calls_of(work: Callable[[], object]) -> Counter[str]:
         elif event == "c_call":
             found[getattr(function, "__qualname__", "?")] += 1
 
-    # What others left behind must not end meanwhile.
+    # Objects of earlier tests must not be collected during the call.
     gc.collect()
     gc.disable()
     sys.setprofile(note)
@@ -43,7 +43,7 @@ def calls_of(work: Callable[[], object]) -> Counter[str]:
 
 
 def log_of(directory: Path, segments: int, **settings: Any) -> Log:
-    """Return a log with so many segments, the last one begun."""
+    """Return a log with this number of segments and one record in the last."""
     log = manual_log(directory, segment_bytes=2**20, **settings)
     for number in range(segments - 1):
         log.append(numbered(number, 1))
@@ -55,15 +55,15 @@ def log_of(directory: Path, segments: int, **settings: Any) -> Log:
 @pytest.mark.parametrize(
     ("compression_type", "calls_min", "calls_max"),
     [
-        # One compiled call does nearly all of it, and nothing in Python may come back.
+        # One compiled call does nearly all; the limit keeps Python code from coming back.
         pytest.param("uncompressed", 2, 10, id="in one call"),
         pytest.param("zstd", 20, 100, id="step by step"),
     ],
 )
-def test_append_makes_the_same_calls_whatever_the_log_has(
+def test_append_cost_is_independent_of_log_size(
     compression_type: str, calls_min: int, calls_max: int, tmp_path: Path
 ) -> None:
-    """One segment or fifty; the tenth append to a segment as the two hundredth."""
+    """With one segment or fifty; the tenth append to a segment costs as the two hundredth."""
     seen = []
     for segments in (1, 50):
         directory = tmp_path / f"log{segments}" / "orders-0"
@@ -71,15 +71,15 @@ def test_append_makes_the_same_calls_whatever_the_log_has(
             for count in (10, 190):
                 for _ in range(count):
                     log.append([RECORD])
-                # One append in some brings index entries: the cheapest of several has none.
+                # Some appends write index entries: the cheapest of three has none.
                 found = [calls_of(lambda: log.append([RECORD])) for _ in range(3)]
                 seen.append(min(found, key=lambda calls: sum(calls.values())))
     assert calls_min < sum(seen[0].values()) < calls_max
     assert [seen[0]] * 3 == seen[1:]
 
 
-def test_roll_makes_the_same_calls_whatever_the_log_has(tmp_path: Path) -> None:
-    """The worst that an append can meet: files of a segment sealed, others made."""
+def test_roll_cost_is_independent_of_log_size(tmp_path: Path) -> None:
+    """An append that rolls costs most: it seals the files of a segment and creates others."""
     seen = []
     for segments in (2, 50):
         with log_of(tmp_path / f"log{segments}" / "orders-0", segments) as log:
@@ -90,7 +90,7 @@ def test_roll_makes_the_same_calls_whatever_the_log_has(tmp_path: Path) -> None:
 
 
 def held_and_peak(work: Callable[[], object], times: int) -> tuple[int, int]:
-    """Return what so many calls leave behind, and the most that one of them held, in bytes."""
+    """Return the bytes that the calls leave behind, and the peak of memory, above the start."""
     for _ in range(20):
         work()
     tracemalloc.start()
@@ -116,22 +116,22 @@ def kept(tmp_path: Path) -> Any:
 
 
 def test_read_of_a_mapped_segment_copies_nothing(kept: Log) -> None:
-    """A read of all the log holds less than one of its batches, and leaves nothing behind."""
+    """A read of the whole log allocates less than one of its batches, and frees it."""
     kept.roll()
     left, most = held_and_peak(lambda: kept.read(0, max_bytes=2**20), 100)
     assert left < 2048
     assert most < 16 * 1024
 
 
-def test_read_at_the_end_holds_next_to_nothing(kept: Log) -> None:
-    """Where nothing has come, nothing is read."""
+def test_read_at_the_end_allocates_almost_nothing(kept: Log) -> None:
+    """Without a new record no byte is read."""
     left, most = held_and_peak(lambda: kept.read(kept.log_end_offset, max_bytes=2**20), 200)
     assert left < 2048
     assert most < 16 * 1024
 
 
-def test_poll_without_records_holds_next_to_nothing(tmp_path: Path) -> None:
-    """A consumer that asks again and again keeps what it has."""
+def test_poll_without_records_allocates_almost_nothing(tmp_path: Path) -> None:
+    """Repeated polls leave no memory behind."""
     logs = Logs(tmp_path)
     try:
         logs.create_topic("orders", 1)

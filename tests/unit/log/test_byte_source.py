@@ -1,4 +1,4 @@
-"""Sources of bytes return the windows that were asked for, and see a file that was cut."""
+"""Byte sources return the requested windows and detect a file that was cut."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> ByteSource:
 
 @pytest.mark.parametrize("position", [0, 1, 63, 64, 200, len(DATA) - 1])
 @pytest.mark.parametrize("size", [1, 64, 65, 150, len(DATA)])
-def test_window_any_place_has_the_bytes_asked_for(
+def test_window_any_position_has_the_requested_bytes(
     source: ByteSource, position: int, size: int
 ) -> None:
-    """Fewer only where the bytes end."""
+    """A window has fewer bytes only at the end of the source."""
     expected = DATA[position : position + size]
     assert expected == bytes(source.window(position, size))
     assert expected == bytes(source.window(position, size))
@@ -45,8 +45,8 @@ def test_window_any_place_has_the_bytes_asked_for(
     source.close()
 
 
-def test_pread_source_file_was_cut_lowers_its_end(tmp_path: Path) -> None:
-    """The bytes before the cut are the file now."""
+def test_pread_source_cut_file_lowers_its_end(tmp_path: Path) -> None:
+    """The source has the bytes before the cut."""
     path = tmp_path / "bytes"
     path.write_bytes(DATA[:70])
     source = PreadSource(PosixFileSystem().open(path), 200, memoryview(bytearray(64)))
@@ -64,7 +64,7 @@ def test_range_source_adjacent_windows_are_one_request() -> None:
     assert [(0, 100), (90, 100), (180, 70)] == requests
 
 
-def test_range_source_object_is_shorter_lowers_its_end() -> None:
+def test_range_source_shorter_object_lowers_its_end() -> None:
     """An object that was replaced by a shorter one ends where its bytes end."""
     source = range_source(DATA[:120], [], 250)
     assert DATA[100:120] == bytes(source.window(100, 80))

@@ -1,4 +1,4 @@
-"""First calls of a newcomer: accepted where the meaning is plain, else refused in words."""
+"""First calls of a new user: accepted if the meaning is plain, else refused with an explanation."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tests.support.logs import manual_log
         (["compact"], ("compact",)),
     ],
 )
-def test_log_config_policy_as_a_word_is_a_list(given: Any, expected: tuple[str, ...]) -> None:
+def test_log_config_policy_as_text_becomes_a_tuple(given: Any, expected: tuple[str, ...]) -> None:
     """USE-8: a single policy, or several as in a properties file."""
     assert expected == LogConfig(cleanup_policy=given).cleanup_policy
     assert expected == LogConfig().replace(cleanup_policy=given).cleanup_policy
 
 
 @pytest.mark.parametrize("given", ["compcat", "c", "compact,,delete", b"compact"])
-def test_log_config_policy_of_other_words_is_refused(given: Any) -> None:
-    """The letters of a word are no elements, nor is what lies between two commas."""
+def test_log_config_unknown_policy_is_refused(given: Any) -> None:
+    """A word is not split into letters, and an empty item between two commas is invalid."""
     with pytest.raises(ConfigError, match=r"cleanup\.policy = .*compact, delete"):
         LogConfig(cleanup_policy=given)
 
@@ -59,15 +59,15 @@ def test_config_unknown_field_names_the_nearest(cls: Any, name: str, nearest: st
         cls(**{name: 1})
 
 
-def test_config_mapping_in_place_of_fields_says_how_to_write_it() -> None:
-    """A mapping of Kafka's keys has a constructor of its own."""
+def test_config_mapping_instead_of_fields_names_from_properties() -> None:
+    """`LogConfig.from_properties` takes a mapping of Kafka's keys."""
     make: Any = LogConfig
     with pytest.raises(ConfigError, match=r"LogConfig\.from_properties"):
         make({"segment.bytes": "1048576"})
 
 
-def test_config_with_named_fields_is_pickled_and_replaced_as_before() -> None:
-    """The check of names is beside the class, not in its values."""
+def test_config_with_named_fields_is_pickled_and_replaced() -> None:
+    """The check of field names is not part of the values."""
     config = LogConfig(segment_bytes=4096)
     assert config == pickle.loads(pickle.dumps(config))
     assert 8192 == config.replace(segment_bytes=8192).segment_bytes
@@ -81,8 +81,8 @@ def test_config_with_named_fields_is_pickled_and_replaced_as_before() -> None:
         LogConfig(segment_bytes=4096, cleanup_policy=("compact",)),
     ],
 )
-def test_open_log_mapping_of_keys_is_a_config(tmp_path: Path, given: Any) -> None:
-    """USE-8: Kafka's keys, with texts or with values, mean what from_properties makes of them."""
+def test_open_log_mapping_of_kafka_keys_becomes_a_config(tmp_path: Path, given: Any) -> None:
+    """USE-8: text or typed values have the meaning that from_properties gives them."""
     with open_log(tmp_path / "t-0", config=given) as log:
         assert LogConfig(segment_bytes=4096, cleanup_policy=("compact",)) == log.config
 
@@ -101,14 +101,14 @@ def test_open_log_mapping_of_keys_is_a_config(tmp_path: Path, given: Any) -> Non
 def test_open_log_wrong_config_creates_nothing(
     tmp_path: Path, given: Any, error: type[Exception], text: str
 ) -> None:
-    """USE-8: refused with the key before the directory is made."""
+    """USE-8: the error names the key, and comes before the directory is created."""
     with pytest.raises(error, match=text):
         open_log(tmp_path / "t-0", config=given)
     assert [] == list(tmp_path.iterdir())
 
 
-def test_open_log_create_false_of_nothing_is_refused(tmp_path: Path) -> None:
-    """USE-3: a mistyped path, an empty directory: an error, and nothing is created."""
+def test_open_log_create_false_without_log_is_refused(tmp_path: Path) -> None:
+    """USE-3: a mistyped path and an empty directory raise an error; nothing is created."""
     (tmp_path / "empty-0").mkdir()
     for name, text in (("oders-0", "no such directory"), ("empty-0", "holds no segment")):
         for settings in ({"create": False}, {"create": False, "read_only": True}):
@@ -118,8 +118,8 @@ def test_open_log_create_false_of_nothing_is_refused(tmp_path: Path) -> None:
     assert [] == list((tmp_path / "empty-0").iterdir())
 
 
-def test_open_log_create_false_of_a_log_opens_it(tmp_path: Path) -> None:
-    """It writes to what is there, as ever."""
+def test_open_log_create_false_of_existing_log_opens_it(tmp_path: Path) -> None:
+    """The log takes appends as with create=True."""
     with manual_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"v")])
     with open_log(tmp_path / "t-0", create=False) as log:
@@ -128,8 +128,8 @@ def test_open_log_create_false_of_a_log_opens_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["1", 1.0, True, b"1"])
-def test_reads_offset_of_another_type_is_refused_with_its_name(tmp_path: Path, given: Any) -> None:
-    """USE-8: `'<=' not supported between instances of 'int' and 'str'` names nothing."""
+def test_read_offset_of_wrong_type_error_names_the_argument(tmp_path: Path, given: Any) -> None:
+    """USE-8: `'<=' not supported between instances of 'int' and 'str'` does not name it."""
     with manual_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"v")] * 3)
         for read in (log.records, log.batches, log.get, log.read):
@@ -144,8 +144,8 @@ def test_reads_offset_of_another_type_is_refused_with_its_name(tmp_path: Path, g
             log.scan(0, given)
 
 
-def test_reads_offset_of_numpy_is_an_int(tmp_path: Path) -> None:
-    """What comes out of an array goes in."""
+def test_read_numpy_offset_is_accepted(tmp_path: Path) -> None:
+    """Offsets from an array can be passed on."""
     import numpy as np
 
     with manual_log(tmp_path / "t-0") as log:
@@ -155,8 +155,8 @@ def test_reads_offset_of_numpy_is_an_int(tmp_path: Path) -> None:
         assert [b"0"] == [each.value for each in log.records(0, one)]
 
 
-def test_scan_of_one_log_is_a_scan_of_a_list_of_it(tmp_path: Path) -> None:
-    """USE-8: the meaning is plain; other things than logs are refused."""
+def test_scan_single_log_equals_scan_of_a_list(tmp_path: Path) -> None:
+    """USE-8: a single log has a plain meaning; values that are not logs are refused."""
     with manual_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"v")])
         arrays = kafkalog.scan(log, columns=["offset"]).to_numpy()

@@ -1,4 +1,4 @@
-"""Timestamps of callers: what is accepted, and what is refused with the name of the argument."""
+"""Timestamps of callers: accepted types, and refusals that name the argument."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHEN = datetime(2026, 3, 4, 5, 6, 7, 890_999, tzinfo=timezone(timedelta(hours=2)
 WHEN_MS = 1_772_593_567_890
 CELLS = BytesColumn(b"a", np.array([0, 1], np.int32))
 
-# Each way in that takes one timestamp for a record.
+# Each API that takes one timestamp for a record.
 WAYS_IN: dict[str, Callable[[Log, Any], object]] = {
     "Record": lambda log, when: log.append([Record(value=b"v", timestamp_ms=when)]),
     "append": lambda log, when: log.append([Record(value=b"v")], timestamp_ms=when),
@@ -65,7 +65,7 @@ REFUSED: list[tuple[Any, type[Exception]]] = [
 
 @pytest.mark.parametrize("name", WAYS_IN)
 @pytest.mark.parametrize(("when", "error"), REFUSED, ids=[repr(each) for each, _ in REFUSED])
-def test_ways_in_timestamp_of_another_type_is_refused_with_its_name(
+def test_timestamp_of_wrong_type_is_refused_by_every_append_api(
     tmp_path: Path, name: str, when: Any, error: type[Exception]
 ) -> None:
     """USE-2: seconds as a float were stored as January 1970, and retention deleted the record."""
@@ -79,10 +79,10 @@ def test_ways_in_timestamp_of_another_type_is_refused_with_its_name(
 @pytest.mark.parametrize(
     "when", [WHEN, WHEN_MS, np.int64(WHEN_MS), np.uint64(WHEN_MS)], ids=lambda each: repr(each)
 )
-def test_ways_in_aware_datetime_and_integers_are_exact(
+def test_timestamp_datetime_or_integer_is_exact_in_every_append_api(
     tmp_path: Path, name: str, when: Any
 ) -> None:
-    """USE-2: of a datetime what lies below a millisecond is dropped, without a float between."""
+    """USE-2: a datetime loses only what is below a millisecond; no float is used between."""
     with manual_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**62) as log:
         WAYS_IN[name](log, when)
         assert [WHEN_MS] == [each.timestamp_ms for each in log.records()]
@@ -90,7 +90,7 @@ def test_ways_in_aware_datetime_and_integers_are_exact(
 
 
 def test_producer_float_timestamp_is_refused(tmp_path: Path) -> None:
-    """USE-2: a producer does not take it either, and what it sends next is unharmed."""
+    """USE-2: a producer refuses the float, and sends the next record."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("t")
         with manager.producer() as producer:
@@ -114,7 +114,7 @@ def test_producer_float_timestamp_is_refused(tmp_path: Path) -> None:
     ids=repr,
 )
 def test_append_lists_one_wrong_timestamp_refuses_all(tmp_path: Path, times: Any) -> None:
-    """USE-2: arrays and lists are not truncated either; of datetime64 nobody knows the zone."""
+    """USE-2: neither arrays nor lists are truncated; datetime64 has no time zone."""
     with manual_log(tmp_path / "t-0") as log:
         for append in (log.append_lists, log.append_columns):
             with pytest.raises((TypeError, ValueError), match="timestamps"):
@@ -122,8 +122,8 @@ def test_append_lists_one_wrong_timestamp_refuses_all(tmp_path: Path, times: Any
         assert 0 == log.log_end_offset
 
 
-def test_append_lists_mixed_kinds_of_integers_are_exact(tmp_path: Path) -> None:
-    """Beyond 2^53 a float would lose digits; narrow and unsigned arrays are as good."""
+def test_append_lists_mixed_integer_types_are_exact(tmp_path: Path) -> None:
+    """Beyond 2^53 a float would lose digits. Narrow and unsigned arrays are accepted."""
     large = 2**53 + 1
     narrow: Any = np.int32(7)
     with manual_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**62) as log:
@@ -136,8 +136,8 @@ def test_append_lists_mixed_kinds_of_integers_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", [1.5, True, "5", datetime(2026, 3, 4)])
-def test_lookups_refuse_what_is_no_timestamp(tmp_path: Path, when: Any) -> None:
-    """USE-2: each look-up by time names its argument."""
+def test_lookup_wrong_timestamp_error_names_the_argument(tmp_path: Path, when: Any) -> None:
+    """USE-2: every look-up by time does so."""
     with manual_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"v", timestamp_ms=5)])
         with pytest.raises((TypeError, ValueError), match="timestamp_ms must"):
@@ -148,8 +148,8 @@ def test_lookups_refuse_what_is_no_timestamp(tmp_path: Path, when: Any) -> None:
             log.scan(filters=[("timestamp", ">=", when)])
 
 
-def test_lookups_aware_datetime_finds_the_first_record_at_or_after_it(tmp_path: Path) -> None:
-    """Rounded up: a record of the millisecond in which the datetime lies may be before it."""
+def test_lookup_aware_datetime_finds_first_record_not_before_it(tmp_path: Path) -> None:
+    """Rounded up: a record in the same millisecond may be before the datetime."""
     with manual_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**62) as log:
         log.append_lists(None, [b"v"] * 3, timestamps=[WHEN_MS - 1, WHEN_MS, WHEN_MS + 1])
         found = log.offset_for_timestamp(WHEN)
@@ -159,8 +159,8 @@ def test_lookups_aware_datetime_finds_the_first_record_at_or_after_it(tmp_path: 
         assert [2, 1, 0] == log.offsets_for_timestamps([WHEN, exact, 5]).tolist()
 
 
-def test_to_timestamps_ms_refuses_other_shapes_and_sizes() -> None:
-    """One dimension, and 64 bits."""
+def test_to_timestamps_ms_two_dimensions_or_over_64_bits_is_refused() -> None:
+    """Arrays have one dimension, and values have 64 bits."""
     with pytest.raises(ValueError, match="one dimension"):
         to_timestamps_ms(np.zeros((2, 2), np.int64))
     with pytest.raises(OverflowError):
@@ -193,7 +193,7 @@ def test_append_columns_table_without_values_is_refused(tmp_path: Path) -> None:
 
 
 def test_append_columns_naive_timestamps_are_refused(tmp_path: Path) -> None:
-    """USE-6: filters of a scan refuse them, and nobody knows whether they are UTC."""
+    """USE-6: filters of a scan refuse them too, since they may not be UTC."""
     naive = pa.array([datetime(2026, 3, 4)])
     with manual_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**62) as log:
         with pytest.raises(InvalidRecordError, match="must have a time zone"):
@@ -204,8 +204,8 @@ def test_append_columns_naive_timestamps_are_refused(tmp_path: Path) -> None:
         assert [1_772_582_400_000] == [each.timestamp_ms for each in log.records()]
 
 
-def test_append_columns_wrong_type_is_named_in_words(tmp_path: Path) -> None:
-    """USE-8: the name of the type, not the letter that Arrow's C interface has for it."""
+def test_append_columns_wrong_type_error_names_the_type(tmp_path: Path) -> None:
+    """USE-8: the name of the type, not its letter in Arrow's C interface."""
     with manual_log(tmp_path / "t-0") as log:
         with pytest.raises(InvalidRecordError, match=r"value must be .* got int64"):
             log.append_columns(pa.table({"value": [5]}))

@@ -1,4 +1,4 @@
-"""Estimates are what a conversion then makes, as far as the samples reach."""
+"""Estimates agree with the result of a conversion, within the limits of their samples."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.support.golden_old import old_data_directory
     ],
     ids=lambda path: path.name,
 )
-def test_estimate_of_a_small_log_is_what_its_conversion_gives(tmp_path: Path, source: Path) -> None:
-    """All of it is sampled: the size is exact, but for where merged messages are cut."""
+def test_estimate_small_log_equals_its_conversion(tmp_path: Path, source: Path) -> None:
+    """All of the log is sampled: only the cut of merged messages may differ."""
     with unchanged(source):
         found = estimate_codecs(source)
     assert found.sampled_bytes == found.log_bytes
@@ -40,8 +40,8 @@ def test_estimate_of_a_small_log_is_what_its_conversion_gives(tmp_path: Path, so
         assert made.result_bytes == pytest.approx(found.expected_bytes(estimate), rel=0.02)
 
 
-def test_estimate_of_a_large_log_takes_samples_over_all_of_it(tmp_path: Path) -> None:
-    """No more than asked for, and the ratio is that of the whole where the log is even."""
+def test_estimate_large_log_samples_all_parts(tmp_path: Path) -> None:
+    """At most the requested bytes are read; in an even log the ratio is that of the whole."""
     with kafkalog.open_log(tmp_path / "a-0", config=LogConfig(batch_bytes=2000)) as log:
         log.append(Record(value=b"%08d " % number * 20) for number in range(5000))
     found = estimate_codecs(tmp_path / "a-0", samples=10, sample_bytes=8000)
@@ -51,8 +51,8 @@ def test_estimate_of_a_large_log_takes_samples_over_all_of_it(tmp_path: Path) ->
     assert made.result_bytes == pytest.approx(found.expected_bytes(found.codecs[4]), rel=0.05)
 
 
-def test_estimate_measures_speed_with_the_clock_it_is_given() -> None:
-    """A tick of a microsecond for each look at it."""
+def test_estimate_measures_speed_with_the_given_clock() -> None:
+    """Each read of the clock adds a microsecond."""
     ticks = count(0, 1000)
     found = estimate_codecs(
         data_directory(CLEAN) / "plain-small-0",
@@ -65,17 +65,17 @@ def test_estimate_measures_speed_with_the_clock_it_is_given() -> None:
     assert estimate.compress_bytes_per_s == estimate.decompress_bytes_per_s > 1e6
 
 
-def test_estimate_of_an_empty_log_says_nothing_changes() -> None:
-    """There is nothing to sample."""
+def test_estimate_empty_log_has_ratio_1() -> None:
+    """There are no bytes to sample."""
     found = estimate_codecs(data_directory(CLEAN) / "empty-0")
     assert (0, 0, 0) == (found.log_bytes, found.sampled_bytes, found.sample_count)
     assert {1.0} == {found.ratio(estimate) for estimate in found.codecs}
 
 
-def test_codec_whose_library_is_missing_is_named_and_the_others_are_measured(
+def test_estimate_missing_library_is_named_and_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An estimate is no reason to install everything."""
+    """An estimate does not require every codec to be installed."""
 
     def without_snappy(codec: Codec, data: bytes, level: int | None) -> bytes:
         if codec is Codec.SNAPPY:

@@ -1,4 +1,4 @@
-"""Group commit by itself: what is durable after syncs that work and syncs that fail."""
+"""Group commit alone: durable offsets after syncs that succeed and syncs that fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalog.log.committer import Committer
 
 
 class Disk:
-    """A sync that reaches `end`, fails where `error` is set, and is counted."""
+    """A counted sync that reaches `end`, or fails if `error` is set."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -23,8 +23,8 @@ class Disk:
         return self.end
 
 
-def test_wait_for_what_is_durable_already_syncs_nothing() -> None:
-    """One sync covers all below its end."""
+def test_wait_for_durable_offset_does_not_sync() -> None:
+    """One sync covers all offsets below its end."""
     disk = Disk()
     committer = Committer(disk.sync, 5)
     assert 5 == committer.wait_until_durable(5)
@@ -34,8 +34,8 @@ def test_wait_for_what_is_durable_already_syncs_nothing() -> None:
     assert 1 == disk.syncs
 
 
-def test_sync_that_failed_is_not_tried_again() -> None:
-    """Whoever waited beside it, or comes later, is told; a retry that says "ok" would lie."""
+def test_failed_sync_is_not_retried() -> None:
+    """All present and later waiters get an error; a retry that succeeds would hide lost bytes."""
     disk = Disk()
     committer = Committer(disk.sync, 5)
     disk.end, disk.error = 9, OSError(5, "no")
