@@ -1,4 +1,4 @@
-"""A log rewritten where it lies: what is exchanged, what stays, who reads on, what is refused."""
+"""Conversion of a log in place: replaced and kept segments, open readers, refusals."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from tests.support.reference_messages import Message, encode_set
 
 def inodes(directory: Path) -> dict[str, tuple[int, int]]:
     """
-    Return number and time of last modification of every segment file.
+    Return the inode and time of last modification of every segment file.
 
-    Left out are the indexes of the last segment, which grow anew with every opening for writing.
+    The indexes of the last segment are left out: they grow with every opening for writing.
     """
     last = bases(directory)[-1]
     return {
@@ -64,10 +64,10 @@ def inodes(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("broker", "name"), all_old_partitions())
-def test_old_brokers_log_reads_equal_to_its_manifest_when_converted_in_place(
+def test_convert_in_place_old_brokers_log_equals_its_manifest(
     tmp_path: Path, broker: str, name: str
 ) -> None:
-    """All 123 partitions of four brokers, recompressed; segments begin where they did."""
+    """All 123 partitions of four brokers, recompressed; segments begin at the same offsets."""
     manifest = OldManifest(broker, name)
     directory = copy_old_partition(broker, name, tmp_path / name)
     before = bases(directory)
@@ -81,8 +81,8 @@ def test_old_brokers_log_reads_equal_to_its_manifest_when_converted_in_place(
     assert not list(directory.glob("*.cleaned")) + list(directory.glob("*.swap"))
 
 
-def test_log_in_place_takes_appends_and_its_tail_stays_open(tmp_path: Path) -> None:
-    """The active segment is rolled, the converted one sealed; sums of the report hold."""
+def test_convert_in_place_rolls_the_active_segment_and_takes_appends(tmp_path: Path) -> None:
+    """The old active segment is sealed and converted; the report's sums are those of the files."""
     directory = write_log(tmp_path / "a-0")
     before, expected = bases(directory), read(directory)
     size = sum(path.stat().st_size for path in directory.glob("*.log"))
@@ -98,8 +98,8 @@ def test_log_in_place_takes_appends_and_its_tail_stays_open(tmp_path: Path) -> N
         assert 400 == log.append([Record(value=b"next")]).first_offset
 
 
-def test_conversion_that_was_done_changes_no_file(tmp_path: Path) -> None:
-    """Neither v2 to v2 without a codec, nor a codec that every batch has already."""
+def test_convert_in_place_of_converted_log_changes_no_file(tmp_path: Path) -> None:
+    """Neither v2 to v2 without a codec, nor a codec that every batch has."""
     directory = write_log(tmp_path / "a-0")
     before = inodes(directory)
     made = convert_log(directory, in_place=True)
@@ -113,8 +113,8 @@ def test_conversion_that_was_done_changes_no_file(tmp_path: Path) -> None:
     assert before == inodes(directory)
 
 
-def test_batches_that_no_codec_makes_smaller_change_no_file(tmp_path: Path) -> None:
-    """They are tried, and stay as they are."""
+def test_convert_in_place_incompressible_batches_change_no_file(tmp_path: Path) -> None:
+    """The batches are compressed once more, found no smaller, and kept."""
     with kafkalog.open_log(tmp_path / "a-0") as log:
         log.append([Record(value=os.urandom(500))])
     convert_log(tmp_path / "a-0", in_place=True, codec=Codec.ZSTD)
@@ -124,20 +124,20 @@ def test_batches_that_no_codec_makes_smaller_change_no_file(tmp_path: Path) -> N
     assert (1, 0) == (made.report.batches_copied, made.report.records_converted)
 
 
-def test_time_of_segments_stays_in_place(tmp_path: Path) -> None:
-    """Records of v0 have no timestamp: retention goes by the age of the file."""
+def test_convert_in_place_keeps_the_time_of_segments(tmp_path: Path) -> None:
+    """Records of v0 have no timestamp: retention uses the age of the file."""
     old = encode_set([Message(n, 0, 0, -1, b"k", b"v") for n in range(60)])
     directory = write_old_log(tmp_path / "a-0", old)
     path = directory / f"{0:020}.log"
-    # Recovery writes the file once more.
+    # Recovery writes the file once more, so the time is set after it.
     kafkalog.open_log(directory).close()
     os.utime(path, (1_400_000_000, 1_400_000_000))
     convert_log(directory, in_place=True)
     assert 1_400_000_000 == path.stat().st_mtime
 
 
-def test_segments_below_the_log_start_are_left_alone(tmp_path: Path) -> None:
-    """They are on their way out; the one that holds the start is converted as a whole."""
+def test_convert_in_place_skips_segments_below_the_log_start(tmp_path: Path) -> None:
+    """Retention deletes them soon. The segment with the log start is converted as a whole."""
     directory = write_log(tmp_path / "a-0")
     with manual_log(directory) as log:
         log.delete_records(205)
@@ -149,10 +149,8 @@ def test_segments_below_the_log_start_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["transactions-0", "compact-txn-0"])
-def test_transactions_follow_their_markers_when_segments_are_split(
-    tmp_path: Path, name: str
-) -> None:
-    """Every entry of a transaction index stays, in the segment that holds its marker."""
+def test_convert_in_place_split_keeps_transactions_with_markers(tmp_path: Path, name: str) -> None:
+    """Every entry of a transaction index stays, in the segment that has its marker."""
     directory = golden.copy_partition(golden.CLEAN, name, tmp_path / name)
     expected = read(directory)
 
@@ -168,8 +166,8 @@ def test_transactions_follow_their_markers_when_segments_are_split(
     assert expected == read(directory)
 
 
-def test_progress_in_place_comes_to_its_end(tmp_path: Path) -> None:
-    """Both stages, over all segments."""
+def test_convert_in_place_progress_reaches_the_end(tmp_path: Path) -> None:
+    """Both stages report all bytes of all segments."""
     directory = write_log(tmp_path / "a-0")
     told: list[ConversionProgress] = []
     made = convert_log(directory, in_place=True, codec=Codec.ZSTD, progress=told.append)
@@ -182,8 +180,8 @@ def test_progress_in_place_comes_to_its_end(tmp_path: Path) -> None:
 # ---- replacement in an open log
 
 
-def test_readers_of_a_replaced_segment_read_on(tmp_path: Path) -> None:
-    """What was taken before the exchange stays as it was; what is taken after it is new."""
+def test_replaced_segment_stays_readable_by_open_readers(tmp_path: Path) -> None:
+    """A read from before the replacement keeps the old segment; a later read has the new one."""
     directory = write_log(tmp_path / "a-0")
     with manual_log(directory) as log:
         leaving = log.segments()[0]
@@ -205,8 +203,8 @@ def test_readers_of_a_replaced_segment_read_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mappings_max", [1, 512])
-def test_read_only_log_follows_an_exchange(tmp_path: Path, mappings_max: int) -> None:
-    """Also one that has to open its files again, which are others then."""
+def test_read_only_log_follows_a_replacement(tmp_path: Path, mappings_max: int) -> None:
+    """Also a log that has to open its files again and gets the new ones."""
     directory = write_log(tmp_path / "a-0")
     config = LogConfig(mappings_max=mappings_max, open_files_max=mappings_max)
     with kafkalog.open_log(directory, read_only=True, config=config) as log:
@@ -224,7 +222,7 @@ def test_read_only_log_follows_an_exchange(tmp_path: Path, mappings_max: int) ->
 
 
 def damaged_log(directory: Path) -> tuple[Path, int]:
-    """Write a log with damage that no recovery looks for, in its second segment."""
+    """Write a log whose second segment has damage that no recovery scans for."""
     write_log(directory)
     path = directory / f"{bases(directory)[1]:020}.log"
     position = batch_positions(path)[1]
@@ -232,8 +230,8 @@ def damaged_log(directory: Path) -> tuple[Path, int]:
     return path, position
 
 
-def test_damage_ends_a_conversion_in_place_and_the_log_stays_whole(tmp_path: Path) -> None:
-    """What was done before it stays done; nothing of the damaged segment is touched."""
+def test_convert_in_place_damage_raises_and_keeps_the_log_whole(tmp_path: Path) -> None:
+    """Segments before the damaged one stay converted; the damaged one is not changed."""
     path, position = damaged_log(tmp_path / "a-0")
     data = path.read_bytes()
     done: list[LogConversion] = []
@@ -255,8 +253,8 @@ def test_damage_ends_a_conversion_in_place_and_the_log_stays_whole(tmp_path: Pat
     assert Codec.NONE == codecs[-1]
 
 
-def test_damaged_segment_is_left_alone_and_told_when_asked(tmp_path: Path) -> None:
-    """There is no other copy of what is in it."""
+def test_convert_in_place_skip_keeps_the_damaged_segment(tmp_path: Path) -> None:
+    """The report lists it. It is kept, since no other copy of its records exists."""
     path, _ = damaged_log(tmp_path / "a-0")
     data = path.read_bytes()
     made = convert_log(
@@ -272,8 +270,8 @@ def test_damaged_segment_is_left_alone_and_told_when_asked(tmp_path: Path) -> No
         assert 390 == len(list(log.records(on_corrupt="skip")))
 
 
-def test_old_batch_that_cannot_be_read_keeps_its_segment(tmp_path: Path) -> None:
-    """Its CRC is right: only its records tell."""
+def test_convert_in_place_undecodable_old_batch_keeps_its_segment(tmp_path: Path) -> None:
+    """The CRC of the batch is right: only its records show the damage."""
     lying = encode_set([Message(5, 1, 1, T, None, compress(Codec.GZIP, bytes(60)))])
     good = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(5)])
     directory = write_old_log(tmp_path / "a-0", good, lying)
@@ -284,8 +282,8 @@ def test_old_batch_that_cannot_be_read_keeps_its_segment(tmp_path: Path) -> None
     assert good + lying == (directory / f"{0:020}.log").read_bytes()
 
 
-def test_damaged_transaction_index_keeps_its_segment(tmp_path: Path) -> None:
-    """Where its entries belong afterwards cannot be told, unless a recovery makes it anew."""
+def test_convert_in_place_damaged_transaction_index_keeps_its_segment(tmp_path: Path) -> None:
+    """The new place of its entries is unknown until a recovery rebuilds the index."""
     name = "transactions-0"
     directory = golden.copy_partition(golden.CLEAN, name, tmp_path / name)
     kafkalog.open_log(directory).close()
@@ -298,10 +296,10 @@ def test_damaged_transaction_index_keeps_its_segment(tmp_path: Path) -> None:
     assert [True] == [left.kept for left in made.left_out]
 
 
-def test_segment_with_other_records_never_takes_the_place(
+def test_convert_in_place_lost_records_never_replace_a_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The verification is no formality, and nothing of the attempt is left."""
+    """Verification finds the missing batch, and the new files are removed."""
     directory = write_log(tmp_path / "a-0")
     expected = read(directory)
 
@@ -318,16 +316,16 @@ def test_segment_with_other_records_never_takes_the_place(
 # ---- places
 
 
-def test_log_that_somebody_writes_is_refused(tmp_path: Path) -> None:
-    """Two would write it."""
+def test_convert_in_place_log_open_for_writing_is_refused(tmp_path: Path) -> None:
+    """The directory lock keeps out a second writer."""
     directory = write_log(tmp_path / "a-0")
     with manual_log(directory), pytest.raises(LogLockedError):
         convert_log(directory, in_place=True, codec=Codec.ZSTD)
 
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty"])
-def test_path_without_a_log_is_refused_and_none_is_made(tmp_path: Path, what: str) -> None:
-    """Opened for writing, an empty directory would become a log."""
+def test_convert_in_place_path_without_log_is_refused(tmp_path: Path, what: str) -> None:
+    """An empty directory must not become a log, as it would if it were opened for writing."""
     path = tmp_path / "a-0"
     if what == "file":
         path.write_text("")
@@ -338,8 +336,8 @@ def test_path_without_a_log_is_refused_and_none_is_made(tmp_path: Path, what: st
     assert not path.is_dir() or not list(path.iterdir())
 
 
-def test_target_and_in_place_are_one_or_the_other(tmp_path: Path) -> None:
-    """And what is exchanged is always verified."""
+def test_convert_needs_either_a_target_or_in_place(tmp_path: Path) -> None:
+    """In place is always verified."""
     directory = write_log(tmp_path / "a-0", appends=1)
     for call in (convert_log, convert_directory):
         with pytest.raises(ConfigError, match="one of the two"):
@@ -350,8 +348,8 @@ def test_target_and_in_place_are_one_or_the_other(tmp_path: Path) -> None:
             call(directory, in_place=True, verify=False)
 
 
-def test_data_directory_in_place_keeps_all_but_its_segments(tmp_path: Path) -> None:
-    """Checkpoints, metadata and the marker of a clean shutdown; every partition is converted."""
+def test_convert_directory_in_place_keeps_other_files(tmp_path: Path) -> None:
+    """Checkpoints, metadata and the clean shutdown marker; every partition is converted."""
     data = copy_old_data_directory("kafka-2.8", tmp_path / "data")
     before = golden.snapshot(data)
     records = {path.name: read(path) for path in data.iterdir() if path.is_dir()}
@@ -363,7 +361,7 @@ def test_data_directory_in_place_keeps_all_but_its_segments(tmp_path: Path) -> N
     segments = (".log", "index", ".deleted", "/")
     changing = {".kafka_cleanshutdown", "recovery-point-offset-checkpoint"}
     kept = {name for name in before if not name.endswith(segments)} - changing
-    # As in a broker, those of earlier closings, and at the log start, go with the next opening.
+    # As in a broker, snapshots of earlier closes and at the log start go with the next opening.
     snapshots = {name for name in kept if name.endswith(".snapshot")}
     assert snapshots & set(after) < snapshots
     kept -= snapshots - set(after)
@@ -372,8 +370,8 @@ def test_data_directory_in_place_keeps_all_but_its_segments(tmp_path: Path) -> N
     assert changing <= set(after)
 
 
-def test_data_directory_in_place_stops_at_damage(tmp_path: Path) -> None:
-    """Partitions before it are done, those behind it are not; with skip all but one segment is."""
+def test_convert_directory_in_place_stops_at_damage(tmp_path: Path) -> None:
+    """Partitions before it are converted, later ones are not. With skip one segment is kept."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "meta.properties").write_text("version=1\n")

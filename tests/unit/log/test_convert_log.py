@@ -1,4 +1,4 @@
-"""A whole log into a new directory: what is kept, split, carried along, refused, left out."""
+"""Conversion of a log to a new directory: kept, split, copied, refused and skipped parts."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from tests.support.damage import batch_positions, fix_crc, flip, truncate
 from tests.support.golden_old import OldManifest, all_old_partitions, old_data_directory
 from tests.support.reference_messages import Message, encode_set
 
-# ---- what is kept
+# ---- kept parts
 
 
 @pytest.mark.parametrize(("broker", "name"), all_old_partitions())
-def test_old_brokers_log_reads_equal_to_its_manifest_when_converted(
+def test_convert_old_brokers_log_equals_its_manifest(
     tmp_path: Path, broker: str, name: str
 ) -> None:
-    """All 123 partitions of four brokers, all formats; segments begin where they did."""
+    """All 123 partitions of four brokers, all formats; segments begin at the same offsets."""
     manifest = OldManifest(broker, name)
     target = tmp_path / name
     made = convert_log(manifest.directory, target)
@@ -59,13 +59,13 @@ def test_old_brokers_log_reads_equal_to_its_manifest_when_converted(
     assert set(bases(target)) <= set(bases(manifest.directory))
 
 
-# A controller's log is no log of records: it has other files beside it.
+# A controller's log has no records of clients, and other files next to it.
 PARTITIONS = [name for name in golden.partitions(golden.CLEAN) if not name.startswith("__cluster")]
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_recompressed_log_keeps_transactions_and_batches(tmp_path: Path, name: str) -> None:
-    """Batch by batch the same header fields; small files go along."""
+def test_convert_recompressed_keeps_batches_and_transactions(tmp_path: Path, name: str) -> None:
+    """Each batch keeps its header fields; small files are copied."""
     source = golden.data_directory(golden.CLEAN) / name
     convert_log(source, tmp_path / name, codec=Codec.GZIP)
     fields = (
@@ -94,7 +94,7 @@ def test_recompressed_log_keeps_transactions_and_batches(tmp_path: Path, name: s
 
 
 def test_converted_log_takes_appends_at_the_old_end(tmp_path: Path) -> None:
-    """It is a log like any other, closed in order."""
+    """The new log counts as cleanly closed."""
     write_log(tmp_path / "a-0")
     convert_log(tmp_path / "a-0", tmp_path / "b-0", codec=Codec.LZ4, config=SMALL)
     with kafkalog.open_log(tmp_path / "b-0", config=SMALL) as log:
@@ -104,8 +104,8 @@ def test_converted_log_takes_appends_at_the_old_end(tmp_path: Path) -> None:
     assert read(tmp_path / "a-0") == read(tmp_path / "b-0")[:-1]
 
 
-def test_records_below_the_start_are_left_out(tmp_path: Path) -> None:
-    """But for those in the batch that holds it, and the start stays what it was."""
+def test_convert_leaves_out_batches_below_the_log_start(tmp_path: Path) -> None:
+    """The batch that has the start is kept as a whole, and the log start stays."""
     source = write_log(tmp_path / "a-0")
     with kafkalog.open_log(source, config=SMALL) as log:
         log.delete_records(205)
@@ -122,8 +122,8 @@ def _first_size(path: Path) -> int:
     return 12 + int(struct.unpack_from(">i", path.read_bytes(), 8)[0])
 
 
-def test_end_of_a_log_without_records_stays(tmp_path: Path) -> None:
-    """The name of an empty segment says where the log goes on."""
+def test_convert_log_without_records_keeps_its_end(tmp_path: Path) -> None:
+    """The name of its empty segment is the offset of the next append."""
     source = write_log(tmp_path / "a-0")
     with kafkalog.open_log(source, config=SMALL) as log:
         log.truncate_fully_and_start_at(10_000)
@@ -133,8 +133,8 @@ def test_end_of_a_log_without_records_stays(tmp_path: Path) -> None:
         assert 10_000 == log.append([Record(value=b"v")]).first_offset
 
 
-def test_times_of_segments_stay_as_they_are(tmp_path: Path) -> None:
-    """Records of v0 have no timestamp: retention goes by the age of the file."""
+def test_convert_keeps_the_time_of_segments(tmp_path: Path) -> None:
+    """Records of v0 have no timestamp: retention uses the age of the file."""
     old = [encode_set([Message(n, 0, 0, -1, b"k", b"v" * 999)], codec=1) for n in range(60)]
     source = write_old_log(tmp_path / "a-0", *old[:30])
     (source / f"{30:020}.log").write_bytes(b"".join(old[30:]))
@@ -146,8 +146,8 @@ def test_times_of_segments_stay_as_they_are(tmp_path: Path) -> None:
     assert {base: 1_400_000_000 + (base >= 30) for base in times} == times
 
 
-def test_report_and_progress_add_up(tmp_path: Path) -> None:
-    """Both stages come to their end; bytes are those of the files."""
+def test_convert_report_and_progress_add_up(tmp_path: Path) -> None:
+    """Both stages report all bytes; the sums are the sizes of the files."""
     source = write_log(tmp_path / "a-0")
     told: list[ConversionProgress] = []
     made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, progress=told.append)
@@ -169,8 +169,8 @@ def test_report_and_progress_add_up(tmp_path: Path) -> None:
         assert size == done[-1]
 
 
-def test_flights_of_every_format_are_the_same_afterwards(tmp_path: Path) -> None:
-    """20,000 of the demo's records: down to v0 and v1, and up again, compressed."""
+def test_convert_demo_records_to_old_formats_and_back_keeps_them(tmp_path: Path) -> None:
+    """20,000 flights of the demo: down to v0 and v1, and up again, compressed."""
     made = list(flights(find_flights(), 20_000))
     config = LogConfig(segment_bytes=1 << 20, compression_type="zstd")
     with kafkalog.open_log(tmp_path / "flights-0", config=config) as log:
@@ -189,8 +189,8 @@ def test_flights_of_every_format_are_the_same_afterwards(tmp_path: Path) -> None
 # ---- segments
 
 
-def test_segment_that_grows_too_large_is_split_and_its_transactions_follow(tmp_path: Path) -> None:
-    """An entry of the transaction index stands with the segment that holds its marker."""
+def test_convert_splits_a_segment_that_grows_and_its_transactions(tmp_path: Path) -> None:
+    """Each entry of the transaction index is in the segment that has its marker."""
     name = "transactions-0"
     source = golden.data_directory(golden.CLEAN) / name
     compressed = tmp_path / "compressed-0"
@@ -205,8 +205,8 @@ def test_segment_that_grows_too_large_is_split_and_its_transactions_follow(tmp_p
     ensure_placed(after, bases(tmp_path / "plain-0"))
 
 
-def test_segments_larger_than_the_setting_are_not_split_for_it(tmp_path: Path) -> None:
-    """What fits one segment now need not be two."""
+def test_convert_segment_above_the_setting_is_not_split(tmp_path: Path) -> None:
+    """A segment above `segment.bytes` may stay as large as it is."""
     source = write_log(tmp_path / "a-0", config=LogConfig())
     made = convert_log(source, tmp_path / "b-0", config=LogConfig(segment_bytes=2048))
     assert (1, 1) == (len(made.segments), made.segment_count)
@@ -215,8 +215,8 @@ def test_segments_larger_than_the_setting_are_not_split_for_it(tmp_path: Path) -
 # ---- damage
 
 
-def test_damage_refuses_the_conversion_and_leaves_nothing(tmp_path: Path) -> None:
-    """The error is typed and names the place; the source is as it was."""
+def test_convert_damaged_log_raises_and_leaves_no_target(tmp_path: Path) -> None:
+    """The error is typed and names the place; the source stays unchanged."""
     source = write_log(tmp_path / "a-0")
     path = source / f"{bases(source)[1]:020}.log"
     position = batch_positions(path)[1]
@@ -227,8 +227,8 @@ def test_damage_refuses_the_conversion_and_leaves_nothing(tmp_path: Path) -> Non
     assert [source] == list(tmp_path.iterdir())
 
 
-def test_damage_is_left_out_and_told_when_asked(tmp_path: Path) -> None:
-    """Everything around it is converted, and read back equal."""
+def test_convert_skip_leaves_out_and_reports_damage(tmp_path: Path) -> None:
+    """The batches around it are converted, and read back equal."""
     source = write_log(tmp_path / "a-0")
     path = source / f"{bases(source)[1]:020}.log"
     position = batch_positions(path)[1]
@@ -241,8 +241,8 @@ def test_damage_is_left_out_and_told_when_asked(tmp_path: Path) -> None:
     assert 10 == left.next_offset - left.first_offset
 
 
-def test_torn_tail_is_told_and_does_not_refuse(tmp_path: Path) -> None:
-    """Opening the log would cut it, too."""
+def test_convert_torn_tail_is_reported_and_left_out(tmp_path: Path) -> None:
+    """The conversion does not raise: opening the log would cut the tail, too."""
     source = write_log(tmp_path / "a-0", config=LogConfig())
     (source / ".kafka_cleanshutdown").unlink()
     (source / "recovery-point-offset-checkpoint").unlink()
@@ -253,8 +253,8 @@ def test_torn_tail_is_told_and_does_not_refuse(tmp_path: Path) -> None:
     assert 390 == made.log_end_offset
 
 
-def test_end_that_was_left_out_keeps_its_offsets(tmp_path: Path) -> None:
-    """What is appended later must not get the offsets of records that are missing."""
+def test_convert_damaged_end_keeps_its_offsets(tmp_path: Path) -> None:
+    """A later append must not get the offsets of records that are missing."""
     source = write_log(tmp_path / "a-0", config=LogConfig())
     path = next(source.glob("*.log"))
     flip(path, batch_positions(path)[-2] + 65)
@@ -266,13 +266,13 @@ def test_end_that_was_left_out_keeps_its_offsets(tmp_path: Path) -> None:
 
 
 def lying_wrapper(offset: int) -> bytes:
-    """Return a wrapper whose CRC is right and whose inside is none."""
+    """Return a wrapper whose CRC is right and whose content is invalid."""
     inside = compress(Codec.GZIP, b"\0" * 60)
     return encode_set([Message(offset, 1, 1, T, None, inside)])
 
 
-def test_old_batch_that_cannot_be_read_is_refused_or_left_out(tmp_path: Path) -> None:
-    """Its CRC is right, so no corrupt range holds it."""
+def test_convert_undecodable_old_batch_raises_or_is_left_out(tmp_path: Path) -> None:
+    """Its CRC is right, so no corrupt range covers it."""
     good = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(5)])
     more = encode_set([Message(n, 0, 0, -1, b"k", b"v") for n in range(6, 9)])
     source = write_old_log(tmp_path / "a-0", good, lying_wrapper(5), more)
@@ -285,14 +285,14 @@ def test_old_batch_that_cannot_be_read_is_refused_or_left_out(tmp_path: Path) ->
     assert [0, 1, 2, 3, 4, 6, 7, 8] == [record[0] for record in read(tmp_path / "b-0")]
 
 
-def test_v2_batch_that_cannot_be_read_is_taken_over_as_it_is(tmp_path: Path) -> None:
-    """Nobody loses what somebody may read one day."""
+def test_convert_skip_copies_an_undecodable_v2_batch(tmp_path: Path) -> None:
+    """The bytes are kept: another reader may decode them one day."""
     source = write_log(tmp_path / "a-0", config=LogConfig(), appends=3)
     path = next(source.glob("*.log"))
     data = bytearray(path.read_bytes())
     start = batch_positions(path)[1]
     size = 12 + struct.unpack_from(">i", data, start + 8)[0]
-    data[start + 22] = 1  # gzip, it says
+    data[start + 22] = 1  # The codec bits name gzip.
     data[start : start + size] = fix_crc(bytes(data[start : start + size]))
     path.write_bytes(data)
     with pytest.raises(CorruptRecordError):
@@ -305,10 +305,8 @@ def test_v2_batch_that_cannot_be_read_is_taken_over_as_it_is(tmp_path: Path) -> 
     assert made.verified
 
 
-def test_result_with_other_records_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The verification is no formality: a conversion that loses a batch is found out."""
+def test_convert_lost_records_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification finds the missing batch; without it the conversion succeeds."""
     source = write_log(tmp_path / "a-0")
     real = convert_runs
 
@@ -325,8 +323,8 @@ def test_result_with_other_records_is_refused(
 # ---- places
 
 
-def test_target_that_exists_is_refused(tmp_path: Path) -> None:
-    """Nothing is overwritten, be it empty."""
+def test_convert_existing_target_is_refused(tmp_path: Path) -> None:
+    """An empty directory is not overwritten either, nor one left by an earlier attempt."""
     source = write_log(tmp_path / "a-0", appends=1)
     (tmp_path / "b-0").mkdir()
     with pytest.raises(LogStorageError, match="exists"):
@@ -337,8 +335,8 @@ def test_target_that_exists_is_refused(tmp_path: Path) -> None:
     assert [] == list((tmp_path / "b-0").iterdir())
 
 
-def test_target_in_a_data_directory_is_refused(tmp_path: Path) -> None:
-    """A broker that starts there must not find a half-made log."""
+def test_convert_target_in_a_data_directory_is_refused(tmp_path: Path) -> None:
+    """A broker that starts there must not find an unfinished log."""
     source = write_log(tmp_path / "a-0", appends=1)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text("version=1\n")
@@ -347,8 +345,8 @@ def test_target_in_a_data_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty"])
-def test_source_that_is_no_log_is_refused(tmp_path: Path, what: str) -> None:
-    """The error is about the source, and nothing is left of the target."""
+def test_convert_source_without_log_is_refused(tmp_path: Path, what: str) -> None:
+    """The error names the source, and no target directory stays."""
     source = tmp_path / "a-0"
     if what == "file":
         source.write_text("")
@@ -361,15 +359,15 @@ def test_source_that_is_no_log_is_refused(tmp_path: Path, what: str) -> None:
     assert not (tmp_path / ".b-0.converting").exists()
 
 
-def test_log_in_the_middle_of_a_swap_is_refused(tmp_path: Path) -> None:
-    """Read-only its segments are not complete; a writer completes them."""
+def test_convert_log_during_a_swap_is_refused(tmp_path: Path) -> None:
+    """Read-only its segments are incomplete; a writer completes the swap."""
     source = golden.data_directory(golden.SWAP) / golden.partitions(golden.SWAP)[0]
     with golden.unchanged(source), pytest.raises(LogCleaningAbortedError, match="swap"):
         convert_log(source, tmp_path / "b-0")
 
 
-def test_on_corrupt_must_be_one_of_two(tmp_path: Path) -> None:
-    """A slip is no permission."""
+def test_convert_unknown_on_corrupt_is_refused(tmp_path: Path) -> None:
+    """A misspelt value must not permit the loss of records."""
     with pytest.raises(ValueError, match="ignore"):
         convert_log(tmp_path, tmp_path / "b", on_corrupt="ignore")  # type: ignore[arg-type]
 
@@ -377,8 +375,8 @@ def test_on_corrupt_must_be_one_of_two(tmp_path: Path) -> None:
 # ---- data directories
 
 
-def test_data_directory_is_converted_with_its_checkpoints(tmp_path: Path) -> None:
-    """Every partition of a 2.8 broker; starts and watermarks stay, and so does the marker."""
+def test_convert_directory_keeps_checkpoints_and_marker(tmp_path: Path) -> None:
+    """Every partition of a 2.8 broker; log starts, watermarks and the marker stay."""
     source = old_data_directory("kafka-2.8")
     made = convert_directory(source, tmp_path / "data", codec=Codec.LZ4)
     assert {path.name for path in source.iterdir() if path.is_dir()} == {
@@ -394,8 +392,8 @@ def test_data_directory_is_converted_with_its_checkpoints(tmp_path: Path) -> Non
         assert (249, 400, 400) == (log.log_start_offset, log.log_end_offset, log.durable_offset)
 
 
-def test_data_directory_of_a_killed_broker_has_no_marker(tmp_path: Path) -> None:
-    """Its producer snapshots are not those of the ends of its logs; and the dead are left out."""
+def test_convert_directory_of_killed_broker_writes_no_marker(tmp_path: Path) -> None:
+    """Its producer snapshots are older than its log ends. Deleted directories are left out."""
     source = golden.data_directory(golden.UNCLEAN)
     made = convert_directory(source, tmp_path / "data")
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -405,8 +403,8 @@ def test_data_directory_of_a_killed_broker_has_no_marker(tmp_path: Path) -> None
     assert metadata == golden.snapshot(tmp_path / "data" / "__cluster_metadata-0")
 
 
-def test_data_directory_with_a_damaged_log_is_refused_whole(tmp_path: Path) -> None:
-    """All or nothing."""
+def test_convert_directory_with_a_damaged_log_writes_nothing(tmp_path: Path) -> None:
+    """With skip all logs are converted."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "meta.properties").write_text("version=1\n")
@@ -423,7 +421,7 @@ def test_data_directory_with_a_damaged_log_is_refused_whole(tmp_path: Path) -> N
     assert [0, 1] == [len(log.left_out) for log in made.logs]
 
 
-def test_directory_without_partitions_is_no_data_directory(tmp_path: Path) -> None:
+def test_convert_directory_without_partitions_is_refused(tmp_path: Path) -> None:
     """There is nothing to convert."""
     with pytest.raises(NotALogError, match="no partition"):
         convert_directory(tmp_path, tmp_path / "new")

@@ -1,4 +1,4 @@
-"""Directories that a broker deletes, disowns or moves, opened as logs."""
+"""Directories that a broker deleted, disowned or moved, opened as logs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ STATES = [state for state in DirectoryState if state]
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_directory_beside_another_of_its_partition_is_refused(
+def test_deleted_directory_next_to_its_partition_is_refused(
     data: Path, state: DirectoryState, read_only: bool
 ) -> None:
-    """The recovery point and the start noted for the name are those of the one that lives."""
+    """The recovery point and log start of that name belong to the live directory."""
     doomed = renamed(data, state)
     with manual_log(data / "orders-0") as log:
         log.append(numbered(0, 3))
@@ -52,8 +52,8 @@ def test_directory_beside_another_of_its_partition_is_refused(
         assert log.recovery_report.clean
 
 
-def test_two_doomed_directories_of_a_partition_are_refused_both(data: Path) -> None:
-    """One line cannot be of both."""
+def test_two_deleted_directories_of_a_partition_are_refused(data: Path) -> None:
+    """A line of a checkpoint cannot belong to both."""
     first = renamed(data, DirectoryState.DELETE)
     second = data / first.name.replace("0123", "4567")
     second.mkdir()
@@ -63,10 +63,10 @@ def test_two_doomed_directories_of_a_partition_are_refused_both(data: Path) -> N
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_directory_that_is_the_only_one_of_its_partition_opens_with_its_lines(
+def test_only_directory_of_a_partition_opens_with_its_checkpoints(
     data: Path, state: DirectoryState
 ) -> None:
-    """They were written of it under its former name, or of the copy that it is."""
+    """The lines were written for its former name, or for the same copy."""
     with manual_log(renamed(data, state)) as log:
         assert log.recovery_report.clean
         assert 20 == log.append(numbered(20, 1)).first_offset
@@ -75,10 +75,10 @@ def test_directory_that_is_the_only_one_of_its_partition_opens_with_its_lines(
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_directory_moved_out_of_its_data_directory_is_a_log_that_stands_alone(
+def test_deleted_directory_elsewhere_opens_as_a_standalone_log(
     data: Path, tmp_path: Path, state: DirectoryState
 ) -> None:
-    """Nobody has noted how far it was on the disk: all of it is scanned."""
+    """No checkpoint has its recovery point: all of it is scanned."""
     moved = renamed(data, state).rename(tmp_path / f"orders-0.{ID}{state.value}")
     with manual_log(moved, read_only=True) as log:
         assert 20 == len(list(log.records()))

@@ -1,4 +1,4 @@
-"""What is on the disk when an append, a flush, a roll or a timer says so, and after failures."""
+"""Durable bytes after an append, a flush, a roll or a timer, and after failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fixture_disk() -> SimulatedDisk:
 
 @pytest.fixture(name="scheduler")
 def fixture_scheduler() -> ManualScheduler:
-    """Background work runs when a test says so."""
+    """A scheduler whose background work runs when a test calls it."""
     return ManualScheduler()
 
 
@@ -53,8 +53,8 @@ def recovery_checkpoint(disk: SimulatedDisk) -> int | None:
     return found.get(TopicPartition("orders", 0))
 
 
-def test_written_append_syncs_nothing(disk: SimulatedDisk, log: Log) -> None:
-    """The operating system has the bytes; the disk is left alone, once it has the epoch."""
+def test_append_written_does_not_sync(disk: SimulatedDisk, log: Log) -> None:
+    """The bytes are in the page cache. Only the first append syncs, for the epoch."""
     log.append(numbered(0, 1))
     before = disk.calls["sync"]
     log.append(numbered(0, 10))
@@ -62,8 +62,8 @@ def test_written_append_syncs_nothing(disk: SimulatedDisk, log: Log) -> None:
     assert (0, 11) == (log.durable_offset, log.log_end_offset)
 
 
-def test_durable_append_syncs_its_segment_once(disk: SimulatedDisk, log: Log) -> None:
-    """One call a segment, the directory only while a name is new."""
+def test_append_durable_syncs_its_segment_once(disk: SimulatedDisk, log: Log) -> None:
+    """One call per segment; the directory is synced only for a new name."""
     log.append(numbered(0, 1), wait="durable")
     before, directories = disk.calls["sync"], disk.calls["sync_directory"]
     log.append(numbered(1, 10), wait="durable")
@@ -72,8 +72,8 @@ def test_durable_append_syncs_its_segment_once(disk: SimulatedDisk, log: Log) ->
     assert 11 == log.durable_offset
 
 
-def test_durable_append_covers_what_was_written_before(disk: SimulatedDisk, log: Log) -> None:
-    """Segments that rolled since the last sync are synced too, and their names."""
+def test_append_durable_syncs_earlier_segments_and_names(disk: SimulatedDisk, log: Log) -> None:
+    """Segments that were rolled since the last sync are synced, and the directory."""
     log.append(numbered(0, 10), wait="durable")
     for first in range(10, 100, 10):
         log.append(numbered(first, 10))
@@ -86,8 +86,8 @@ def test_durable_append_covers_what_was_written_before(disk: SimulatedDisk, log:
     assert 101 == log.durable_offset
 
 
-def test_durable_append_survives_a_power_cut(disk: SimulatedDisk, log: Log) -> None:
-    """Whatever of the later bytes is lost: what was said to be durable is read back."""
+def test_append_durable_survives_a_power_cut(disk: SimulatedDisk, log: Log) -> None:
+    """Later bytes may be lost; the records that were reported durable are read back."""
     log.append(numbered(0, 10), wait="durable")
     log.append(numbered(10, 10))
     after = disk.crash()
@@ -97,8 +97,8 @@ def test_durable_append_survives_a_power_cut(disk: SimulatedDisk, log: Log) -> N
         assert not again.recovery_report.corrupt_ranges
 
 
-def test_flush_messages_syncs_with_the_record_that_reaches_it(disk: SimulatedDisk) -> None:
-    """Counted from what is durable: the third of three, and then the next third."""
+def test_flush_messages_syncs_when_the_count_is_reached(disk: SimulatedDisk) -> None:
+    """Counted from the durable offset: at the third record, and three records later."""
     with manual_log(PARTITION, filesystem=disk, flush_messages=3) as log:
         durable = []
         for number in range(7):
@@ -107,10 +107,10 @@ def test_flush_messages_syncs_with_the_record_that_reaches_it(disk: SimulatedDis
         assert [0, 0, 3, 3, 3, 6, 6] == durable
 
 
-def test_flush_ms_syncs_when_its_time_has_come(
+def test_flush_ms_syncs_when_the_time_has_passed(
     disk: SimulatedDisk, scheduler: ManualScheduler
 ) -> None:
-    """And does nothing where nothing is unflushed."""
+    """The timer does nothing if all is flushed."""
     with manual_log(PARTITION, filesystem=disk, scheduler=scheduler, flush_ms=500) as log:
         log.append(numbered(0, 4))
         scheduler.advance(499)
@@ -130,7 +130,7 @@ def test_flush_ms_syncs_when_its_time_has_come(
 def test_roll_flushes_in_the_background_and_checkpoints(
     disk: SimulatedDisk, log: Log, scheduler: ManualScheduler
 ) -> None:
-    """The roll itself waits for nothing; the scheduled flush moves the recovery point."""
+    """The roll does not wait; the scheduled flush moves the recovery point."""
     log.append(numbered(0, 5))
     before = disk.calls["sync"]
     log.roll()
@@ -143,8 +143,8 @@ def test_roll_flushes_in_the_background_and_checkpoints(
     assert [] == scheduler.errors
 
 
-def test_flush_returns_the_log_end(disk: SimulatedDisk, log: Log) -> None:
-    """And everything is durable then, names of an empty log too."""
+def test_flush_makes_all_durable_and_returns_the_log_end(disk: SimulatedDisk, log: Log) -> None:
+    """Also names of an empty log."""
     assert 0 == log.flush()
     log.append(numbered(0, 7))
     assert 7 == log.flush()
@@ -152,7 +152,7 @@ def test_flush_returns_the_log_end(disk: SimulatedDisk, log: Log) -> None:
 
 
 def test_close_leaves_everything_durable(disk: SimulatedDisk, log: Log) -> None:
-    """A power cut after the close loses nothing, and the next start scans nothing."""
+    """A power cut after the close loses nothing, and the next opening scans nothing."""
     log.append(numbered(0, 30))
     log.close()
     with manual_log(PARTITION, filesystem=disk.crash()) as again:
@@ -161,8 +161,8 @@ def test_close_leaves_everything_durable(disk: SimulatedDisk, log: Log) -> None:
         assert 30 == again.durable_offset
 
 
-def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
-    """Nobody is told "durable" after it, no write is taken, and reads go on."""
+def test_failed_sync_takes_the_log_offline(disk: SimulatedDisk, log: Log) -> None:
+    """No later append is reported durable, all writes are refused, and reads continue."""
     log.append(numbered(0, 5), wait="durable")
     disk.fail_at(1, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
@@ -183,8 +183,8 @@ def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
     assert 5 == log.durable_offset
 
 
-def test_log_that_latched_is_recovered_by_the_next_opening(disk: SimulatedDisk, log: Log) -> None:
-    """It was not closed in order, so its bytes are looked at again."""
+def test_offline_log_is_recovered_by_the_next_opening(disk: SimulatedDisk, log: Log) -> None:
+    """It was not cleanly closed, so its bytes are scanned."""
     log.append(numbered(0, 5), wait="durable")
     disk.fail_at(1, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
@@ -196,10 +196,10 @@ def test_log_that_latched_is_recovered_by_the_next_opening(disk: SimulatedDisk, 
         assert 10 == again.append(numbered(10, 1), wait="durable").first_offset
 
 
-def test_failed_sync_in_the_background_latches_the_log(
+def test_failed_background_sync_takes_the_log_offline(
     disk: SimulatedDisk, log: Log, scheduler: ManualScheduler
 ) -> None:
-    """Although no caller waited for it: the next one learns of it."""
+    """No caller waited for the sync; the next append raises."""
     log.append(numbered(0, 5))
     log.roll()
     disk.fail_at(1, only=SYNC, suffix=".log")
@@ -210,7 +210,7 @@ def test_failed_sync_in_the_background_latches_the_log(
 
 
 class FlushingRenames(PosixFileSystem):
-    """Runs `then` at every renaming, in the middle of a truncation."""
+    """A file system that calls `then` at every rename, in the middle of a truncation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,10 +222,10 @@ class FlushingRenames(PosixFileSystem):
 
 
 @pytest.mark.parametrize("fully", [False, True])
-def test_sync_during_a_truncation_does_not_make_the_old_end_durable(
+def test_sync_during_truncation_does_not_make_the_old_end_durable(
     directory: Path, fully: bool
 ) -> None:
-    """It saw the records that were about to go: what comes in their place is not on the disk."""
+    """It synced the records that are cut; those appended at their offsets are not synced."""
     files = FlushingRenames()
     with manual_log(directory, filesystem=files, segment_bytes=200) as log:
         for number in range(20):
@@ -245,7 +245,7 @@ def test_sync_during_a_truncation_does_not_make_the_old_end_durable(
 
 
 class AppendingSyncs(SimulatedDisk):
-    """Runs `then` once, right behind the next sync of a directory."""
+    """A disk that calls `then` once, right after the next sync of a directory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,8 +258,8 @@ class AppendingSyncs(SimulatedDisk):
             then()
 
 
-def test_segment_made_during_a_flush_has_its_name_synced_by_the_next() -> None:
-    """The flush covered the names that were there when it began, not those that came meanwhile."""
+def test_flush_leaves_names_of_later_segments_to_the_next_flush() -> None:
+    """A flush covers the names that existed when it began."""
     disk = AppendingSyncs()
     disk.make_durable(PARTITION.parent)
     log = manual_log(PARTITION, filesystem=disk, segment_bytes=200)
@@ -275,7 +275,7 @@ def test_segment_made_during_a_flush_has_its_name_synced_by_the_next() -> None:
 
 
 class SlowSyncs(PosixFileSystem):
-    """Real files whose syncs wait for `gate` and are counted, with the bytes that they covered."""
+    """Real files whose syncs wait for `gate` and are counted, with the bytes that they cover."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ class SlowSyncs(PosixFileSystem):
 
 
 class _SlowHandle:
-    """Hands everything on, and lets `sync` wait."""
+    """A handle that forwards all calls and delays `sync`."""
 
     def __init__(self, files: SlowSyncs, handle: PosixFileHandle) -> None:
         self._files = files
@@ -315,8 +315,10 @@ class _SlowHandle:
         self._files.sizes.append(size)
 
 
-def test_one_sync_covers_all_who_wait(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that come while a sync runs share the next one, whatever their number."""
+def test_one_sync_covers_all_waiting_appends(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads that arrive during a sync share the next one."""
     files = SlowSyncs()
     written = threading.Semaphore(0)
     with manual_log(directory, filesystem=files) as log:
@@ -350,8 +352,8 @@ def test_one_sync_covers_all_who_wait(directory: Path, monkeypatch: pytest.Monke
         assert 9 == log.durable_offset
 
 
-def test_durable_offset_rises_and_never_leads_the_syncs(directory: Path) -> None:
-    """Seen by a thread that watches while others append: what it says is in a synced file."""
+def test_durable_offset_rises_and_never_exceeds_synced_bytes(directory: Path) -> None:
+    """A thread watches it while others append: each value is in a synced file."""
     files = SlowSyncs()
     files.gate.set()
     seen: list[tuple[int, int]] = []

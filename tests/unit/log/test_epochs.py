@@ -1,4 +1,4 @@
-"""Leader epochs of an open log: stamped, kept in their file, above all others after a crash."""
+"""Leader epochs of an open log: assigned, checkpointed, and raised after a crash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DIRECTORY = Path("/data-of-one/orders-0")
 
 
 def epoch_lines(directory: Path) -> list[str]:
-    """Return the entries of the file."""
+    """Return the entries of the checkpoint file."""
     return (directory / LEADER_EPOCH_CHECKPOINT).read_text().splitlines()[2:]
 
 
-def test_first_append_puts_epoch_0_in_the_file(tmp_path: Path) -> None:
-    """Not the opening; and no later append touches it."""
+def test_first_append_writes_epoch_0_to_the_checkpoint(tmp_path: Path) -> None:
+    """The opening does not write it, and no later append changes it."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(0)
@@ -41,7 +41,7 @@ def test_first_append_puts_epoch_0_in_the_file(tmp_path: Path) -> None:
 
 
 def without_its_last_batch() -> SimulatedDisk:
-    """Return what a power cut leaves of a log whose last batch no sync has covered."""
+    """Return the disk after a power cut of a log whose last batch no sync covered."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -51,7 +51,7 @@ def without_its_last_batch() -> SimulatedDisk:
 
 
 def test_epoch_rises_after_an_unclean_stop() -> None:
-    """With the first append: until then there is nothing to tell apart."""
+    """The first append writes the higher epoch: before it there are no records of it."""
     left = without_its_last_batch()
     with manual_log(DIRECTORY, filesystem=left) as again:
         assert (1, EpochEnd(0, 3)) == (again.leader_epoch, again.end_offset_for_epoch(0))
@@ -61,8 +61,8 @@ def test_epoch_rises_after_an_unclean_stop() -> None:
         assert EpochEnd(1, 4) == again.end_offset_for_epoch(1)
 
 
-def test_epoch_whose_records_were_all_lost_is_not_used_again() -> None:
-    """Its entry was on the disk before them."""
+def test_epoch_of_lost_records_is_not_used_again() -> None:
+    """Its entry was on the disk before its records."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -78,8 +78,8 @@ def test_epoch_whose_records_were_all_lost_is_not_used_again() -> None:
         assert [0, 2] == [b.header.partition_leader_epoch for b in again.batches()]
 
 
-def test_truncation_takes_epochs_with_it(tmp_path: Path) -> None:
-    """From both ends."""
+def test_truncation_removes_epochs_at_both_ends(tmp_path: Path) -> None:
+    """At the log end by a truncation, at the log start by deleted records."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for offset, epoch in ((0, 2), (1, 4), (2, 9)):
@@ -98,8 +98,8 @@ def test_truncation_takes_epochs_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 3, 5])
-def test_epoch_rises_with_a_truncation(tmp_path: Path, offset: int) -> None:
-    """What was copied elsewhere before can be told from what now gets the same offsets."""
+def test_truncation_raises_the_epoch(tmp_path: Path, offset: int) -> None:
+    """Copies of the cut records differ in epoch from new records at the same offsets."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 3))
         log.append(numbered(3, 3))
@@ -113,18 +113,16 @@ def test_epoch_rises_with_a_truncation(tmp_path: Path, offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [2, 9])
-def test_epoch_rises_with_a_new_beginning_only_where_offsets_come_again(
-    tmp_path: Path, offset: int
-) -> None:
-    """Above the old end nothing is given out twice."""
+def test_full_truncation_raises_the_epoch_if_offsets_repeat(tmp_path: Path, offset: int) -> None:
+    """Above the old end no offset is assigned twice."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 5))
         log.truncate_fully_and_start_at(offset)
         assert int(offset < 5) == log.leader_epoch
 
 
-def test_epoch_that_rose_is_not_lost_with_a_session_that_appends_nothing() -> None:
-    """Neither after a crash nor after a truncation: the closing writes it down."""
+def test_raised_epoch_survives_a_session_without_appends() -> None:
+    """After a crash and after a truncation: the close writes it to the checkpoint."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -141,8 +139,8 @@ def test_epoch_that_rose_is_not_lost_with_a_session_that_appends_nothing() -> No
         assert [2] == [b.header.partition_leader_epoch for b in log.batches()]
 
 
-def test_epoch_that_rose_survives_copies_with_lower_ones_and_a_crash() -> None:
-    """Their epochs are written down, and with them the one that the log's own appends get."""
+def test_raised_epoch_survives_replicated_lower_epochs_and_a_crash() -> None:
+    """The checkpoint gets the epochs of the copies and the epoch of the log's own appends."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -157,8 +155,8 @@ def test_epoch_that_rose_survives_copies_with_lower_ones_and_a_crash() -> None:
         assert (3, EpochEnd(0, 1)) == (again.leader_epoch, again.end_offset_for_epoch(0))
 
 
-def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> None:
-    """After a clean stop too, where nothing is scanned."""
+def test_damaged_epoch_checkpoint_is_rebuilt_from_batches(tmp_path: Path) -> None:
+    """Also after a clean stop, where nothing is scanned."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for offset, epoch in ((0, 2), (1, 4)):
@@ -170,10 +168,10 @@ def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("release", ["0.9.0", "0.10.2"])
-def test_append_of_an_old_format_forgets_the_epochs(
+def test_append_of_old_format_clears_the_epochs(
     tmp_path: Path, release: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can say whose such messages are; the next v2 batch begins anew with the same epoch."""
+    """Such messages have no epoch. The next v2 batch starts a list with the same epoch."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append_batches(_with_epoch(0, 4), assign_offsets=False)
@@ -191,10 +189,10 @@ def test_append_of_an_old_format_forgets_the_epochs(
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_replicated_messages_of_an_old_format_forget_the_epochs_before_them(
+def test_replicated_old_messages_clear_the_epochs_before_them(
     tmp_path: Path, *, plain: bool
 ) -> None:
-    """Also of their own append; those behind them count."""
+    """Also epochs of the same append; those after the messages count."""
     directory = tmp_path / "orders-0"
     old = chapter(1, 0, [2]) if plain else chapter(1, 1, [2])
     with manual_log(directory) as log:
@@ -208,10 +206,10 @@ def test_replicated_messages_of_an_old_format_forget_the_epochs_before_them(
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
-def test_epochs_before_old_messages_stay_forgotten_after_an_unclean_stop(
+def test_epochs_before_old_messages_stay_cleared_after_unclean_stop(
     tmp_path: Path, *, is_damaged: bool, behind: bool
 ) -> None:
-    """Told from the batches, scanned or all of them; what is appended then has a higher one."""
+    """Rebuilt from scanned or from all batches; later appends get a higher epoch."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append_batches(_with_epoch(0, 4), assign_offsets=False)
@@ -220,7 +218,7 @@ def test_epochs_before_old_messages_stay_forgotten_after_an_unclean_stop(
             log.append_batches(_with_epoch(2, 4), assign_offsets=False)
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
         (directory / name).unlink()
-    # What is there is none of a list that ends with an epoch without records.
+    # Neither content is a list that ends with an epoch without records.
     content = "0\n1\nnonsense\n" if is_damaged else "0\n0\n"
     (directory / LEADER_EPOCH_CHECKPOINT).write_text(content)
     with manual_log(directory) as log:
@@ -231,8 +229,8 @@ def test_epochs_before_old_messages_stay_forgotten_after_an_unclean_stop(
         assert [*(["4 2"] if behind else []), f"5 {end}"] == epoch_lines(directory)
 
 
-def test_crash_while_epochs_are_forgotten_leaves_no_old_message_under_one() -> None:
-    """At each call of the first append of an old format, with each set of what survives."""
+def test_crash_during_epoch_clearing_leaves_no_old_message_with_epoch() -> None:
+    """At each call of the first append of an old format, with each set of surviving writes."""
     for number in range(1, 30):
         disk = SimulatedDisk()
         disk.make_durable(DIRECTORY.parent)
@@ -257,8 +255,8 @@ def test_crash_while_epochs_are_forgotten_leaves_no_old_message_under_one() -> N
     pytest.fail("the append makes more calls than were tried")
 
 
-def test_replicated_batches_without_an_epoch_ask_nothing_of_the_file(tmp_path: Path) -> None:
-    """As older leaders send them: in a log without epochs, and behind those that one has."""
+def test_replicated_batches_without_epoch_leave_the_checkpoint(tmp_path: Path) -> None:
+    """As older leaders send them: in a log without epochs, and after batches with an epoch."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log, pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogEpochs, "assign_run", None)
@@ -272,8 +270,8 @@ def test_replicated_batches_without_an_epoch_ask_nothing_of_the_file(tmp_path: P
         assert (4, 3) == (log.leader_epoch, log.log_end_offset)
 
 
-def test_append_of_an_old_format_to_an_old_log_writes_no_epochs(tmp_path: Path) -> None:
-    """There is nothing to forget."""
+def test_append_of_old_format_to_old_log_writes_no_epochs(tmp_path: Path) -> None:
+    """There are no epochs to clear."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, message_format_version="0.10.2") as log:
         log.append(numbered(0, 2))
@@ -286,8 +284,8 @@ def _with_epoch(offset: int, epoch: int) -> bytes:
     return bytes(data)
 
 
-def test_killed_writers_leave_the_epoch_as_it_is() -> None:
-    """INT-3: nothing is lost, so nobody can confuse anything; however often it happens."""
+def test_killed_writer_keeps_the_epoch() -> None:
+    """INT-3: no record is lost, so no offset gets a second record, however often it happens."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     for number in range(8):
@@ -300,8 +298,8 @@ def test_killed_writers_leave_the_epoch_as_it_is() -> None:
     ]
 
 
-def test_power_cut_that_takes_whole_batches_raises_the_epoch() -> None:
-    """INT-3: what is left ends with a whole batch, and nothing was cut; the cache is another."""
+def test_power_cut_that_loses_whole_batches_raises_the_epoch() -> None:
+    """INT-3: the log ends with a whole batch and nothing was cut, but the page cache is new."""
     left = without_its_last_batch()
     again = manual_log(DIRECTORY, filesystem=left)
     assert (3, 1, ()) == (again.log_end_offset, again.leader_epoch, again.recovery_report.cut)
@@ -313,8 +311,8 @@ def test_power_cut_that_takes_whole_batches_raises_the_epoch() -> None:
     assert 1 == manual_log(DIRECTORY, filesystem=killed.killed()).leader_epoch
 
 
-def test_epoch_rises_after_a_kill_where_the_cache_is_not_known() -> None:
-    """INT-3: without an id nothing vouches for the end."""
+def test_kill_with_unknown_page_cache_raises_the_epoch() -> None:
+    """INT-3: without an id of the cache the end may be incomplete."""
     disk = SimulatedDisk()
     disk.cache = b""
     disk.make_durable(DIRECTORY.parent)
@@ -323,8 +321,8 @@ def test_epoch_rises_after_a_kill_where_the_cache_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("name", [".kafkalog_syncs", None])
-def test_epoch_rises_after_a_kill_where_the_note_is_gone_or_a_copy(name: str | None) -> None:
-    """INT-3: a copy has another inode, and may be of an earlier time."""
+def test_kill_with_missing_or_copied_sync_journal_raises_the_epoch(name: str | None) -> None:
+    """INT-3: a copy has another inode, and may be older."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     manual_log(DIRECTORY, filesystem=disk).append(numbered(0, 3))
@@ -341,7 +339,7 @@ def test_epoch_rises_after_a_kill_where_the_note_is_gone_or_a_copy(name: str | N
 
 
 def test_torn_end_raises_the_epoch_once() -> None:
-    """INT-3: a part of a batch says that there was more; the next kill says nothing."""
+    """INT-3: a part of a batch shows that more was written; the next kill shows nothing."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -353,7 +351,7 @@ def test_torn_end_raises_the_epoch_once() -> None:
     handle.truncate(handle.size() - 1)
     log = manual_log(DIRECTORY, filesystem=disk)
     assert (3, 1) == (log.log_end_offset, log.leader_epoch)
-    # Before the first append, and behind it.
+    # A kill before the first append, and one after it.
     disk = disk.killed()
     log = manual_log(DIRECTORY, filesystem=disk)
     assert 1 == log.leader_epoch
@@ -361,8 +359,8 @@ def test_torn_end_raises_the_epoch_once() -> None:
     assert 1 == manual_log(DIRECTORY, filesystem=disk.killed()).leader_epoch
 
 
-def test_kill_at_any_call_of_a_recovery_that_cuts_keeps_the_rise() -> None:
-    """INT-3: the bytes are gone after the first opening, and the second one has to know."""
+def test_kill_at_any_call_of_a_cutting_recovery_keeps_the_raised_epoch() -> None:
+    """INT-3: the first opening cuts the bytes, and the second one still has to raise the epoch."""
     for number in range(1, 60):
         disk = SimulatedDisk()
         disk.make_durable(DIRECTORY.parent)
@@ -387,8 +385,8 @@ def test_kill_at_any_call_of_a_recovery_that_cuts_keeps_the_rise() -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 3])
-def test_kill_at_any_call_of_a_truncation_gives_no_offset_out_twice(offset: int) -> None:
-    """INT-3: where anything was taken back the next epoch is higher, written yet or not."""
+def test_kill_at_any_call_of_a_truncation_repeats_no_offset(offset: int) -> None:
+    """INT-3: if anything was cut, the next epoch is higher, checkpointed or not."""
     for number in range(1, 80):
         disk = SimulatedDisk()
         disk.make_durable(DIRECTORY.parent)
@@ -412,8 +410,8 @@ def test_kill_at_any_call_of_a_truncation_gives_no_offset_out_twice(offset: int)
     pytest.fail("the truncation makes more calls than were tried")
 
 
-def test_zeros_of_preallocated_files_raise_nothing_after_a_kill() -> None:
-    """INT-3: they are room that was made ahead."""
+def test_preallocated_zeros_after_a_kill_keep_the_epoch() -> None:
+    """INT-3: the zeros are space for later batches, not lost records."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     settings: dict[str, Any] = {"preallocate": True, "segment_bytes": 4096}
@@ -425,8 +423,8 @@ def test_zeros_of_preallocated_files_raise_nothing_after_a_kill() -> None:
         disk = disk.killed()
 
 
-def test_sync_that_failed_raises_the_epoch_of_the_next_opening() -> None:
-    """INT-3: what the disk did not take may be zeros by now, which look like room."""
+def test_failed_sync_raises_the_epoch_of_the_next_opening() -> None:
+    """INT-3: unsynced bytes may have become zeros, which look like preallocated space."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
@@ -437,8 +435,8 @@ def test_sync_that_failed_raises_the_epoch_of_the_next_opening() -> None:
     assert 1 == manual_log(DIRECTORY, filesystem=disk.killed()).leader_epoch
 
 
-def test_lowered_epochs_are_in_batches_and_file(tmp_path: Path) -> None:
-    """INT-3: two epochs become one; the sums of the batches, their content and age stay."""
+def test_lower_leader_epochs_changes_batches_and_checkpoint(tmp_path: Path) -> None:
+    """INT-3: two epochs become one; the batches keep CRCs, content and age."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for offset, epoch in ((0, 1), (1, 4), (2, 9)):
@@ -465,8 +463,8 @@ def test_lowered_epochs_are_in_batches_and_file(tmp_path: Path) -> None:
         assert [0] * 4 == [b.header.partition_leader_epoch for b in log.batches()]
 
 
-def test_crash_while_epochs_are_lowered_loses_nothing_and_may_be_repeated() -> None:
-    """INT-3: at each call, with each set of what survives; the second time does the rest."""
+def test_crash_during_lowering_loses_nothing_and_may_be_repeated() -> None:
+    """INT-3: at each call, with each set of surviving writes; the second run does the rest."""
     for number in range(1, 60):
         disk = SimulatedDisk()
         disk.make_durable(DIRECTORY.parent)

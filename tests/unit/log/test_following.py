@@ -1,4 +1,4 @@
-"""What following costs: what is new, not what is there; logs that change meanwhile."""
+"""Cost of following a writer depends on new bytes only; logs that change during a read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.logs import manual_log, numbered
 
 
 class CountingFileSystem(PosixFileSystem):
-    """Counts what is asked of the names on a disk."""
+    """A file system that counts look-ups of names."""
 
     __slots__ = ("calls",)
 
@@ -30,30 +30,30 @@ class CountingFileSystem(PosixFileSystem):
         self.calls: list[str] = []
 
     def stat(self, path: Path) -> FileFacts | None:
-        """Return the facts, and count that."""
+        """Return the facts, and count the call."""
         self.calls.append(f"stat {path.name}")
         return super().stat(path)
 
     def list(self, directory: Path) -> list[str]:
-        """Return the names, and count that."""
+        """Return the names, and count the call."""
         self.calls.append("list")
         return super().list(directory)
 
 
 @pytest.fixture(name="trusted")
 def fixture_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have marks of the system believed at once, as they are of what is old."""
+    """Accept change marks of the system at once, as if the changes were old."""
     monkeypatch.setattr(posix, "_TICK_NS", -(10**15))
 
 
 def make_old(directory: Path) -> None:
-    """Let the directory be as if it had not changed for long: the next change is sure to show."""
+    """Make the last change of the directory old, so that the next one is sure to show."""
     os.utime(directory, (10**9, 10**9))
 
 
 @pytest.mark.usefixtures("trusted")
-def test_look_at_a_log_costs_the_same_however_many_segments(directory: Path) -> None:
-    """Nothing is listed, and one segment looked at, while the directory stays; SRV-4."""
+def test_refresh_cost_is_independent_of_the_number_of_segments(directory: Path) -> None:
+    """SRV-4: nothing is listed, and one segment is read, while the directory is unchanged."""
     with manual_log(directory, segment_bytes=600) as writer:
         costs = []
         for count in (3, 30):
@@ -73,8 +73,8 @@ def test_look_at_a_log_costs_the_same_however_many_segments(directory: Path) -> 
 
 
 @pytest.mark.usefixtures("trusted")
-def test_reader_of_an_old_directory_misses_nothing(directory: Path) -> None:
-    """Appends, rolls, deletions and truncations show with the next look; SRV-4."""
+def test_reader_of_an_old_directory_sees_every_change(directory: Path) -> None:
+    """SRV-4: appends, rolls, deletions and truncations show with the next refresh."""
     with (
         manual_log(directory, segment_bytes=600, file_delete_delay_ms=0) as writer,
         manual_log(directory, read_only=True) as reader,
@@ -96,8 +96,8 @@ def test_reader_of_an_old_directory_misses_nothing(directory: Path) -> None:
             ]
 
 
-def test_recent_change_of_a_directory_is_never_the_last(directory: Path) -> None:
-    """A change within the tick of a clock may hide the next: no mark tells it from that; SRV-4."""
+def test_recent_directory_change_has_no_change_mark(directory: Path) -> None:
+    """SRV-4: a second change within the clock's tick would have the same mark."""
     directory.mkdir()
     disk = PosixFileSystem()
     assert disk.change_mark(directory) is None
@@ -106,10 +106,10 @@ def test_recent_change_of_a_directory_is_never_the_last(directory: Path) -> None
     assert disk.change_mark(directory / "absent") is None
 
 
-def test_follower_of_a_preallocated_log_reads_what_is_new(
+def test_follower_of_a_preallocated_log_reads_new_bytes_only(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opening and polls of a file of a gibibyte read kilobytes of it; PAR-6."""
+    """PAR-6: opening and polls of a file of a gibibyte read kilobytes of it."""
     read: list[int] = []
     original = PosixFileHandle.pread
 
@@ -127,14 +127,14 @@ def test_follower_of_a_preallocated_log_reads_what_is_new(
                 writer.append([Record(value=b"x" * 100)])
                 assert len(list(reader.records(number + 1))) == 1
             assert sum(read) < 4 << 20
-            # A batch that is larger than what is looked at first.
+            # A batch that is larger than the first window.
             writer.append([Record(value=bytes(200_000))] * 3)
             assert [record.offset for record in reader.records(6)] == [6, 7, 8]
             assert max(read) <= 8 << 20
 
 
-def test_follower_takes_many_batches_at_once(directory: Path) -> None:
-    """What has come since the last look may be more than all windows; PAR-6."""
+def test_follower_reads_many_batches_at_once(directory: Path) -> None:
+    """PAR-6: the bytes since the last refresh may exceed all windows."""
     with (
         manual_log(directory, preallocate=True, segment_bytes=64 << 20) as writer,
         manual_log(directory, read_only=True) as reader,
@@ -145,8 +145,8 @@ def test_follower_takes_many_batches_at_once(directory: Path) -> None:
         assert len(list(reader.records())) == 300
 
 
-def test_partition_that_was_just_made_is_an_empty_log(tmp_path: Path) -> None:
-    """Read-only, it is empty, and what is appended later shows; SRV-7."""
+def test_new_partition_opens_read_only_as_an_empty_log(tmp_path: Path) -> None:
+    """SRV-7: later appends show in the same handle."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("t")
         with open_log(tmp_path / "t-0", read_only=True) as reader:
@@ -158,7 +158,7 @@ def test_partition_that_was_just_made_is_an_empty_log(tmp_path: Path) -> None:
 
 
 def check_empty(log: Log) -> None:
-    """Assert that every way of reading finds nothing."""
+    """Assert that every read API finds nothing."""
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
     assert list(log.records()) == list(log.batches()) == []
     assert list(log.records(isolation="read_committed")) == []
@@ -169,15 +169,15 @@ def check_empty(log: Log) -> None:
     assert log.corrupt_ranges() == ()
 
 
-def test_directory_that_is_no_partition_is_still_refused(tmp_path: Path) -> None:
-    """Without a segment, and without what a topic's creation leaves, it is no log; SRV-7."""
+def test_directory_without_segment_is_refused(tmp_path: Path) -> None:
+    """SRV-7: without the files that a topic's creation leaves it is not a log."""
     (tmp_path / "t-0").mkdir()
     with pytest.raises(NotALogError, match="holds no segment"):
         open_log(tmp_path / "t-0", read_only=True)
 
 
 class HastyFileSystem(PosixFileSystem):
-    """Says of files for some time that they are as long as they were."""
+    """A file system that reports files as `more` bytes longer, the first `times` times."""
 
     __slots__ = ("more", "times")
 
@@ -186,7 +186,7 @@ class HastyFileSystem(PosixFileSystem):
         self.times = times
 
     def extents(self, directory: Path, suffix: str) -> dict[str, FileExtent]:
-        """Return sizes as they were before the writer has cut the files."""
+        """Return the sizes from before the writer cut the files."""
         found = super().extents(directory, suffix)
         self.times -= 1
         if self.times < 0:
@@ -198,8 +198,8 @@ class HastyFileSystem(PosixFileSystem):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_read_only_open_beside_a_cut_looks_again(directory: Path, clean: bool) -> None:
-    """A file that is cut between the listing and the mapping is no error; HOST-10."""
+def test_read_only_open_during_a_cut_retries(directory: Path, clean: bool) -> None:
+    """HOST-10: a file that is cut between the listing and the mapping is not an error."""
     with manual_log(directory) as writer:
         writer.append(numbered(0, 50))
         if clean:
@@ -210,8 +210,8 @@ def test_read_only_open_beside_a_cut_looks_again(directory: Path, clean: bool) -
             assert len(list(reader.records())) == 50
 
 
-def test_read_only_open_of_what_never_holds_still_is_typed(directory: Path) -> None:
-    """Where it goes on, the error names the file, and is no ValueError; HOST-10, DUR-5."""
+def test_read_only_open_of_endless_cuts_raises_storage_error(directory: Path) -> None:
+    """HOST-10, DUR-5: the error names the file, and is not a ValueError."""
     with manual_log(directory) as writer:
         writer.append(numbered(0, 50))
         disk = HastyFileSystem(10_000, 1000)
@@ -221,8 +221,8 @@ def test_read_only_open_of_what_never_holds_still_is_typed(directory: Path) -> N
         assert str(caught.value.path).endswith(".log")
 
 
-def test_file_cut_below_a_writer_gives_a_typed_error(directory: Path) -> None:
-    """A sealed file that somebody has cut before it was read; DUR-5."""
+def test_file_cut_under_a_writer_raises_storage_error(directory: Path) -> None:
+    """DUR-5: a sealed file that another process cut before it was read."""
     with manual_log(directory) as log:
         log.append(numbered(0, 500))
         log.roll()
@@ -232,10 +232,10 @@ def test_file_cut_below_a_writer_gives_a_typed_error(directory: Path) -> None:
         assert caught.value.path == str(log.segments()[0].path)
 
 
-def test_live_index_ahead_of_its_reader_is_no_damage(
+def test_index_ahead_of_its_reader_is_not_damage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Entries of batches that a reader has not seen yet are left out in silence; INT-4."""
+    """INT-4: entries of batches that the reader has not seen are ignored without a warning."""
     path = tmp_path / "00000000000000000000.index"
     entries = b"".join(
         (number * 10).to_bytes(4, "big") + (number * 4000).to_bytes(4, "big")
@@ -256,10 +256,10 @@ def test_live_index_ahead_of_its_reader_is_no_damage(
     assert caplog.records == []
 
 
-def test_damaged_index_of_a_reader_is_still_told(
+def test_damaged_index_of_a_reader_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Entries that fall are damage, wherever they lie; INT-4."""
+    """INT-4: falling entries are damage, wherever they are."""
     path = tmp_path / "00000000000000000000.index"
     entries = [(10, 4000), (5, 8000), (30, 90_000)]
     path.write_bytes(b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries))
@@ -275,8 +275,8 @@ def test_damaged_index_of_a_reader_is_still_told(
     assert "is damaged" in caplog.text
 
 
-def test_index_that_is_retired_during_a_look_up_is_read(tmp_path: Path) -> None:
-    """A compaction lets the file go between two steps of a reader that holds the old segment."""
+def test_index_retired_during_a_look_up_is_read(tmp_path: Path) -> None:
+    """Compaction releases the file between two steps of a reader of the old segment."""
     path = tmp_path / "00000000000000000000.index"
     entries = [(10, 4000), (20, 8000)]
     path.write_bytes(b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries))
@@ -297,8 +297,8 @@ def test_index_that_is_retired_during_a_look_up_is_read(tmp_path: Path) -> None:
     assert index.view.lookup(15) == (10, 4000)
 
 
-def test_config_of_mappings_bounds_what_is_kept(directory: Path) -> None:
-    """One mapping for all segments is enough to read any of them."""
+def test_mappings_max_limits_open_mappings(directory: Path) -> None:
+    """One mapping is enough to read every segment."""
     config = LogConfig(segment_bytes=600, mappings_max=1)
     with manual_log(directory, config=config) as log:
         for first in range(0, 200, 10):
@@ -307,8 +307,8 @@ def test_config_of_mappings_bounds_what_is_kept(directory: Path) -> None:
         assert partition_of(log).view.snapshot().segments.active.file._pool.mapping_count <= 1
 
 
-def test_stray_segment_between_others_stays_set_aside_for_a_reader(directory: Path) -> None:
-    """A look at the directory does not bring back what the opening passed over; HOST-7, HOST-9."""
+def test_stray_segment_stays_ignored_by_a_reader(directory: Path) -> None:
+    """HOST-7, HOST-9: a refresh does not add a segment that the opening rejected."""
     with manual_log(directory) as writer:
         writer.append(numbered(0, 10))
         writer.roll()

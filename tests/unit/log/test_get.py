@@ -1,4 +1,4 @@
-"""`get` gives what `records` gives, one record at a time."""
+"""`get` returns what `records` returns, one record at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.logs import manual_log, numbered
 @pytest.mark.parametrize("compression", ["producer", "gzip"])
 @pytest.mark.parametrize("read_only", [False, True])
 def test_get_every_offset_equals_records(tmp_path: Path, compression: str, read_only: bool) -> None:
-    """Over several segments, while they are written and after they were closed."""
+    """Over several segments, of an open log and of a reopened one."""
     settings: dict[str, Any] = {
         "compression_type": compression,
         "segment_bytes": 2000,
@@ -33,7 +33,7 @@ def test_get_every_offset_equals_records(tmp_path: Path, compression: str, read_
         assert list(log.records()) == [log.get(offset) for offset in range(300)]
 
 
-def test_get_where_no_record_is_gives_none(tmp_path: Path) -> None:
+def test_get_offset_without_record_returns_none(tmp_path: Path) -> None:
     """The log end, a gap between batches, and one within a batch."""
     builder = BatchBuilder()
     builder.append_at(0, b"k", b"v")
@@ -45,7 +45,7 @@ def test_get_where_no_record_is_gives_none(tmp_path: Path) -> None:
 
 
 def test_get_out_of_range_raises(tmp_path: Path) -> None:
-    """Below the start and above the end of the log."""
+    """Below the log start and above the log end."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 5))
         log.delete_records(2)
@@ -55,8 +55,8 @@ def test_get_out_of_range_raises(tmp_path: Path) -> None:
                 log.get(offset)
 
 
-def test_get_damaged_raises_and_neighbours_stay(tmp_path: Path) -> None:
-    """A flipped bit is an error for the records of its batch, and for no other."""
+def test_get_damaged_batch_raises_and_other_batches_are_read(tmp_path: Path) -> None:
+    """A flipped bit is an error for the records of its batch only."""
     path = tmp_path / "orders-0"
     with manual_log(path) as log:
         for first in range(5):

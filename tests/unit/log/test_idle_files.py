@@ -1,4 +1,4 @@
-"""A log at rest holds no file for writing, reads as ever, and wakes with the next write."""
+"""An idle log has no file open for writing, is readable, and reopens its files with a write."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_sleepy(
     filesystem: FileSystem | None = None,
     config: LogConfig = CONFIG,
 ) -> Log:
-    """Open a log that may rest; it tells `woken` when it wakes."""
+    """Open a log that may release its files; each reopening is added to `woken`."""
     disk = PosixFileSystem() if filesystem is None else filesystem
     if disk.stat(directory) is None:
         disk.make_directory(directory)
@@ -60,8 +60,8 @@ def texts(log: Log) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("preallocate", [False, True])
-def test_log_at_rest_reads_and_goes_on_where_it_was(tmp_path: Path, preallocate: bool) -> None:
-    """Its index files are trimmed meanwhile, and grow on after it woke."""
+def test_idle_log_reads_and_continues_at_its_end(tmp_path: Path, preallocate: bool) -> None:
+    """The release trims the index files, and they grow after the reopening."""
     config = CONFIG.replace(preallocate=preallocate)
     woken: list[IdleFiles] = []
     directory = tmp_path / "orders-0"
@@ -89,8 +89,8 @@ def test_log_at_rest_reads_and_goes_on_where_it_was(tmp_path: Path, preallocate:
         assert [b"v%d" % number for number in range(9)] == texts(log)
 
 
-def test_log_closed_in_order_is_opened_at_rest_and_nothing_is_written(tmp_path: Path) -> None:
-    """Nor by closing it again."""
+def test_cleanly_closed_log_opens_idle_and_writes_nothing(tmp_path: Path) -> None:
+    """Closing it again writes nothing either, except for the marker."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     disk.open(Path("/data/meta.properties"), create=True).close()
@@ -113,14 +113,14 @@ def test_log_closed_in_order_is_opened_at_rest_and_nothing_is_written(tmp_path: 
         assert 3 == log.flush()
         assert partition_of(log).idle_files.is_released
     changes = {"create", "pwrite", "pwritev", "rename", "sync", "truncate"}
-    # The marker that the opening took away comes back; nothing else changes.
+    # The opening removed the clean shutdown marker, and the close writes it; nothing else changes.
     assert {"create": 1, "pwrite": 1, "sync": 1, "rename": 1} == {
         name: disk.calls[name] for name in changes if disk.calls[name]
     }
 
 
-def test_retention_wakes_a_log_only_to_delete(tmp_path: Path) -> None:
-    """What is due goes; the log is awake then."""
+def test_retention_reopens_an_idle_log_only_to_delete(tmp_path: Path) -> None:
+    """After the deletion the log is open for writing."""
     directory = tmp_path / "orders-0"
     with open_sleepy(directory, config=CONFIG.replace(retention_bytes=0)) as log:
         log.append(numbered(0, 3))
@@ -130,8 +130,8 @@ def test_retention_wakes_a_log_only_to_delete(tmp_path: Path) -> None:
         assert 3 == log.log_start_offset == log.log_end_offset
 
 
-def test_log_whose_sync_fails_does_not_rest_and_is_latched(tmp_path: Path) -> None:
-    """As if `flush` had been called."""
+def test_release_with_failing_sync_takes_the_log_offline(tmp_path: Path) -> None:
+    """The files stay open, and writes are refused, as after a failed `flush`."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/alone"))
     log = open_sleepy(Path("/alone/orders-0"), filesystem=disk)
@@ -146,8 +146,8 @@ def test_log_whose_sync_fails_does_not_rest_and_is_latched(tmp_path: Path) -> No
     assert not partition_of(log).idle_files.try_release()
 
 
-def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
-    """The append is refused, and nothing is lost."""
+def test_reopening_fails_log_stays_idle_and_next_append_retries(tmp_path: Path) -> None:
+    """The append is refused, and no record is lost."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/alone"))
     with open_sleepy(Path("/alone/orders-0"), filesystem=disk) as log:
@@ -161,8 +161,8 @@ def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
         assert [b"v0", b"v1"] == texts(log)
 
 
-def test_log_that_may_not_rest_does_not(tmp_path: Path) -> None:
-    """One that was opened by itself."""
+def test_log_without_on_reopen_never_releases_its_files(tmp_path: Path) -> None:
+    """A log that was opened without a manager."""
     partition = open_partition(
         FileCheckpointStore(find_partition_paths(PosixFileSystem(), _made(tmp_path / "orders-0"))),
         CONFIG,
@@ -178,8 +178,8 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def test_crash_while_falling_asleep_and_waking_loses_nothing_durable() -> None:
-    """At every changing call of resting, waking and appending, whatever survives."""
+def test_crash_during_release_or_reopening_loses_nothing_durable() -> None:
+    """At every changing call of release, reopening and append, with each set of writes."""
     directory = Path("/alone/orders-0")
     for moment in range(1, 40):
         disk = SimulatedDisk()
@@ -210,7 +210,7 @@ def test_crash_while_falling_asleep_and_waking_loses_nothing_durable() -> None:
 
 
 def closed_log(directory: Path, config: LogConfig = CONFIG, size: int = 10) -> Path:
-    """Write ten records, close in order, and return the `.log` file of the only segment."""
+    """Write ten records, close cleanly, and return the `.log` file of the only segment."""
     with open_sleepy(directory, config=config) as log:
         for number in range(10):
             log.append([Record(value=b"%d" % number + bytes(size), timestamp_ms=number)])
@@ -218,9 +218,7 @@ def closed_log(directory: Path, config: LogConfig = CONFIG, size: int = 10) -> P
 
 
 @pytest.mark.parametrize("size", [10, 20_000])
-def test_end_of_a_log_at_rest_is_found_with_and_without_its_index(
-    tmp_path: Path, size: int
-) -> None:
+def test_idle_log_finds_its_end_without_time_index(tmp_path: Path, size: int) -> None:
     """A small file is read as a whole, a large one from its last index entry on."""
     config = CONFIG.replace(segment_bytes=2**20, max_message_bytes=2**20)
     path = closed_log(tmp_path / "orders-0", config, size)
@@ -238,8 +236,8 @@ def test_end_of_a_log_at_rest_is_found_with_and_without_its_index(
 
 
 @pytest.mark.parametrize("size", [10, 20_000])
-def test_log_whose_end_is_damaged_is_not_left_at_rest(tmp_path: Path, size: int) -> None:
-    """The marker of a stop in order does not hide it: what follows is fenced, as ever."""
+def test_log_with_damaged_end_does_not_open_idle(tmp_path: Path, size: int) -> None:
+    """The damage becomes a corrupt range although the clean shutdown marker exists."""
     config = CONFIG.replace(segment_bytes=2**20, max_message_bytes=2**20)
     path = closed_log(tmp_path / "orders-0", config, size)
     data = bytearray(path.read_bytes())
@@ -253,8 +251,8 @@ def test_log_whose_end_is_damaged_is_not_left_at_rest(tmp_path: Path, size: int)
         assert 10 == log.append([Record(value=b"more")]).first_offset
 
 
-def test_log_that_lost_its_end_is_not_left_at_rest(tmp_path: Path) -> None:
-    """What the checkpoint says was on the disk once, and is missing, is fenced."""
+def test_log_with_lost_end_does_not_open_idle(tmp_path: Path) -> None:
+    """Offsets that are below the recovery point, and missing, are a corrupt range."""
     path = closed_log(tmp_path / "orders-0")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
@@ -265,8 +263,8 @@ def test_log_that_lost_its_end_is_not_left_at_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before the opening", "at rest"])
-def test_log_at_rest_whose_first_batch_is_damaged_takes_appends(tmp_path: Path, when: str) -> None:
-    """The time of its first batch is unknown then; nothing else hangs on it."""
+def test_idle_log_with_damaged_first_batch_takes_appends(tmp_path: Path, when: str) -> None:
+    """The time of the first batch is unknown then; an append does not need it."""
     directory = tmp_path / "orders-0"
     path = directory / f"{0:020d}.log"
 

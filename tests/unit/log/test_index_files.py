@@ -1,4 +1,4 @@
-"""The bytes of `.index` and `.timeindex` while a segment grows, at its roll and at its close."""
+"""Bytes of `.index` and `.timeindex` during appends, at a roll and at the close."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def entries_in_use(log: Log) -> list[tuple[int, int]]:
     return [view.entry(slot) for slot in range(len(view))]
 
 
-def test_index_first_append_gets_no_entry(directory: Path) -> None:
-    """However large it is: nothing lies before it."""
+def test_index_first_append_adds_no_entry(directory: Path) -> None:
+    """However large it is: no bytes precede it in the segment."""
     with manual_log(directory, index_interval_bytes=1) as log:
         append_sized(log, 5000)
         assert [] == entries_in_use(log)
     assert b"" == index_files(directory, 0)[0]
 
 
-def test_index_entry_comes_once_more_than_the_interval_lies_behind(directory: Path) -> None:
-    """Exactly the interval is not enough; the entry names last offset and start position."""
+def test_index_entry_is_added_after_more_bytes_than_the_interval(directory: Path) -> None:
+    """Exactly the interval is not enough; the entry has last offset and start position."""
     with manual_log(directory, index_interval_bytes=200) as log:
         append_sized(log, 200)
         append_sized(log, 100)
@@ -62,16 +62,16 @@ def test_index_entry_comes_once_more_than_the_interval_lies_behind(directory: Pa
         assert [(2, 300), (4, 501)] == entries_in_use(log)
 
 
-def test_index_interval_zero_indexes_all_but_the_first(directory: Path) -> None:
-    """Zero bytes behind are not more than zero."""
+def test_index_interval_zero_indexes_every_batch_but_the_first(directory: Path) -> None:
+    """The first batch has zero bytes before it, which is not more than zero."""
     with manual_log(directory, index_interval_bytes=0) as log:
         for _number in range(4):
             append_sized(log, 100)
     assert [(1, 100), (2, 200), (3, 300)] == offset_entries(index_files(directory, 0)[0])
 
 
-def test_index_entry_names_the_last_offset_of_its_batch(directory: Path) -> None:
-    """A batch of several records: what is looked up is at or before its last."""
+def test_index_entry_has_the_last_offset_of_its_batch(directory: Path) -> None:
+    """In a batch of several records all offsets are at or below the entry."""
     with manual_log(directory, index_interval_bytes=0) as log:
         append_sized(log, 100)
         log.append([Record(value=b"a"), Record(value=b"b"), Record(value=b"c")])
@@ -90,16 +90,16 @@ def test_index_entries_are_relative_to_the_base_offset(directory: Path) -> None:
     assert [(START_MS + 1, 1), (START_MS + 2, 2)] == time_entries(times)
 
 
-def test_time_index_rises_and_keeps_the_earliest_of_the_largest(directory: Path) -> None:
-    """Falling and equal timestamps add nothing: an entry has the largest so far and its offset."""
+def test_time_index_has_rising_times_with_their_first_offset(directory: Path) -> None:
+    """Falling and equal timestamps add nothing: an entry has the largest so far."""
     with manual_log(directory, index_interval_bytes=0) as log:
         for delta in (5, 5, 3, 9, 9, 1):
             append_sized(log, 100, START_MS + delta)
     assert [(START_MS + 5, 0), (START_MS + 9, 3)] == time_entries(index_files(directory, 0)[1])
 
 
-def test_time_index_timestamp_zero_keeps_the_earliest_batch(directory: Path) -> None:
-    """1970 is a time like any other: a second batch with it is not "larger" than the first."""
+def test_time_index_timestamp_zero_has_its_first_offset(directory: Path) -> None:
+    """1970 is a valid time: the second batch with it is not larger than the first."""
     with manual_log(directory, index_interval_bytes=0) as log:
         for _number in range(3):
             append_sized(log, 100, 0)
@@ -110,7 +110,7 @@ def test_time_index_timestamp_zero_keeps_the_earliest_batch(directory: Path) -> 
 
 
 def test_time_index_without_timestamps_is_empty(directory: Path) -> None:
-    """-1 is no time, and no entry says it."""
+    """-1 means that a record has no time."""
     with manual_log(directory, index_interval_bytes=0) as log:
         for _number in range(3):
             log.append([Record(value=bytes(50))], timestamp_ms=-1)
@@ -120,8 +120,8 @@ def test_time_index_without_timestamps_is_empty(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["roll", "close"])
-def test_time_index_gets_the_largest_timestamp_at_the_end(directory: Path, how: str) -> None:
-    """Although no interval is full: retention reads it from there."""
+def test_time_index_gets_the_largest_timestamp_at_roll_and_close(directory: Path, how: str) -> None:
+    """Also if no interval is full: retention reads the timestamp from there."""
     with manual_log(directory) as log:
         append_sized(log, 100, START_MS + 7)
         append_sized(log, 100, START_MS + 2)
@@ -131,8 +131,8 @@ def test_time_index_gets_the_largest_timestamp_at_the_end(directory: Path, how: 
     assert [(START_MS + 7, 0)] == time_entries(index_files(directory, 0)[1])
 
 
-def test_time_index_last_entry_is_not_written_twice(directory: Path) -> None:
-    """Where the last entry says it already, and again after every reopening."""
+def test_time_index_last_entry_is_not_repeated(directory: Path) -> None:
+    """Neither at the close nor after reopenings, if the last entry has the timestamp."""
     for _time in range(3):
         with manual_log(directory, index_interval_bytes=0) as log:
             if log.log_end_offset == 0:
@@ -145,10 +145,10 @@ def test_time_index_last_entry_is_not_written_twice(directory: Path) -> None:
     ("index_bytes", "offset_size", "time_size"),
     [(67, 64, 60), (64, 64, 60), (63, 56, 60), (12, 8, 12), (4096, 4096, 4092), (11, 8, 0)],
 )
-def test_active_index_files_have_whole_entries_of_preallocated_room(
+def test_active_index_files_are_preallocated_to_whole_entries(
     directory: Path, index_bytes: int, offset_size: int, time_size: int
 ) -> None:
-    """`segment.index.bytes` rounded down to whole entries, each index for itself; sparse."""
+    """`segment.index.bytes` rounded down to entries of each index; the files are sparse."""
     with manual_log(directory, segment_index_bytes=index_bytes):
         offsets, times = index_files(directory, 0)
         assert (offset_size, time_size) == (len(offsets), len(times))
@@ -156,8 +156,8 @@ def test_active_index_files_have_whole_entries_of_preallocated_room(
     assert (b"", b"") == index_files(directory, 0)
 
 
-def test_default_index_files_take_no_room_on_the_disk(directory: Path) -> None:
-    """Ten megabytes each, and hardly a block of them exists."""
+def test_default_index_files_occupy_no_disk_space(directory: Path) -> None:
+    """Each has ten megabytes, and at most 16 blocks exist."""
     with manual_log(directory, config=LogConfig()):
         files = SegmentFiles(directory, 0)
         assert 10485760 == files.offset_index.stat().st_size
@@ -165,8 +165,8 @@ def test_default_index_files_take_no_room_on_the_disk(directory: Path) -> None:
         assert files.offset_index.stat().st_blocks <= 16
 
 
-def test_index_files_are_trimmed_at_roll_and_preallocated_anew(directory: Path) -> None:
-    """The sealed segment's have its entries and nothing else; the new active one has room."""
+def test_roll_trims_index_files_and_preallocates_new_ones(directory: Path) -> None:
+    """The files of the sealed segment have its entries and nothing else."""
     with manual_log(directory, index_interval_bytes=0, segment_index_bytes=67) as log:
         for number in range(3):
             append_sized(log, 100, START_MS + number)
@@ -175,8 +175,8 @@ def test_index_files_are_trimmed_at_roll_and_preallocated_anew(directory: Path) 
         assert (64, 60) == tuple(map(len, index_files(directory, 3)))
 
 
-def test_index_files_of_a_reopened_segment_grow_on(directory: Path) -> None:
-    """After a close the entries are kept, room is preallocated again, and new ones follow them."""
+def test_reopened_segment_continues_its_index_files(directory: Path) -> None:
+    """The entries are kept, space is preallocated again, and new entries follow."""
     with manual_log(directory, index_interval_bytes=0) as log:
         append_sized(log, 100, START_MS)
         append_sized(log, 100, START_MS + 1)
@@ -198,13 +198,13 @@ def test_index_files_of_a_reopened_segment_grow_on(directory: Path) -> None:
     interval=st.sampled_from([0, 1, 100, 333, 1000, 4096]),
     segment_bytes=st.sampled_from([1000, 3000, 1 << 20]),
 )
-def test_index_files_equal_the_reference(
+def test_index_files_equal_those_of_kafkas_recovery(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[tuple[int, int]],
     interval: int,
     segment_bytes: int,
 ) -> None:
-    """Any sizes and timestamps: what appending writes is what Kafka's recovery would write."""
+    """For any sizes and timestamps."""
     directory = tmp_path_factory.mktemp("index") / "orders-0"
     with manual_log(directory, index_interval_bytes=interval, segment_bytes=segment_bytes) as log:
         for size, timestamp_ms in batches:
@@ -214,10 +214,10 @@ def test_index_files_equal_the_reference(
         assert expected_indexes(directory, base, interval) == index_files(directory, base)
 
 
-def test_index_of_one_append_with_many_batches_has_an_entry_for_each_interval(
+def test_index_of_one_append_has_an_entry_per_interval(
     directory: Path,
 ) -> None:
-    """Batches of one call are indexed one by one, as a recovery would."""
+    """Batches of one call are indexed one by one, as a recovery does."""
     with manual_log(directory, index_interval_bytes=500, batch_bytes=200) as log:
         info = log.append([sized_record(150, START_MS + number) for number in range(100)])
         assert info.batch_count > 40
@@ -226,7 +226,7 @@ def test_index_of_one_append_with_many_batches_has_an_entry_for_each_interval(
 
 
 class WrittenFiles(PosixFileSystem):
-    """The machine's disk; notes which files are opened for writing."""
+    """The machine's disk; records the names of files that are opened for writing."""
 
     __slots__ = ("names",)
 
@@ -234,13 +234,13 @@ class WrittenFiles(PosixFileSystem):
         self.names: list[str] = []
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
-        """Open a file, and note it."""
+        """Open a file, and record its name."""
         if create or write:
             self.names.append(path.name)
         return super().open(path, create=create, write=write)
 
     def create_new(self, path: Path) -> FileHandle:
-        """Create a file, and note it."""
+        """Create a file, and record its name."""
         self.names.append(path.name)
         return super().create_new(path)
 
@@ -248,7 +248,7 @@ class WrittenFiles(PosixFileSystem):
 @pytest.mark.parametrize("tail", [bytes(240), bytes(90_000) + b"\1"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_recovery_writes_each_index_once(directory: Path, number: int, tail: bytes) -> None:
-    """Of the last segment too, and what it says of a file is what lies in it to its very end."""
+    """Also of the last segment. The report depends on all bytes of an index, to its very end."""
     with manual_log(directory, index_interval_bytes=100) as log:
         for first in range(0, 60, 5):
             log.append(numbered(first, 5))

@@ -1,4 +1,4 @@
-"""Index files that are larger than their segment can justify."""
+"""Index files that are larger than their segment permits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HUGE_BYTES = 4 << 30
 
 @pytest.mark.parametrize("fill", [b"", b"\1" * 1_000_000], ids=["a hole", "a megabyte"])
 @pytest.mark.parametrize("read_only", [True, False], ids=["read-only", "writable"])
-def test_index_larger_than_its_segment_justifies_is_not_gone_through(
+def test_index_larger_than_its_segment_permits_is_not_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool, fill: bytes
 ) -> None:
-    """HOST-11: its size alone refutes it; look-ups find what they found, and it is made anew."""
+    """HOST-11: its size alone proves it wrong; look-ups succeed, and a writer rebuilds it."""
     directory = tmp_path / "orders-0"
     with open_log(directory) as log:
         for number in range(60):

@@ -1,4 +1,4 @@
-"""What is told of an index that is made anew: a warning only where a disk should be looked at."""
+"""Log level of a rebuilt index: a warning only if the disk should be checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEXES = (".index", ".timeindex")
 
 @pytest.fixture
 def closed(directory: Path) -> Path:
-    """Return a log of several segments that was closed in order."""
+    """Return a cleanly closed log of several segments."""
     with manual_log(directory, segment_bytes=2000, index_interval_bytes=100) as log:
         for first in range(0, 100, 5):
             log.append(numbered(first, 5))
@@ -25,7 +25,7 @@ def closed(directory: Path) -> Path:
 
 
 def messages(closed: Path, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Open the log, ask its first segment's indexes, and return level and text of what is told."""
+    """Open the log, read its first segment's indexes, and return level and text of log messages."""
     caplog.set_level(logging.INFO, logger="kafkalog.indexes")
     with manual_log(closed, segment_bytes=2000, index_interval_bytes=100) as log:
         segment = log.segments()[0]
@@ -35,10 +35,10 @@ def messages(closed: Path, caplog: pytest.LogCaptureFixture) -> list[tuple[str, 
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_missing_index_is_told_as_news(
+def test_missing_index_is_logged_as_info(
     closed: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
-    """Nothing is lost, and nothing is wrong."""
+    """No data is lost: the index is rebuilt from its log."""
     path = SegmentFiles(closed, 0).log.with_suffix(suffix)
     path.unlink()
     ((level, text),) = messages(closed, caplog)
@@ -47,10 +47,10 @@ def test_missing_index_is_told_as_news(
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_index_that_was_not_trimmed_is_told_as_news(
+def test_untrimmed_index_is_logged_as_info(
     closed: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
-    """A crash before the trim leaves it so."""
+    """A crash before the trim leaves zeros at the end."""
     path = SegmentFiles(closed, 0).log.with_suffix(suffix)
     path.write_bytes(path.read_bytes() + bytes(240))
     ((level, text),) = messages(closed, caplog)
@@ -59,10 +59,10 @@ def test_index_that_was_not_trimmed_is_told_as_news(
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_damaged_index_is_a_warning(
+def test_damaged_index_is_logged_as_warning(
     closed: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
-    """Nobody wrote that: a disk, or a hand, has changed it."""
+    """kafkalog never wrote these bytes: a disk or another program changed them."""
     path = SegmentFiles(closed, 0).log.with_suffix(suffix)
     path.write_bytes(random.Random(3).randbytes(path.stat().st_size))
     ((level, text),) = messages(closed, caplog)
@@ -70,10 +70,10 @@ def test_damaged_index_is_a_warning(
     assert f"{path} is damaged" in text
 
 
-def test_index_that_leads_a_look_up_astray_is_a_warning(
+def test_wrong_index_entry_found_by_a_look_up_is_logged_as_warning(
     closed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In order and in range, but not of this log."""
+    """The entries are in order and in range, but belong to another log."""
     path = SegmentFiles(closed, 0).time_index
     data = bytearray(path.read_bytes())
     data[7] += 1

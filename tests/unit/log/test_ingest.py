@@ -1,4 +1,4 @@
-"""A file of batches becomes the last segment of a log."""
+"""Ingest of a file of batches as the last segment of a log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = LogConfig(batch_bytes=300, index_interval_bytes=200, segment_index_byte
 
 
 def staged(path: Path, count: int = 100, config: LogConfig = CONFIG, tag: str = "v") -> Path:
-    """Write a file of batches, as from offset 0 on, and return it."""
+    """Write a file of batches, with offsets from 0 on, and return it."""
     records = [
         Record(key=b"k", value=f"{tag}{row}".encode(), timestamp_ms=START_MS + row)
         for row in range(count)
@@ -49,8 +49,8 @@ def values(log: Log) -> list[tuple[int, bytes | None]]:
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_append_file_becomes_the_last_segment(tmp_path: Path, before: int) -> None:
-    """Its records follow those before, an empty active segment gives way, appends go on."""
+def test_ingest_file_becomes_the_last_segment(tmp_path: Path, before: int) -> None:
+    """It follows the log's records and replaces an empty active segment; appends continue."""
     with opened(tmp_path / "orders-0") as log:
         expected: list[tuple[int, bytes | None]] = []
         for number in range(before):
@@ -76,8 +76,8 @@ def test_append_file_becomes_the_last_segment(tmp_path: Path, before: int) -> No
         assert expected == values(log)
 
 
-def test_append_file_answers_look_ups_by_offset_and_time(tmp_path: Path) -> None:
-    """Its indexes are those of a segment that was appended to."""
+def test_ingested_file_is_found_by_offset_and_time(tmp_path: Path) -> None:
+    """Its indexes are those of a segment that was written by appends."""
     with opened(tmp_path / "orders-0") as log:
         log.append([Record(value=b"first", timestamp_ms=START_MS - 5)])
         partition_of(log).appender.ingest(staged(tmp_path / "staged"))
@@ -88,8 +88,8 @@ def test_append_file_answers_look_ups_by_offset_and_time(tmp_path: Path) -> None
             assert b"v%d" % row == next(iter(log.records(row + 1))).value
 
 
-def test_append_file_stamps_anew_what_was_stamped_in_part(tmp_path: Path) -> None:
-    """A crash between two stamps leaves offsets that contradict each other; none is believed."""
+def test_ingest_assigns_offsets_again_after_a_partial_assignment(tmp_path: Path) -> None:
+    """A crash between two batches leaves offsets that contradict each other; all are ignored."""
     path = staged(tmp_path / "staged")
     content = bytearray(path.read_bytes())
     content[0:8] = (2**40).to_bytes(8, "big")
@@ -100,8 +100,8 @@ def test_append_file_stamps_anew_what_was_stamped_in_part(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
-def test_append_file_with_damage_is_refused(tmp_path: Path, damage: str) -> None:
-    """Every CRC is checked, to the last byte; the file and the log stay as they are."""
+def test_ingest_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
+    """Every CRC is checked, to the last byte; the file and the log stay unchanged."""
     path = staged(tmp_path / "staged")
     content = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -116,10 +116,8 @@ def test_append_file_with_damage_is_refused(tmp_path: Path, damage: str) -> None
 
 
 @pytest.mark.parametrize("damage", ["magic", "length", "cut", "empty"])
-def test_append_file_by_headers_alone_refuses_what_they_contradict(
-    tmp_path: Path, damage: str
-) -> None:
-    """Without CRCs the headers still have to lead to the last byte of the file."""
+def test_ingest_without_crc_check_refuses_wrong_headers(tmp_path: Path, damage: str) -> None:
+    """The headers must lead to the last byte of the file."""
     path = staged(tmp_path / "staged")
     content = bytearray(path.read_bytes())
     if damage == "magic":
@@ -136,8 +134,8 @@ def test_append_file_by_headers_alone_refuses_what_they_contradict(
         assert 0 == log.log_end_offset
 
 
-def test_append_file_by_headers_alone_leaves_the_rest_to_readers(tmp_path: Path) -> None:
-    """What is in the batches is not read; who reads a damaged one later is told."""
+def test_ingest_without_crc_check_accepts_damaged_records(tmp_path: Path) -> None:
+    """Only the headers are read; a later reader gets the error."""
     path = staged(tmp_path / "staged")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -151,8 +149,8 @@ def test_append_file_by_headers_alone_leaves_the_rest_to_readers(tmp_path: Path)
             values(log)
 
 
-def test_append_file_larger_than_a_segment_or_its_index_is_refused(tmp_path: Path) -> None:
-    """A segment holds what its settings say."""
+def test_ingest_file_above_segment_or_index_size_is_refused(tmp_path: Path) -> None:
+    """The segment must fit `segment.bytes`, and its entries `segment.index.bytes`."""
     path = staged(tmp_path / "staged")
     for config in (LogConfig(segment_bytes=600), LogConfig(segment_index_bytes=24)):
         small = LogConfig(
@@ -167,16 +165,16 @@ def test_append_file_larger_than_a_segment_or_its_index_is_refused(tmp_path: Pat
             partition_of(log).appender.ingest(path)
 
 
-def test_append_file_of_a_producer_is_refused(tmp_path: Path) -> None:
-    """What the log has to ask the state of producers about is appended, not taken over."""
+def test_ingest_file_of_a_producer_is_refused(tmp_path: Path) -> None:
+    """Batches that need the state of their producer must be appended."""
     path = tmp_path / "staged"
     path.write_bytes(encoded([Produced(7, 0, 0, 3)]))
     with opened(tmp_path / "orders-0") as log, pytest.raises(InvalidRecordError, match="producer"):
         partition_of(log).appender.ingest(path)
 
 
-def test_append_file_of_an_old_format_is_refused(tmp_path: Path) -> None:
-    """Neither may the batches be old, nor the log."""
+def test_ingest_old_format_is_refused(tmp_path: Path) -> None:
+    """Neither the batches nor the log may be in an old format."""
     old = LogConfig(message_format_version="0.10.0")
     with opened(tmp_path / "orders-0") as log, pytest.raises(UnsupportedForMessageFormatError):
         partition_of(log).appender.ingest(staged(tmp_path / "staged", config=old))
@@ -184,8 +182,8 @@ def test_append_file_of_an_old_format_is_refused(tmp_path: Path) -> None:
         partition_of(log).appender.ingest(staged(tmp_path / "staged"))
 
 
-def test_append_file_that_is_missing_or_read_only_is_refused(tmp_path: Path) -> None:
-    """No file, or no right to write."""
+def test_ingest_missing_file_or_read_only_log_is_refused(tmp_path: Path) -> None:
+    """Without the file, and without the right to write."""
     with opened(tmp_path / "orders-0") as log, pytest.raises(LogStorageError):
         partition_of(log).appender.ingest(tmp_path / "staged")
     with opened(tmp_path / "orders-0", read_only=True) as log, pytest.raises(ReadOnlyLogError):

@@ -1,7 +1,7 @@
-"""Readers without a log of their own, and followers, believe the batches that an open log does.
+"""Range readers and followers accept the batches that an open log accepts.
 
-Tasks of Spark read ranges of files, followers read behind a writer: where a base offset lies, both
-serve what `Log.records` serves.
+Tasks of Spark read ranges of files, followers read while a writer appends: if a base offset is
+wrong, both serve what `Log.records` serves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENDS = ("open", "sealed", "clean", "durable")
 
 
 def write_log(directory: Path, chapters: list[Chapter], data: bytes, end: str) -> None:
-    """Write a segment, and what is known of its end."""
+    """Write a segment, and the facts about its end."""
     directory.mkdir(exist_ok=True)
     for path in directory.iterdir():
         path.unlink()
@@ -58,9 +58,9 @@ def write_log(directory: Path, chapters: list[Chapter], data: bytes, end: str) -
 
 def served_by_log(directory: Path, middle: int) -> tuple[list[int], list[int], set[int], int]:
     """
-    Return the offsets that an open log serves around damage, and those from one on.
+    Return the offsets that an open log serves around damage, and those from `middle` on.
 
-    And the edges of what it misses, and its end.
+    Then the edges of the missing offsets, and the log end.
     """
     with manual_log(directory, read_only=True) as log:
         served = [record.offset for record in log.records(on_corrupt="skip")]
@@ -73,7 +73,7 @@ def served_by_log(directory: Path, middle: int) -> tuple[list[int], list[int], s
                 corrupt_range.first_offset,
                 min(corrupt_range.next_offset, log.log_end_offset) - 1,
             )
-            # What is missing behind a whole end only the recovery point knows of.
+            # Only the recovery point shows that offsets are missing after a whole end.
             if corrupt_range.first_offset <= offset and corrupt_range.size_bytes
         }
         return served, behind, missed.difference(served), log.log_end_offset
@@ -82,7 +82,7 @@ def served_by_log(directory: Path, middle: int) -> tuple[list[int], list[int], s
 def served_by_ranges(
     directory: Path, start: int, end: int, *, piece_bytes: int = 1 << 20
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the offsets that a reader of a range serves, and the offsets that it misses."""
+    """Return the offsets that a reader of a range serves, and the ranges that it misses."""
     damage: list[tuple[int, int]] = []
 
     def note(met: Damage) -> None:
@@ -126,7 +126,7 @@ def served_by_ranges(
 
 
 def check(directory: Path, where: object, random: Random, piece_bytes: int = 1 << 20) -> None:
-    """Hold what a reader of ranges serves against what the log does."""
+    """Compare a reader of ranges with the log."""
     middle = random.randrange(FIRST, FIRST + 30)
     expected, expected_behind, missed, end = served_by_log(directory, middle)
     last = max(int(path.stem) for path in directory.glob("*.log"))
@@ -148,7 +148,7 @@ def flipped(data: bytes, start: int, bit: int) -> bytes:
 
 
 def starts_of(chapters: list[Chapter]) -> list[int]:
-    """Return where each begins, and last where all end."""
+    """Return where each begins, and at the end where the last one ends."""
     starts = [0]
     for each in chapters:
         starts.append(starts[-1] + len(each.data))
@@ -157,10 +157,8 @@ def starts_of(chapters: list[Chapter]) -> list[int]:
 
 @EVERY_KIND
 @pytest.mark.parametrize("end", ENDS)
-def test_ranges_of_a_lying_base_offset_are_those_of_the_log(
-    kind: str, end: str, directory: Path
-) -> None:
-    """HOST-3, HOST-5: one damaged batch costs tasks of Spark one batch, as it costs a reader."""
+def test_range_reader_wrong_base_offset_equals_log(kind: str, end: str, directory: Path) -> None:
+    """HOST-3, HOST-5: one damaged batch costs a task of Spark that batch only."""
     random = Random(18)
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
@@ -172,10 +170,8 @@ def test_ranges_of_a_lying_base_offset_are_those_of_the_log(
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", ["v0-wrappers", "v1-wrappers"])
-def test_ranges_of_wrappers_under_other_offsets_are_those_of_the_log(
-    kind: str, end: str, directory: Path
-) -> None:
-    """HOST-4: no header contradicts a low bit of the offset of a wrapper, but the records do."""
+def test_range_reader_wrong_wrapper_offset_equals_log(kind: str, end: str, directory: Path) -> None:
+    """HOST-4: no header contradicts a low bit of a wrapper's offset, but its records do."""
     random = Random(end)
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
@@ -188,19 +184,19 @@ def test_ranges_of_wrappers_under_other_offsets_are_those_of_the_log(
 @pytest.mark.parametrize(
     ("kind", "end", "flips"),
     [
-        # The last wrapper names an offset that the next segment has.
+        # The last wrapper has an offset that belongs to the next segment.
         ("v1-wrappers", "sealed", [(3, 1), (4, 1)]),
-        # What is behind a wrapper that lies is not judged by that.
+        # The batches after a wrong wrapper are not judged by its offset.
         ("v0-wrappers", "open", [(5, 1), (9, 1)]),
         ("v0-wrappers", "open", [(4, 1), (6, 2)]),
-        # The last one stands behind a hole only because of the wrapper in front of it.
+        # The last wrapper follows a hole only because the one before it is wrong.
         ("downgraded", "durable", [(4, 0), (5, 1)]),
     ],
 )
-def test_ranges_of_two_lying_offsets_are_those_of_the_log(
+def test_range_reader_two_wrong_offsets_equals_log(
     kind: str, end: str, flips: list[tuple[int, int]], directory: Path
 ) -> None:
-    """HOST-4: each of the two is lost, and no batch that is whole."""
+    """HOST-4: each of the two batches is lost, and no whole one."""
     for copies in (1, 2):
         chapters = chapters_of(LOG_KINDS[kind] * copies, first_offset=FIRST)
         data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
@@ -212,10 +208,10 @@ def test_ranges_of_two_lying_offsets_are_those_of_the_log(
         check(directory, (kind, end, flips, copies), Random(copies))
 
 
-def test_ranges_with_more_lying_wrappers_than_are_judged_are_those_of_the_log(
+def test_range_reader_many_wrong_wrappers_equals_log(
     directory: Path,
 ) -> None:
-    """HOST-4: each of them is fenced alone, and all between them are served."""
+    """HOST-4: more than are judged; each is a corrupt range, and all others are served."""
     chapters = chapters_of([(0, Codec.GZIP, 3)] * 80, first_offset=FIRST)
     data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
     for number in range(1, 80, 2):
@@ -231,10 +227,10 @@ def test_ranges_with_more_lying_wrappers_than_are_judged_are_those_of_the_log(
 @EVERY_KIND
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("bit", range(0, 12, 2))
-def test_damaged_last_batch_with_a_lying_offset_takes_nothing_from_those_before(
+def test_damaged_last_batch_with_wrong_offset_hides_none_before_it(
     kind: str, end: str, bit: int, directory: Path
 ) -> None:
-    """HOST-4: its offset is not believed where its CRC does not match, whoever reads."""
+    """HOST-4: no reader accepts its offset, since its CRC does not match."""
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
     middle = (starts[-2] + starts[-1]) // 2
@@ -243,7 +239,7 @@ def test_damaged_last_batch_with_a_lying_offset_takes_nothing_from_those_before(
     if end == "sealed":
         before = [fact[0] for each in chapters[:-1] for fact in each.facts]
         assert before == served_by_log(directory, FIRST)[0][: len(before)]
-        # A clean stop after the recovery, and no scan before the readers.
+        # A clean close after the recovery, so that the readers do not scan.
         with manual_log(directory):
             pass
         assert before == served_by_log(directory, FIRST)[0][: len(before)]
@@ -251,7 +247,7 @@ def test_damaged_last_batch_with_a_lying_offset_takes_nothing_from_those_before(
 
 
 def explore(directory: Path, seed: int, count: int) -> None:
-    """Damage one or two batches in any way, again and again."""
+    """Damage one or two batches at random, `count` times."""
     random = Random(seed)
     for attempt in range(count):
         kind, end = random.choice(list(LOG_KINDS)), random.choice(ENDS)
@@ -265,18 +261,16 @@ def explore(directory: Path, seed: int, count: int) -> None:
         check(directory, (seed, attempt, kind, end), random)
 
 
-# The second has a wrapper of v0 and a message behind it, both raised beyond what a segment holds.
+# The second seed raises a v0 wrapper and a message after it beyond the offsets of a segment.
 @pytest.mark.parametrize(("seed", "count"), [(4, 60), (1994069177, 19)])
-def test_ranges_of_damaged_segments_are_those_of_the_log(
-    directory: Path, seed: int, count: int
-) -> None:
+def test_range_reader_random_damage_equals_log(directory: Path, seed: int, count: int) -> None:
     """HOST-3, HOST-4: lengths, magic and attributes as well, of one batch or of two."""
     explore(directory, seed, count)
 
 
 @pytest.mark.slow
-def test_ranges_of_damaged_segments_are_those_of_the_log_with_any_seed(directory: Path) -> None:
-    """As above, with damage that was not tried before."""
+def test_range_reader_random_damage_equals_log_with_any_seed(directory: Path) -> None:
+    """As above, with damage that no test had before."""
     explore(directory, secrets.randbits(32), 600)
 
 
@@ -287,10 +281,10 @@ def served(log: Log) -> tuple[list[int], int]:
 
 @EVERY_KIND
 @pytest.mark.parametrize("appended", [1, 2, 4])
-def test_follower_of_a_lying_base_offset_serves_what_a_new_reader_does(
+def test_follower_wrong_base_offset_serves_what_a_new_reader_does(
     kind: str, appended: int, directory: Path
 ) -> None:
-    """HOST-3, HOST-5: what is behind the batch that lies is seen as soon as it is written."""
+    """HOST-3, HOST-5: batches after the wrong one are seen as soon as they are written."""
     random = Random(appended)
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     starts, whole = starts_of(chapters), b"".join(each.data for each in chapters)
@@ -307,13 +301,13 @@ def test_follower_of_a_lying_base_offset_serves_what_a_new_reader_does(
                 with manual_log(directory, read_only=True) as log:
                     inside = chapters[number].magic < 2 and chapters[number].codec
                     if inside and number == len(chapters) - 1:
-                        # Only who recovers a log holds its last wrapper against what is in it.
+                        # Only a recovery compares the last wrapper with its records.
                         continue
                     assert served(log) == served(follower), (number, bit)
 
 
-def test_follower_reads_behind_damage_once_it_was_met_twice(directory: Path) -> None:
-    """HOST-4: a batch on its way looks the same, and is waited for; what follows damage is read."""
+def test_follower_reads_after_damage_once_it_was_read_twice(directory: Path) -> None:
+    """HOST-4: an unfinished batch looks the same, and is waited for; batches after it are read."""
     chapters = [chapter(2, 0, [FIRST + number]) for number in range(4)]
     write_log(directory, chapters, chapters[0].data, "open")
     torn = bytearray(chapters[1].data)

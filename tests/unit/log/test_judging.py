@@ -1,4 +1,4 @@
-"""Which batches of a segment are believed: base offsets flipped, alone and beside other damage."""
+"""Accepted batches of a segment: base offsets flipped, alone and next to other damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDS = ("open", "sealed", "clean", "durable")
 
 
 class Segment:
-    """The bytes of a segment, and what is true of them."""
+    """The bytes of a segment, and the facts about them."""
 
     def __init__(self, chapters: list[Chapter]) -> None:
         self.chapters = chapters
@@ -31,7 +31,7 @@ class Segment:
         self.end_offset = chapters[-1].last_offset + 1
 
     def judge(self, data: bytes, end: str) -> Judgement:
-        """Return what is believed of damaged bytes."""
+        """Return the judgement of damaged bytes."""
         known = {
             "open": KnownEnd(),
             "sealed": None,
@@ -52,7 +52,7 @@ class Segment:
         return flipped(self.data, self.starts[number], bit)
 
     def lost(self, found: Judgement) -> set[int]:
-        """Return which batches are not served."""
+        """Return the numbers of the batches that are not served."""
         return {
             number
             for number, (start, stop) in enumerate(
@@ -71,8 +71,8 @@ def flipped(data: bytes, start: int, bit: int) -> bytes:
 
 @EVERY_KIND
 @pytest.mark.parametrize("end", ENDS)
-def test_judge_bytes_without_damage_believes_all(kind: str, end: str) -> None:
-    """Nothing is fenced in any format, whatever is known of the end."""
+def test_judge_undamaged_bytes_accepts_all(kind: str, end: str) -> None:
+    """No corrupt range in any format, whatever is known of the end."""
     segment = Segment(chapters_of(LOG_KINDS[kind], first_offset=FIRST))
 
     found = segment.judge(segment.data, end)
@@ -83,8 +83,8 @@ def test_judge_bytes_without_damage_believes_all(kind: str, end: str) -> None:
 
 
 @EVERY_KIND
-def test_judge_any_bit_of_any_offset_flipped_costs_that_batch_alone(kind: str) -> None:
-    """HOST-3, HOST-5: no neighbour goes with it, nothing is torn, its offsets stay taken."""
+def test_judge_one_flipped_offset_bit_loses_that_batch_only(kind: str) -> None:
+    """HOST-3, HOST-5: no neighbour is lost, nothing is torn, its offsets stay used."""
     segment = Segment(chapters_of(LOG_KINDS[kind], first_offset=FIRST))
     for number in range(len(segment.chapters)):
         for bit in range(64):
@@ -95,9 +95,9 @@ def test_judge_any_bit_of_any_offset_flipped_costs_that_batch_alone(kind: str) -
                 assert lost <= {number}, where
                 assert len(segment.data) == found.whole_end, where
                 assert segment.end_offset <= found.free_offset, where
-                # A wrapper takes offsets of which its header says nothing: a small change of its
-                # own, or of the batch before, contradicts nobody. And the last batch may have any
-                # offset behind a hole, as far as that is not above what was on the disk.
+                # The header of a wrapper does not name its first offset: a small change of its last
+                # offset, or of the batch before, contradicts no other batch. The last one may have
+                # any offset after a hole, if that is not above the recovery point.
                 beside = segment.chapters[number : number + 2]
                 is_wrapper = any(near.magic < 2 and near.codec for near in beside)
                 is_last = number == len(segment.chapters) - 1
@@ -105,8 +105,8 @@ def test_judge_any_bit_of_any_offset_flipped_costs_that_batch_alone(kind: str) -
 
 
 @EVERY_KIND
-def test_judge_segment_of_one_batch_is_bounded_by_what_is_known_of_its_end(kind: str) -> None:
-    """With no neighbour at all the segment's base, the next one and a clean stop judge it."""
+def test_judge_single_batch_is_bounded_by_the_segments_end(kind: str) -> None:
+    """Without neighbours the segment's base, the next segment and a clean stop decide."""
     magic, codec, _ = LOG_KINDS[kind][-1]
     segment = Segment([chapter(magic, codec, [FIRST])])
     for bit in range(64):
@@ -114,8 +114,8 @@ def test_judge_segment_of_one_batch_is_bounded_by_what_is_known_of_its_end(kind:
             assert {0} == segment.lost(segment.judge(segment.flipped(0, bit), end)), (bit, end)
 
 
-def test_judge_two_answers_of_one_worth_believes_neither() -> None:
-    """In a log with holes nothing tells which of two lies; what is around them is served."""
+def test_judge_two_equally_likely_batches_rejects_both() -> None:
+    """In a log with holes nothing shows which of two is wrong; the batches around are served."""
     chapters = [chapter(2, 0, [first]) for first in (0, 10, 30, 40, 50)]
     segment = Segment(chapters)
     data = (
@@ -131,8 +131,8 @@ def test_judge_two_answers_of_one_worth_believes_neither() -> None:
     ]
 
 
-def test_judge_offset_that_would_close_a_hole_is_no_better_in_a_log_with_holes() -> None:
-    """HOST-4: in a compacted segment nobody can say which hole belongs there."""
+def test_judge_offset_without_hole_is_not_preferred_in_a_log_with_holes() -> None:
+    """HOST-4: in a compacted segment any hole may be right."""
     chapters = [
         chapter(2, 0, range(first, first + count))
         for first, count in ((45, 2), (52, 3), (60, 2), (70, 1), (71, 1))
@@ -147,8 +147,8 @@ def test_judge_offset_that_would_close_a_hole_is_no_better_in_a_log_with_holes()
     assert 73 > found.next_offset == 72
 
 
-def test_judge_offset_that_would_close_a_hole_is_better_in_a_log_without() -> None:
-    """HOST-4: of the last two batches the one is believed that follows those before."""
+def test_judge_offset_without_hole_is_preferred_in_a_log_without() -> None:
+    """HOST-4: of the last two batches the one that follows those before is accepted."""
     segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 50, 2)])
     start = segment.starts[3]
     data = segment.data[:start] + (50).to_bytes(8) + segment.data[start + 8 :]
@@ -156,14 +156,14 @@ def test_judge_offset_that_would_close_a_hole_is_better_in_a_log_without() -> No
     assert {3} == segment.lost(segment.judge(data, "open"))
 
 
-def test_judge_lone_batch_against_whole_ones_between_damage_believes_neither() -> None:
-    """HOST-4: a first batch with an offset that all others would have to make room for."""
+def test_judge_first_batch_against_whole_ones_between_damage_rejects_both() -> None:
+    """HOST-4: the offset of the first batch contradicts all the others."""
     segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 60, 2)])
     for wholes in ((2,), (2, 4)):
         data = bytearray(segment.flipped(0, 2))
         for number in range(1, 7):
             if number not in wholes:
-                # Its length, so that what follows is searched for.
+                # Damage the length, so that the judge has to search for the next batch.
                 data[segment.starts[number] + 8] ^= 0x10
         found = segment.judge(bytes(data), "open")
         lost = segment.lost(found)
@@ -172,7 +172,7 @@ def test_judge_lone_batch_against_whole_ones_between_damage_believes_neither() -
 
 
 def test_judge_base_of_the_next_segment_counts_as_a_batch() -> None:
-    """HOST-4: two that are raised agree with each other, and with nothing behind them."""
+    """HOST-4: two raised offsets agree with each other, and with no batch after them."""
     segment = Segment([chapter(2, 0, range(first, first + 10)) for first in range(40, 80, 10)])
     data = bytearray(segment.data)
     data[segment.starts[1] : segment.starts[1] + 8] = (52).to_bytes(8)
@@ -181,8 +181,8 @@ def test_judge_base_of_the_next_segment_counts_as_a_batch() -> None:
     assert {1, 2} == segment.lost(segment.judge(bytes(data), "sealed"))
 
 
-def test_judge_doubt_leaves_room_for_what_is_behind_it() -> None:
-    """HOST-4: the next segment, whose base counts, decides nothing that was in doubt before it."""
+def test_judge_doubt_reserves_offsets_after_it() -> None:
+    """HOST-4: the next segment, whose base counts, decides no doubt about batches before it."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 46)])
     data = bytearray(segment.flipped(1, 10))
     data[segment.starts[2] + 30] ^= 1
@@ -197,8 +197,8 @@ def test_judge_doubt_leaves_room_for_what_is_behind_it() -> None:
     assert segment.lost(found) == segment.lost(again)
 
 
-def test_judge_doubt_between_a_batch_and_an_image_is_of_both() -> None:
-    """HOST-4: a following segment above the one and below the other would settle it."""
+def test_judge_doubt_between_a_batch_and_an_image_rejects_both() -> None:
+    """HOST-4: a next segment between the offsets of the two would decide for one of them."""
     segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 50, 2)])
     data = bytearray(segment.flipped(2, 12))
     for number in (0, 3):
@@ -212,8 +212,8 @@ def test_judge_doubt_between_a_batch_and_an_image_is_of_both() -> None:
     assert {0, 1, 2, 3, 4} == segment.lost(segment.judge(bytes(data), "sealed"))
 
 
-def test_judge_lone_batch_among_several_that_are_not_believed_is_doubted() -> None:
-    """HOST-4: behind a whole log lies its beginning once more, and one of that is raised."""
+def test_judge_raised_batch_among_rejected_ones_is_rejected() -> None:
+    """HOST-4: the beginning of the log follows the whole log, with one offset raised."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 60)])
     again = Segment([chapter(2, 0, [offset]) for offset in range(40, 52)])
     data = segment.data + again.flipped(4, 10)
@@ -227,8 +227,8 @@ def test_judge_lone_batch_among_several_that_are_not_believed_is_doubted() -> No
     assert segment.judge(data, "sealed").next_offset == 60
 
 
-def test_judge_links_through_damage_count_for_nothing() -> None:
-    """HOST-4: behind damaged batches a lying one may seem to follow those before."""
+def test_judge_agreement_across_damage_does_not_count() -> None:
+    """HOST-4: after damaged batches a wrong one may seem to follow those before them."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
     data = bytearray(segment.flipped(0, 1))
     for number in (1, 3):
@@ -237,8 +237,8 @@ def test_judge_links_through_damage_count_for_nothing() -> None:
     assert 0 in segment.lost(segment.judge(bytes(data), "open"))
 
 
-def test_judge_lone_batches_behind_damage_are_believed_by_no_majority() -> None:
-    """HOST-4: two of three that lie may agree where nothing else is left of a segment."""
+def test_judge_few_batches_after_damage_have_no_majority() -> None:
+    """HOST-4: two wrong ones of three may agree if nothing else of the segment is left."""
     segment = Segment([chapter(0, 0, [offset]) for offset in range(74, 78)])
     data = bytearray(flipped(segment.flipped(1, 7), segment.starts[2], 18))
     data[20] ^= 1
@@ -255,10 +255,10 @@ def test_judge_lone_batches_behind_damage_are_believed_by_no_majority() -> None:
     [b"", b"\1" * 90, b"\1" * 90 + bytes(90), bytes(90)],
     ids=["nothing", "torn", "torn and zeros", "zeros"],
 )
-def test_judge_again_without_the_torn_tail_says_the_same(tail: bytes) -> None:
-    """HOST-4: an opening cuts a tail, and the next one has only what is left to judge by."""
+def test_judge_again_without_the_torn_tail_gives_the_same(tail: bytes) -> None:
+    """HOST-4: an opening cuts the tail, and the next opening judges the remaining bytes."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
-    # Behind foreign bytes the batches of another log, which contradict the last one that is not.
+    # Foreign bytes, then batches of another log, which contradict the last batch of this one.
     for first, count in ((50, 14), (52, 3), (50, 1), (60, 6)):
         other = b"".join(chapter(2, 0, [first + each]).data for each in range(count))
         data = segment.flipped(9, 2) + b"\2" * 200 + other + tail
@@ -274,8 +274,8 @@ def test_judge_again_without_the_torn_tail_says_the_same(tail: bytes) -> None:
         )
 
 
-def test_judge_more_batches_agree_than_contradict_believes_them() -> None:
-    """HOST-4: several that agree with each other outweigh the one that contradicts them all."""
+def test_judge_several_agreeing_batches_outweigh_one() -> None:
+    """HOST-4: the one that contradicts all the others is rejected."""
     segment = Segment([chapter(2, 0, [number]) for number in range(10)])
     for bit in range(64):
         for kind in ("magic", "length", "header"):
@@ -290,8 +290,8 @@ def test_judge_more_batches_agree_than_contradict_believes_them() -> None:
             assert {3, 4} == segment.lost(segment.judge(bytes(damaged), "open")), (bit, kind)
 
 
-def test_judge_wrapper_without_possible_offset_takes_its_offsets_between_two() -> None:
-    """HOST-4: what a lying wrapper holds tells which of the batches beside it lies as well."""
+def test_judge_wrapper_with_impossible_offset_is_placed_between_two() -> None:
+    """HOST-4: the records of the wrapper show which of its neighbours is wrong as well."""
     plain, wrapper = [(2, 0, [40, 41, 42]), (2, 0, [43, 44])], (1, 3, [45, 46, 47, 48])
     behind = [(1, 0, [49]), (0, 1, [50, 51, 52])]
     segment = Segment([chapter(*each) for each in (*plain, wrapper, *behind)])
@@ -301,8 +301,8 @@ def test_judge_wrapper_without_possible_offset_takes_its_offsets_between_two() -
     assert {1, 2} == segment.lost(segment.judge(bytes(data), "open"))
 
 
-def test_judge_last_batch_with_impossible_offset_is_no_torn_tail() -> None:
-    """A good CRC is never cut: negative, too large, or below what came before."""
+def test_judge_last_batch_with_impossible_offset_is_not_a_torn_tail() -> None:
+    """A batch with a right CRC is never cut: negative, too large, or below earlier offsets."""
     segment = Segment([chapter(2, 0, [number]) for number in range(3)])
     for offset in (2**64 - 5, 2**63 - 1, 0):
         data = segment.data[: segment.starts[2]] + offset.to_bytes(8)
@@ -330,19 +330,19 @@ def damage(data: bytearray, segment: Segment, number: int, how: str, random: Ran
 
 
 def explore_pairs(seed: int, count: int) -> None:
-    """Damage two neighbouring batches, again and again; both alone may be lost."""
+    """Damage two neighbouring batches, `count` times; only these two may be lost."""
     random = Random(seed)
     for attempt in range(count):
         kind = random.choice(list(LOG_KINDS))
         plan = LOG_KINDS[kind] * random.choice((1, 2))
         segment = Segment(chapters_of(plan, first_offset=random.choice((FIRST, 10**9))))
-        # Behind them there are some: of two answers that one batch each speaks for, none is right.
+        # More batches follow them: with one batch on each side of a doubt neither is accepted.
         number = random.randrange(len(segment.chapters) - 3)
         hows = [random.choice(("offset", "magic", "length", "header", "payload")) for _ in "ab"]
         data = bytearray(segment.data)
         for each, how in enumerate(hows, start=number):
             damage(data, segment, each, how, random)
-        # In a wrapper whose header is gone whole messages may lie, with offsets as good as any.
+        # In a wrapper without a header whole messages may be found, with offsets that look right.
         destroyed = [
             each
             for each, how in enumerate(hows, start=number)
@@ -356,13 +356,13 @@ def explore_pairs(seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_judge_two_neighbours_damaged_loses_no_third(seed: int) -> None:
+def test_judge_two_damaged_neighbours_loses_no_third(seed: int) -> None:
     """HOST-4: offset, magic, length, header and payload, in every format."""
     explore_pairs(seed, 300)
 
 
 @pytest.mark.slow
-def test_judge_two_neighbours_damaged_loses_no_third_with_any_seed() -> None:
-    """As above, with damage that nobody has seen before."""
+def test_judge_two_damaged_neighbours_loses_no_third_with_any_seed() -> None:
+    """As above, with damage that no test had before."""
     seed = secrets.randbits(32)
     explore_pairs(seed, 5000)

@@ -1,4 +1,4 @@
-"""Attributes that are made when they are first read."""
+"""Attributes that are created when they are first read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.logs import append_sized, manual_log
 
 
 class Holder:
-    """Counts how often its value is made."""
+    """A holder that counts the creations of its value."""
 
     count = 0
 
@@ -20,8 +20,8 @@ class Holder:
     value: LazyAttribute[list[int]] = LazyAttribute(lambda holder: holder._made())
 
 
-def test_value_is_made_once_when_it_is_first_read() -> None:
-    """Each instance has its own."""
+def test_lazy_attribute_is_created_once_at_first_read() -> None:
+    """Each instance has its own value."""
     holder, other = Holder(), Holder()
     assert Holder.value.peek(holder) is None
     assert 0 == holder.count
@@ -32,8 +32,8 @@ def test_value_is_made_once_when_it_is_first_read() -> None:
     assert (1, 1) == (holder.count, other.count)
 
 
-def test_value_of_two_readers_at_once_is_the_same() -> None:
-    """The second one comes while the first is making it."""
+def test_lazy_attribute_read_during_creation_has_one_value() -> None:
+    """A second reader arrives while the first one creates the value."""
     seen: list[list[int]] = []
 
     class Nested(Holder):
@@ -48,8 +48,8 @@ def test_value_of_two_readers_at_once_is_the_same() -> None:
     assert nested.value is seen[1]
 
 
-def test_indexes_of_segments_nobody_reads_are_not_made(tmp_path: Path) -> None:
-    """Neither by opening a log nor by closing it; a look-up makes those of its segment."""
+def test_indexes_of_unread_segments_are_not_created(tmp_path: Path) -> None:
+    """Neither opening nor closing a log creates them; a look-up creates those of its segment."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, segment_bytes=500) as log:
         for _ in range(20):

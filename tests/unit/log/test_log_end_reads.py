@@ -50,7 +50,7 @@ WAYS: dict[str, Callable[[Log, Any], list[int]]] = {
 
 
 def read_all(log: Log, isolation: Any) -> list[int]:
-    """Return the offsets of batches as slices give them."""
+    """Return the offsets of batches that slices contain."""
     offset = log.log_start_offset
     found: list[int] = []
     while True:
@@ -70,7 +70,7 @@ WAYS["read"] = read_all
 def test_log_end_isolation_reads_beyond_the_high_watermark(
     directory: Path, way: str, is_aware: bool
 ) -> None:
-    """PAR-10: every way of reading, on the handle that set it; the other isolations stay below."""
+    """PAR-10: every read API, on the handle that set it; the other isolations stay below."""
     with manual_log(directory) as log:
         fill(log)
         if is_aware:
@@ -98,7 +98,7 @@ def test_log_end_isolation_shows_open_and_aborted_transactions(directory: Path) 
         assert log.log_end_offset == fetched.next_offset
 
 
-def test_times_of_the_log_end_are_found_with_its_isolation(directory: Path) -> None:
+def test_log_end_isolation_finds_latest_and_largest_time(directory: Path) -> None:
     """PAR-10: ListOffsets of a follower: latest is the log end, the maximum may be above."""
     with manual_log(directory) as log:
         fill(log)
@@ -113,7 +113,7 @@ def test_times_of_the_log_end_are_found_with_its_isolation(directory: Path) -> N
 
 
 def test_copy_read_at_the_log_end_raises_the_high_watermark(directory: Path) -> None:
-    """PAR-10: what the isolation is for, on one handle and without a second opening."""
+    """PAR-10: the purpose of the isolation, on one handle and without a second opening."""
     with manual_log(directory) as log, manual_log(directory.parent / "copy-0") as copy:
         log.set_high_watermark(0)
         for number in range(COUNT):
@@ -126,7 +126,7 @@ def test_copy_read_at_the_log_end_raises_the_high_watermark(directory: Path) -> 
 
 
 def test_log_end_isolation_keeps_the_bounds_of_the_log(directory: Path) -> None:
-    """PAR-10: the log end itself is empty, above it there is nothing."""
+    """PAR-10: a read at the log end is empty, one above it raises."""
     with manual_log(directory) as log:
         fill(log)
         log.delete_records(2)
@@ -136,8 +136,8 @@ def test_log_end_isolation_keeps_the_bounds_of_the_log(directory: Path) -> None:
                 log.read(offset, isolation="log_end")
 
 
-def test_unknown_isolation_is_refused_with_all_three_names(directory: Path) -> None:
-    """PAR-10: a caller's mistake names what there is."""
+def test_unknown_isolation_error_names_all_three(directory: Path) -> None:
+    """PAR-10: the error lists the valid values."""
     with manual_log(directory) as log:
         wrong: Any = "dirty"
         with pytest.raises(ValueError, match=r"log_end.*got 'dirty'"):

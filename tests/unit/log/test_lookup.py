@@ -1,4 +1,4 @@
-"""Look-ups of single records that a log has answered before: while it grows, moves, is closed."""
+"""Repeated look-ups of single records, while the log grows, changes and closes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def append(log: Log, times: list[int]) -> None:
 
 
 def check_all(log: Log, times: list[int]) -> None:
-    """Hold look-ups of each time, twice, against the times of all records from the start on."""
+    """Compare look-ups of each time, twice, with the times of all records from the log start on."""
     start = log.log_start_offset
     for _again in range(2):
         for asked in range(max(times, default=0) + 2):
@@ -39,8 +39,8 @@ def check_all(log: Log, times: list[int]) -> None:
             assert found is None or isinstance(found, TimestampOffset)
 
 
-def test_time_looked_up_again_is_answered_the_same_while_the_log_changes(tmp_path: Path) -> None:
-    """It grows, rolls, loses its start and its end; times rise and fall."""
+def test_repeated_time_look_up_is_right_while_the_log_changes(tmp_path: Path) -> None:
+    """The log grows, rolls, loses records at both ends; times rise and fall."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         times: list[int] = []
         for part in ([5, 3, 9, 1], [2, 2, 8, 4], [30, 12], [11, 40, 13, 41, 7, 3], [20, 50, 1]):
@@ -62,8 +62,8 @@ def test_time_looked_up_again_is_answered_the_same_while_the_log_changes(tmp_pat
         check_all(log, times[:40])
 
 
-def test_known_time_stops_at_a_new_high_watermark(tmp_path: Path) -> None:
-    """What was answered before is nothing that a reader may see now, until it may again."""
+def test_cached_time_look_up_respects_a_new_high_watermark(tmp_path: Path) -> None:
+    """An earlier answer above the watermark is hidden until the watermark is removed."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         append(log, list(range(20)))
         assert TimestampOffset(9, 9, 0) == log.offset_for_timestamp(9)
@@ -73,8 +73,8 @@ def test_known_time_stops_at_a_new_high_watermark(tmp_path: Path) -> None:
         assert TimestampOffset(9, 9, 0) == log.offset_for_timestamp(9)
 
 
-def test_closed_log_answers_nothing_it_knew(tmp_path: Path) -> None:
-    """Whatever a look-up had left for the next."""
+def test_closed_log_answers_no_cached_look_up(tmp_path: Path) -> None:
+    """Cached readers of earlier look-ups are not used."""
     with manual_log(tmp_path / "orders-0") as log:
         append(log, [1, 2])
         assert TimestampOffset(2, 1, 0) == log.offset_for_timestamp(2)
@@ -84,10 +84,10 @@ def test_closed_log_answers_nothing_it_knew(tmp_path: Path) -> None:
             ask(1)
 
 
-def test_log_closed_while_a_look_up_learns_holds_nothing(
+def test_log_closed_during_a_look_up_keeps_no_cached_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The close has forgotten what was known; what comes behind it must not stay."""
+    """The close clears the cache; a reader that arrives after it must not stay."""
     with manual_log(tmp_path / "orders-0") as log:
         append(log, [1, 2])
         point_reader = log.segments()[0].point_reader
@@ -103,8 +103,8 @@ def test_log_closed_while_a_look_up_learns_holds_nothing(
         assert partition_of(log).lookup.table.readers is None
 
 
-def test_sums_are_not_needed_where_nobody_asks_for_them(tmp_path: Path) -> None:
-    """One record at a time and many; by default damage is told, or passed over by time."""
+def test_look_up_without_crc_check_reads_damaged_batches(tmp_path: Path) -> None:
+    """Of one record and of many. By default damage raises, and look-ups by time skip it."""
     with manual_log(tmp_path / "orders-0") as log:
         for first in range(0, 9, 3):
             append(log, [first, first + 1, first + 2])
@@ -126,7 +126,7 @@ def test_sums_are_not_needed_where_nobody_asks_for_them(tmp_path: Path) -> None:
 
 
 def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: bool) -> int:
-    """Hold the slices that points give against those of reading; return how many there are."""
+    """Compare slices of cached readers with those of a read; return the number of slices."""
     snapshot, count = partition_of(log).view.snapshot(), 0
     for offset in offsets:
         known = partition_of(log).lookup.table.slice(offset, max_bytes, min_one_batch)
@@ -149,7 +149,7 @@ def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: boo
 
 
 def know_all(log: Log) -> None:
-    """See that points know every segment."""
+    """Cache a reader of every segment."""
     for slot in range(len(log.segments())):
         partition_of(log).lookup.cache_reader(partition_of(log).view.snapshot(), slot)
 
@@ -163,10 +163,8 @@ def know_all(log: Log) -> None:
         {"message_format_version": "0.10.0", "compression_type": "gzip"},
     ],
 )
-def test_slice_that_is_known_is_the_one_that_reading_gives(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    """In all formats, from every offset on, while the log grows and loses its ends."""
+def test_cached_slice_equals_the_slice_of_a_read(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """In all formats, from every offset on, while the log grows and loses both ends."""
     with manual_log(tmp_path / "orders-0", **SMALL, **settings) as log:
         for _part in range(12):
             append(log, [1, 2, 3, 4, 5])
@@ -183,7 +181,7 @@ def test_slice_that_is_known_is_the_one_that_reading_gives(
         append(log, [6])
         know_all(log)
         append(log, [7])
-        # What came since is behind the bytes that points have, but for the end.
+        # New batches are after the bytes of the cached readers, except at the log end.
         assert slices_known(log, range(68), 2**40, min_one_batch=True) == 54 or not is_plain
         log.truncate_to(33)
         assert 0 == slices_known(log, whole, 1, min_one_batch=True)
@@ -191,8 +189,8 @@ def test_slice_that_is_known_is_the_one_that_reading_gives(
         assert slices_known(log, whole, 1, min_one_batch=True) >= 24 * is_plain
 
 
-def test_slice_of_damaged_bytes_is_the_one_that_reading_gives_or_none(tmp_path: Path) -> None:
-    """A byte of a header, or of an index, that says another thing; then back again."""
+def test_cached_slice_of_damaged_bytes_equals_a_read_or_is_none(tmp_path: Path) -> None:
+    """One byte of a header or of an index is changed, then restored."""
     source = random.Random(5)
     with manual_log(tmp_path / "orders-0", **{**SMALL, "segment_bytes": 10_000}) as log:
         for _part in range(12):
@@ -219,7 +217,7 @@ def test_slice_of_damaged_bytes_is_the_one_that_reading_gives_or_none(tmp_path: 
 
 
 def _slices_or_damage(log: Log) -> int:
-    """As `slices_known` of all of the log; what reading refuses nobody may know."""
+    """Like `slices_known` for the whole log; the cache must not serve what a read refuses."""
     count = 0
     for offset in range(60):
         try:
@@ -229,8 +227,8 @@ def _slices_or_damage(log: Log) -> int:
     return count
 
 
-def test_slice_of_a_closed_log_has_what_was_fetched_before(tmp_path: Path) -> None:
-    """Known or not, and nothing else."""
+def test_slice_of_a_closed_log_has_its_fetched_bytes_only(tmp_path: Path) -> None:
+    """Whether a cached reader made it or not."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         append(log, [1, 2, 3])
         first = log.read(1)
@@ -245,8 +243,8 @@ def test_slice_of_a_closed_log_has_what_was_fetched_before(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("max_bytes", [-1, -(2**70)])
-def test_read_refuses_a_negative_size(tmp_path: Path, max_bytes: int) -> None:
-    """Whether or not points know the segment."""
+def test_read_negative_size_is_refused(tmp_path: Path, max_bytes: int) -> None:
+    """With and without a cached reader of the segment."""
     with manual_log(tmp_path / "orders-0") as log:
         append(log, [1])
         for _again in range(2):

@@ -1,4 +1,4 @@
-"""`get` and look-ups by time stop where readers do: high watermark, last stable offset, aborts."""
+"""Limits of `get` and of look-ups by time: high watermark, last stable offset, aborts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def looked_up(log: Log, timestamp_ms: int, isolation: Isolation = "read_uncommit
     return None if found is None else found.offset
 
 
-def test_get_at_the_high_watermark_and_above_finds_nothing(tmp_path: Path) -> None:
-    """Also where the quick way knew the segment before; and all again once it is gone."""
+def test_get_at_or_above_the_high_watermark_finds_nothing(tmp_path: Path) -> None:
+    """Also with a cached reader of the segment; without a watermark all records are found."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for number in range(12):
             log.append(numbered(number, 1))
@@ -52,10 +52,10 @@ def test_get_at_the_high_watermark_and_above_finds_nothing(tmp_path: Path) -> No
             log.get(13, isolation="read_committed")
 
 
-def test_get_that_met_a_high_watermark_on_its_way_holds_no_mapping_of_before(
+def test_get_during_a_new_high_watermark_caches_no_old_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader looked before the writer said so: what it puts down for later must not stay."""
+    """The look-up began before the watermark was set: its reader must not stay in the cache."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 4))
         segment = log.segments()[0]
@@ -72,8 +72,8 @@ def test_get_that_met_a_high_watermark_on_its_way_holds_no_mapping_of_before(
         assert [0] == got(log)
 
 
-def test_get_of_committed_records_finds_those_that_readers_see(tmp_path: Path) -> None:
-    """Neither what was aborted, nor what is not stable yet."""
+def test_get_read_committed_finds_what_readers_see(tmp_path: Path) -> None:
+    """Neither aborted records, nor records above the last stable offset."""
     first, second = Client(7), Client(8)
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         log.append(numbered(0, 2))
@@ -89,8 +89,8 @@ def test_get_of_committed_records_finds_those_that_readers_see(tmp_path: Path) -
         assert committed_offsets(log) == got(log, "read_committed")
 
 
-def test_latest_of_readers_is_how_far_they_may_go(tmp_path: Path) -> None:
-    """As a broker answers a consumer by its isolation; the earliest is the same for all."""
+def test_latest_offset_depends_on_the_isolation(tmp_path: Path) -> None:
+    """As a broker answers a consumer; the earliest offset is the same for all."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 2))
         Client(7).send(log, 2, transactional=True)
@@ -107,10 +107,10 @@ def test_latest_of_readers_is_how_far_they_may_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
 @pytest.mark.parametrize("batch_count", [1, 3])
-def test_times_of_readers_are_those_of_records_that_they_may_see(
+def test_time_look_up_finds_visible_records_only(
     tmp_path: Path, segment_bytes: int, batch_count: int
 ) -> None:
-    """Every limit against every time, the largest too; limits within a batch, and over segments."""
+    """Every limit with every time, also the largest; within a batch, and over segments."""
     times = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 9, 7]
     with manual_log(
         tmp_path / "orders-0", index_interval_bytes=0, segment_bytes=segment_bytes
@@ -130,10 +130,10 @@ def test_times_of_readers_are_those_of_records_that_they_may_see(
             assert first_offset == looked_up(log, MAX_TIMESTAMP)
 
 
-def test_largest_time_is_found_while_a_later_append_has_a_larger_one(
+def test_largest_time_ignores_an_append_after_the_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The active segment knows more than the snapshot that the reader took."""
+    """The active segment has a larger timestamp than the snapshot of the reader."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append([Record(value=b"x", timestamp_ms=START_MS + 5)])
         before = partition_of(log).view.snapshot()
@@ -143,7 +143,7 @@ def test_largest_time_is_found_while_a_later_append_has_a_larger_one(
 
 
 def test_records_above_the_high_watermark_are_not_deleted(tmp_path: Path) -> None:
-    """Neither by their user nor by the settings; below it they are."""
+    """Neither by a call nor by retention; those below it are."""
     with manual_log(tmp_path / "orders-0", retention_bytes=0, **SMALL) as log:
         for number in range(12):
             log.append(numbered(number, 1))
