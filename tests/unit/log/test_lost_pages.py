@@ -1,7 +1,7 @@
-"""Reads of a log whose files lose pages: errors with file and position, and no process that ends.
+"""Reads of a log whose files lose pages: errors with file and position, and no crash.
 
-A file that another process cuts is told as a page that a disk does not give: by a signal. So these
-tests need no disk that fails.
+The kernel reports a file that another process cuts like a page that a disk cannot read: by a
+signal. So these tests need no failing disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.lost_pages import run_program
 
-# A log of 8,000 records in two batches of each size, codec as said; what is done; how it ends.
+# A log of 8,000 records in two batches of each size; the codec, the action and its end vary.
 PREFACE = """
 import os, socket, sys
 import kafkalog
@@ -83,7 +83,7 @@ READS = {
 
 
 def read(directory: Path, action: str, how: str, codec: str, role: str) -> str:
-    """Run one of the reads while the file loses its pages; return how it ended."""
+    """Run one of the reads while the file loses its pages; return its result."""
     said = run_program(PREFACE + READS[action].format(how=how), directory, codec, role, how)
     assert len(said) == 1
     return said[0]
@@ -91,12 +91,12 @@ def read(directory: Path, action: str, how: str, codec: str, role: str) -> str:
 
 @pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
 @pytest.mark.parametrize("action", READS)
-def test_read_of_a_failing_disk_raises_with_file_and_position(
+def test_read_on_a_failing_disk_raises_with_file_and_position(
     tmp_path: Path, action: str, codec: str
 ) -> None:
-    """Whatever reads, by whatever codec: LogStorageError, EIO, where; never damage; DUR-3."""
+    """DUR-3: with every read API and codec: LogStorageError, EIO, the place; never damage."""
     said = read(tmp_path / "t-0", action, "fail", codec, "writer")
-    # What was taken out of its compressed form before the disk failed is in memory.
+    # Bytes that were decompressed before the disk failed are in memory.
     assert said == "storage 5 True True" or (said == "fine" and codec == "zstd"), said
     if codec == "uncompressed":
         assert said != "fine"
@@ -104,8 +104,8 @@ def test_read_of_a_failing_disk_raises_with_file_and_position(
 
 @pytest.mark.parametrize("role", ["writer", "reader"])
 @pytest.mark.parametrize("action", READS)
-def test_read_of_a_file_that_was_cut_is_typed(tmp_path: Path, action: str, role: str) -> None:
-    """A file that somebody has cut gives typed errors, and no failure of the disk; DUR-3."""
+def test_read_of_a_cut_file_raises_a_typed_error(tmp_path: Path, action: str, role: str) -> None:
+    """DUR-3: a file that another process cut is not a failure of the disk."""
     said = read(tmp_path / "t-0", action, "cut", "uncompressed", role)
     assert said in (
         "storage None True True",
@@ -117,8 +117,8 @@ def test_read_of_a_file_that_was_cut_is_typed(tmp_path: Path, action: str, role:
 
 
 @pytest.mark.parametrize(("fetch", "how"), [("pass", "cut"), ("fetched.data", "fail")])
-def test_sending_what_is_lost_raises_a_typed_error(tmp_path: Path, fetch: str, how: str) -> None:
-    """What goes to a socket from memory is never zeros, nor an error of the socket; DUR-5."""
+def test_send_of_lost_bytes_raises_a_typed_error(tmp_path: Path, fetch: str, how: str) -> None:
+    """DUR-5: a socket never gets zeros from memory, and the error is not one of the socket."""
     body = """
 left, right = socket.socketpair()
 left.setblocking(False)
@@ -133,8 +133,8 @@ tell(lambda: fetched.send_to(left))
     assert said == ["storage None True False" if how == "cut" else "storage 5 True True"]
 
 
-def test_unclean_log_with_a_bad_page_is_neither_cut_nor_fenced(tmp_path: Path) -> None:
-    """Recovery raises while the disk does not read, and finds all once it does; DUR-3."""
+def test_recovery_with_a_bad_page_cuts_nothing(tmp_path: Path) -> None:
+    """DUR-3: recovery raises while the disk fails; later it finds all, without a corrupt range."""
     said = run_program(
         PREFACE
         + """
@@ -162,8 +162,8 @@ with kafkalog.open_log(directory, config=config) as log:
     assert said[2:] == ["True", "8000 8000 () ()"]
 
 
-def test_index_that_loses_pages_is_not_rebuilt_for_it(tmp_path: Path) -> None:
-    """A page of an index that the disk refuses is an error, and the file stays; DUR-3."""
+def test_index_with_a_bad_page_is_not_rebuilt(tmp_path: Path) -> None:
+    """DUR-3: the read raises, and the index file stays."""
     said = run_program(
         PREFACE
         + """
@@ -196,8 +196,8 @@ print(log.get(9000).offset)
     assert said == ["5 True True", "5 True True", "9000"]
 
 
-def test_later_read_after_a_passing_failure_is_right(tmp_path: Path) -> None:
-    """Once the disk reads again, the same handle does: lost mappings are not used again; DUR-3."""
+def test_read_after_the_disk_recovers_is_right(tmp_path: Path) -> None:
+    """DUR-3: on the same handle, which does not use the lost mappings again."""
     said = run_program(
         PREFACE
         + """
@@ -216,8 +216,8 @@ print(len(list(log.records())), len(log.read(7000, 1 << 20).data) > 0)
     assert said == ["storage 5 True True", "fine", "8000 True"]
 
 
-def test_directory_whose_disk_fails_reads_goes_offline_alone(tmp_path: Path) -> None:
-    """Of a manager's two directories only the one that cannot be read is offline; DUR-3."""
+def test_data_directory_with_failing_disk_goes_offline_alone(tmp_path: Path) -> None:
+    """DUR-3: the manager's other data directory stays online."""
     said = run_program(
         """
 import os, sys

@@ -1,4 +1,4 @@
-"""`get_many` and `offsets_for_timestamps` in logs of ours: order, limits, damage, caches."""
+"""`get_many` and `offsets_for_timestamps` of one log: order, limits, damage, caches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def filled(directory: Path, **changes: Any) -> Log:
 def test_get_many_keeps_order_and_repetitions(
     compression: str, read_only: bool, directory: Path
 ) -> None:
-    """Whatever the segments are; the log end has no record yet."""
+    """Over all segments; the log end has no record."""
     filled(directory, compression_type=compression).close()
     with manual_log(directory, read_only=read_only) as log:
         records: list[Record | None] = [*log.records(), None]
@@ -45,8 +45,8 @@ def test_get_many_keeps_order_and_repetitions(
         assert records[:300] == log.get_many(np.arange(300, dtype=np.int32))
 
 
-def test_get_many_sees_what_get_sees(directory: Path) -> None:
-    """Below the high watermark, behind the log start, while the log grows."""
+def test_get_many_has_the_limits_of_get(directory: Path) -> None:
+    """Below the high watermark, from the log start on, while the log grows."""
     with filled(directory) as log:
         log.set_high_watermark(100)
         assert [True, False] == [each is not None for each in log.get_many([99, 100])]
@@ -71,8 +71,8 @@ def test_get_many_sees_what_get_sees(directory: Path) -> None:
         log.offsets_for_timestamps([60])
 
 
-def test_get_many_damage_raises_and_neighbours_are_found(directory: Path) -> None:
-    """As `get` does, whatever was looked up before."""
+def test_get_many_damage_raises_and_other_batches_are_found(directory: Path) -> None:
+    """As `get` does, after any earlier look-up."""
     with manual_log(directory) as log:
         for first in range(0, 30, 10):
             log.append(numbered(first, 10))
@@ -85,8 +85,8 @@ def test_get_many_damage_raises_and_neighbours_are_found(directory: Path) -> Non
             log.get_many([5, 15, 25])
 
 
-def test_get_again_in_a_known_batch_equals_the_first(directory: Path) -> None:
-    """Remembered places lead to the same records, in every order."""
+def test_get_with_cached_batch_equals_first_read(directory: Path) -> None:
+    """Cached positions lead to the same records, in every order."""
     with filled(directory) as log:
         records = list(log.records())
         for step in (1, 7, 113):
@@ -101,10 +101,10 @@ def test_get_again_in_a_known_batch_equals_the_first(directory: Path) -> None:
     hidden=st.integers(0, 5),
 )
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_offsets_for_timestamps_equal_single_lookups(
+def test_offsets_for_timestamps_equal_single_look_ups(
     times: list[int], asked: list[int], compression: str, hidden: int, tmp_path: Path
 ) -> None:
-    """Times in any order, equal ones, none above, some beyond where a reader may go."""
+    """Times in any order, equal ones, none above, some beyond the limit of readers."""
     directory = tmp_path / f"{len(list(tmp_path.iterdir()))}-0"
     with manual_log(
         directory, batch_bytes=150, segment_bytes=500, compression_type=compression
@@ -118,7 +118,7 @@ def test_offsets_for_timestamps_equal_single_lookups(
         assert found.dtype == np.int64
 
 
-def test_offsets_for_timestamps_refuses_what_is_no_time(directory: Path) -> None:
-    """Kafka's names for the ends are for single look-ups."""
+def test_offsets_for_timestamps_negative_time_is_refused(directory: Path) -> None:
+    """Kafka's values for earliest and latest are for single look-ups."""
     with filled(directory) as log, pytest.raises(ValueError, match="must be >= 0, got -1"):
         log.offsets_for_timestamps([5, -1])

@@ -1,4 +1,4 @@
-"""Batches of producers that cannot be, and producers whose batches lie below the log start."""
+"""Batches with invalid producer fields, and producers with batches below the log start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPOCH_POSITION, SEQUENCE_POSITION, CRC_POSITION = 51, 53, 17
 
 
 def odd(producer_epoch: int = 0, base_sequence: int = 0, base_offset: int = 0) -> bytes:
-    """Return a batch with a good sum and fields of its producer that no producer has."""
+    """Return a batch with a right CRC and invalid producer fields."""
     data = bytearray(keyed_batch([(b"k", b"v")], 1_700_000_000_000, producer_id=5, sequence=0))
     struct.pack_into(">hi", data, EPOCH_POSITION, producer_epoch, base_sequence)
     struct.pack_into(">I", data, CRC_POSITION, crc32c.value(bytes(data[CRC_POSITION + 4 :])))
@@ -33,10 +33,10 @@ ODD = [{"producer_epoch": -2}, {"base_sequence": -2}, {"producer_epoch": -(2**15
 
 
 @pytest.mark.parametrize("fields", ODD, ids=str)
-def test_append_batches_odd_producer_field_is_refused(
+def test_append_batches_invalid_producer_field_is_refused(
     tmp_path: Path, fields: dict[str, int]
 ) -> None:
-    """HOST-1: a snapshot could not hold it; the log takes what comes next, and closes."""
+    """HOST-1: a snapshot could not store it; the log takes the next append, and closes."""
     with open_log(tmp_path / "t-0") as log:
         for data in (odd(**fields), keyed_batch([(b"a", b"b")], 0) + odd(**fields, base_offset=1)):
             with pytest.raises(InvalidRecordError, match="must be -1 or more"):
@@ -47,10 +47,10 @@ def test_append_batches_odd_producer_field_is_refused(
 
 
 @pytest.mark.parametrize("fields", ODD, ids=str)
-def test_open_log_with_odd_producer_field_takes_it_for_nobodys(
+def test_open_log_batch_with_invalid_producer_has_no_producer(
     tmp_path: Path, fields: dict[str, int]
 ) -> None:
-    """HOST-1: directories that have such a batch open, roll and close, after crashes as well."""
+    """HOST-1: directories with such a batch open, roll and close, after crashes as well."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     SegmentFiles(directory, 0).log.write_bytes(odd(**fields))
@@ -66,15 +66,15 @@ def test_open_log_with_odd_producer_field_takes_it_for_nobodys(
 
 
 def sent(log: Log, producer_id: int) -> bool:
-    """Send the first batch of a producer; return whether the log knew it."""
+    """Send the first batch of a producer; return whether it is a duplicate."""
     data = keyed_batch([(b"k", b"v")], 1_700_000_000_000, producer_id=producer_id, sequence=0)
     return log.append_batches(data, origin=AppendOrigin.CLIENT).is_duplicate
 
 
 @pytest.mark.parametrize("how", ["killed", "closed", "killed without snapshots"])
 @pytest.mark.parametrize("rolls", [False, True])
-def test_producer_whose_batch_is_below_the_log_start_is_known_after(how: str, rolls: bool) -> None:
-    """PAR-5: states are replayed from the segment's base, whatever of it is served."""
+def test_producer_with_batch_below_the_log_start_stays_known(how: str, rolls: bool) -> None:
+    """PAR-5: states are replayed from the segment's base, also below the log start."""
     disk = SimulatedDisk()
     log = manual_log(DIRECTORY, filesystem=disk)
     assert [False, False] == [sent(log, 1), sent(log, 2)]

@@ -1,7 +1,7 @@
 """Logs of magic 0, 1 and 2, in one segment and over several: read, cut, followed, looked up.
 
-A wrapper has the offset of its last record. Whoever takes that for its first would serve too
-little, cut too late, or stop one batch early.
+A wrapper has the offset of its last record. Code that takes it for the offset of the first one
+would serve too little, cut too late, or stop one batch early.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def read_all(log: Log) -> list[OldFact]:
 
 
 def write_two_segments(directory: Path, chapters: list[Chapter]) -> None:
-    """Write entries as a log of two segments, the second half in the second."""
+    """Write entries as a log of two segments, with half of them in each."""
     half = len(chapters) // 2
     write_chapters(directory, chapters[:half])
     write_chapters(directory, chapters[half:])
 
 
-def test_every_pair_of_magics_and_codecs_is_read_in_one_segment_and_over_a_border(
+def test_every_pair_of_magics_and_codecs_is_read(
     tmp_path: Path,
 ) -> None:
-    """Whatever a format setting or a codec was changed to while the log was in use."""
+    """In one segment and over two: format and codec may change while a log is in use."""
     kinds = [
         (magic, codec)
         for magic in (0, 1, 2)
@@ -71,7 +71,7 @@ def test_every_pair_of_magics_and_codecs_is_read_in_one_segment_and_over_a_borde
 
 
 @EVERY_KIND
-def test_read_begins_at_any_offset_inside_wrappers_too(directory: Path, kind: str) -> None:
+def test_read_from_any_offset_inside_wrappers(directory: Path, kind: str) -> None:
     """`records`, `batches`, `read` and `get`, with a start and an end at every record."""
     chapters = plan_of(kind)
     write_two_segments(directory, chapters)
@@ -102,8 +102,8 @@ def test_read_begins_at_any_offset_inside_wrappers_too(directory: Path, kind: st
 
 
 @EVERY_KIND
-def test_lookup_by_time_finds_records_inside_wrappers(directory: Path, kind: str) -> None:
-    """The first at or above each time; records of magic 0 have none to find."""
+def test_time_look_up_finds_records_inside_wrappers(directory: Path, kind: str) -> None:
+    """The first at or above each time; records of magic 0 have no time."""
     chapters = plan_of(kind)
     write_two_segments(directory, chapters)
     timed = [fact for fact in facts_of(chapters) if fact[1] >= 0]
@@ -117,8 +117,8 @@ def test_lookup_by_time_finds_records_inside_wrappers(directory: Path, kind: str
 
 
 @EVERY_KIND
-def test_recovery_writes_the_indexes_that_a_broker_does(directory: Path, kind: str) -> None:
-    """An entry with a batch's last offset once enough lies behind; the largest time so far."""
+def test_recovery_writes_the_indexes_of_a_broker(directory: Path, kind: str) -> None:
+    """An entry with a batch's last offset after each interval; the largest time so far."""
     chapters = chapters_of(LOG_KINDS[kind] * 6, first_offset=FIRST)
     half = len(chapters) // 2
     write_two_segments(directory, chapters)
@@ -135,7 +135,7 @@ def test_recovery_writes_the_indexes_that_a_broker_does(directory: Path, kind: s
 
 @EVERY_KIND
 def test_truncation_cuts_the_entry_that_reaches_the_offset(tmp_path: Path, kind: str) -> None:
-    """As a broker does, at its position: inside a wrapper its earlier records go as well."""
+    """At its position, as a broker does: a wrapper loses its earlier records as well."""
     chapters = plan_of(kind)
     original = tmp_path / "original-0"
     write_two_segments(original, chapters)
@@ -157,8 +157,8 @@ def test_truncation_cuts_the_entry_that_reaches_the_offset(tmp_path: Path, kind:
 
 
 @EVERY_KIND
-def test_log_start_inside_a_wrapper_hides_what_lies_before(directory: Path, kind: str) -> None:
-    """Records, look-ups by time and by offset, and the same after a start and after a crash."""
+def test_log_start_inside_a_wrapper_hides_earlier_records(directory: Path, kind: str) -> None:
+    """For reads and look-ups, and the same after a restart and after a crash."""
     chapters = plan_of(kind)
     write_two_segments(directory, chapters)
     facts = facts_of(chapters)
@@ -177,8 +177,8 @@ def test_log_start_inside_a_wrapper_hides_what_lies_before(directory: Path, kind
 
 
 @EVERY_KIND
-def test_reader_follows_a_log_of_old_formats_as_it_grows(directory: Path, kind: str) -> None:
-    """Byte by byte: an entry is seen once all of it is there, and never a part of a wrapper."""
+def test_reader_follows_a_growing_log_of_old_formats(directory: Path, kind: str) -> None:
+    """Byte by byte: a whole entry is seen, and never a part of a wrapper."""
     chapters = plan_of(kind)
     half = len(chapters) // 2
     path = write_chapters(directory, chapters[:half])
@@ -197,8 +197,8 @@ def test_reader_follows_a_log_of_old_formats_as_it_grows(directory: Path, kind: 
         assert 95 == log.log_end_offset
 
 
-def test_appends_go_on_in_v2_behind_any_format_after_a_crash_as_well(tmp_path: Path) -> None:
-    """In the same segment: the log of an upgraded broker."""
+def test_append_after_any_format_is_v2_in_the_same_segment(tmp_path: Path) -> None:
+    """As in the log of an upgraded broker; also after a crash."""
     for kind in LOG_KINDS:
         directory = tmp_path / f"{kind}-0"
         chapters = plan_of(kind)
@@ -216,10 +216,8 @@ def test_appends_go_on_in_v2_behind_any_format_after_a_crash_as_well(tmp_path: P
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_holes_of_compaction_inside_and_between_wrappers_lead_to_the_next_record(
-    directory: Path, magic: int
-) -> None:
-    """Offsets that are no more: below a wrapper's first, between two of its records."""
+def test_read_of_a_compacted_offset_returns_the_next_record(directory: Path, magic: int) -> None:
+    """Offsets below a wrapper's first record, and between two of its records."""
     chapters = [
         chapter(magic, Codec.GZIP, (3, 7, 8)),
         chapter(magic, Codec.NONE, (15,)),
@@ -241,8 +239,8 @@ def test_holes_of_compaction_inside_and_between_wrappers_lead_to_the_next_record
     assert log_file(directory) == path
 
 
-def test_index_entry_that_promises_too_little_of_a_wrapper_is_not_followed(directory: Path) -> None:
-    """It leads to a wrapper behind the one that has the offset: the entry before tells."""
+def test_index_entry_after_the_wrapper_with_the_offset_is_not_used(directory: Path) -> None:
+    """The entry leads to a later wrapper; the one before it leads to the right one."""
     chapters = chapters_of([(1, Codec.GZIP, 5)] * 4)
     write_chapters(directory, chapters)
     (directory / CLEAN_SHUTDOWN_MARKER).touch()
@@ -258,10 +256,10 @@ def test_index_entry_that_promises_too_little_of_a_wrapper_is_not_followed(direc
             assert fact == fact_of(record)
 
 
-def test_offset_of_a_wrapper_that_lies_is_found_when_it_overlaps_the_one_behind(
+def test_wrong_wrapper_offset_that_overlaps_the_next_is_damage(
     directory: Path,
 ) -> None:
-    """No sum covers it. The two contradict each other, and the other leaves no hole."""
+    """No CRC covers it. The two contradict each other, and the other leaves no hole."""
     chapters = chapters_of([(1, Codec.GZIP, 4), (1, Codec.LZ4, 6), (1, Codec.NONE, 1)])
     path = write_chapters(directory, chapters)
     data = path.read_bytes()
@@ -275,8 +273,8 @@ def test_offset_of_a_wrapper_that_lies_is_found_when_it_overlaps_the_one_behind(
         assert facts_of(chapters[1:]) == [fact_of(each) for each in log.records(on_corrupt="skip")]
 
 
-def test_offset_of_a_v0_wrapper_that_lies_costs_that_wrapper(directory: Path) -> None:
-    """Its records have offsets of their own: reading raises, reading around reports them."""
+def test_wrong_v0_wrapper_offset_loses_that_wrapper(directory: Path) -> None:
+    """Its records have their own offsets: a read raises, and skip reports a corrupt range."""
     chapters = chapters_of([(0, Codec.GZIP, 4), (0, Codec.LZ4, 6), (0, Codec.NONE, 1)])
     path = write_chapters(directory, chapters)
     data = path.read_bytes()

@@ -1,7 +1,7 @@
-"""Plain messages of old formats are read and written in runs: as if it were one by one.
+"""Plain messages of old formats are read and written in runs, with the result of single ones.
 
-The way of single batches is what the runs are held against: `read_batches` in place of
-`read_parts`, and batches staged singly.
+The tests compare runs with the path of single batches: `read_batches` replaces `read_parts`, and
+batches are staged one at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OTHERS = [(0, 1, 3), (1, 1, 3), (1, 3, 1), (2, 0, 2), (2, 1, 2)]
 
 
 def lying(data: bytes, magic: int) -> bytes:
-    """Return a message whose key is said to be longer than it is, its CRC right."""
+    """Return a message whose key is shorter than its key size, with a right CRC."""
     made = bytearray(data)
     made[KEY_SIZE_POSITION[magic]] = 0x7F
     made[12:16] = zlib.crc32(made[16:]).to_bytes(4, "big")
@@ -59,7 +59,7 @@ def lying(data: bytes, magic: int) -> bytes:
 
 
 def outcome(read: Callable[[], Any]) -> tuple[list[OldFact], tuple[Any, ...] | None]:
-    """Return the records that a reader gives, and the error that ends them."""
+    """Return the records of a reader, and the error that ends them."""
     found: list[OldFact] = []
     try:
         found.extend(map(fact_of, read()))
@@ -70,7 +70,7 @@ def outcome(read: Callable[[], Any]) -> tuple[list[OldFact], tuple[Any, ...] | N
 
 
 def assert_like_one_by_one(directory: Path, ranges: list[tuple[int, int]]) -> None:
-    """Compare what every range gives with what batch by batch gives, around damage and up to it."""
+    """Compare the result of each range with that of single batches, around damage and up to it."""
     for on_corrupt in ("raise", "skip"):
         for start, end in [(FIRST, 2**40), *ranges]:
             outcomes = []
@@ -92,13 +92,13 @@ def assert_like_one_by_one(directory: Path, ranges: list[tuple[int, int]]) -> No
     st.sets(st.integers(0, 24), max_size=2),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=2),
 )
-def test_records_of_mixed_runs_equal_those_one_by_one(
+def test_records_of_mixed_runs_equal_single_reads(
     plan: list[tuple[int, int, int]],
     flips: list[tuple[int, int]],
     liars: set[int],
     ranges: list[tuple[int, int]],
 ) -> None:
-    """All formats mixed, bytes changed anywhere, messages that lie under a right CRC."""
+    """All formats mixed, bytes changed anywhere, wrong sizes under a right CRC."""
     chapters = chapters_of(plan, first_offset=FIRST)
     data = bytearray(
         b"".join(
@@ -121,8 +121,8 @@ def gapped(magic: int, count: int) -> list[Chapter]:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_records_of_a_long_run_are_those_that_were_written(directory: Path, magic: int) -> None:
-    """More messages than one walk looks ahead, and offsets with holes; from any offset on."""
+def test_records_of_a_long_run_are_those_written(directory: Path, magic: int) -> None:
+    """More messages than one walk covers, and offsets with holes; from any offset on."""
     chapters = gapped(magic, 3 * reading.WALK_BATCHES_MAX + 7)
     write_chapters(directory, chapters)
     wanted = facts_of(chapters)
@@ -133,8 +133,8 @@ def test_records_of_a_long_run_are_those_that_were_written(directory: Path, magi
             assert inside == [fact_of(record) for record in log.records(start, end)]
 
 
-def test_records_up_to_an_offset_do_not_meet_what_lies_behind(directory: Path) -> None:
-    """A message that cannot be decoded, behind the range but in the same run, is not looked at."""
+def test_records_up_to_an_offset_skip_later_damage(directory: Path) -> None:
+    """A message after the range, but in the same run, is not decoded."""
     chapters = chapters_of([(1, 0, 1)] * 9, first_offset=FIRST)
     path = write_chapters(directory, chapters)
     bad = lying(chapters[5].data, 1)
@@ -149,8 +149,8 @@ def test_records_up_to_an_offset_do_not_meet_what_lies_behind(directory: Path) -
         assert [*range(FIRST, FIRST + 5), FIRST + 6] == skipped
 
 
-def test_records_up_to_a_hole_do_not_meet_the_wrapper_behind_the_run(directory: Path) -> None:
-    """The run is cut at the end of the range; a wrapper further on, which holds noise, is left."""
+def test_records_up_to_a_hole_skip_a_later_wrapper(directory: Path) -> None:
+    """The run is cut at the end of the range; a later wrapper with invalid content is not read."""
     noise = encode_messages([Message(FIRST + 10, 1, 1, START_MS, None, b"no gzip stream")])
     plain = [chapter(1, 0, [FIRST]), chapter(1, 0, [FIRST + 5])]
     path = write_chapters(directory, plain)
@@ -161,8 +161,8 @@ def test_records_up_to_a_hole_do_not_meet_the_wrapper_behind_the_run(directory: 
             list(log.records())
 
 
-def test_read_parts_gives_one_run_of_plain_messages(directory: Path) -> None:
-    """Runs end at wrappers and batches of v2, and say where they are."""
+def test_read_parts_returns_one_run_of_plain_messages(directory: Path) -> None:
+    """Runs end at wrappers and v2 batches, and have the right offsets and positions."""
     plan = [(0, 0, 1)] * 3 + [(1, 0, 1)] * 2 + [(1, 1, 4), (2, 0, 3), (1, 0, 1)]
     chapters = chapters_of(plan, first_offset=FIRST)
     write_chapters(directory, chapters)
@@ -193,7 +193,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 def fill(
     log: Log, clock: ManualClock, magic: int, appends: list[tuple[bool, list[int], int, int]]
 ) -> list[AppendInfo]:
-    """Append columns or encoded messages: sizes of values, first time, step; time goes on."""
+    """Append columns or encoded messages: sizes of values, first time, step; the clock moves on."""
     infos = []
     for is_encoded, sizes, first_ms, step_ms in appends:
         times = START_MS + first_ms + step_ms * np.arange(len(sizes), dtype=np.int64)
@@ -209,7 +209,7 @@ def fill(
 
 
 def append_one_by_one(local: LocalLog, data: Any, batches: BatchMetadata) -> bool:
-    """Stage and write each batch for itself: what a log does with as many as fit."""
+    """Stage and write each batch alone, unlike a log, which writes as many as fit."""
     segments, start_offset = local.snapshot.segments, local.snapshot.start_offset
     segment, full, position = segments.active, [], 0
     for facts in batches:
@@ -251,10 +251,10 @@ def append_one_by_one(local: LocalLog, data: Any, batches: BatchMetadata) -> boo
         }
     ),
 )
-def test_appended_runs_leave_the_files_that_single_messages_leave(
+def test_appended_run_leaves_the_files_of_single_appends(
     magic: int, appends: list[tuple[bool, list[int], int, int]], changes: dict[str, Any]
 ) -> None:
-    """Rolls by size, time and full indexes, index entries and infos: the same to the byte."""
+    """Rolls by size, time and full indexes, index entries and infos: equal byte for byte."""
     seen = []
     with tempfile.TemporaryDirectory() as parent:
         for one_by_one in (True, False):
@@ -279,7 +279,7 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=1),
     st.sampled_from([100, 400, 2**20]),
 )
-def test_replicated_runs_are_taken_as_single_entries_are(
+def test_replicated_run_is_appended_like_single_entries(
     plan: list[tuple[int, int, int]], flips: list[tuple[int, int]], segment_bytes: int
 ) -> None:
     """A follower's append: the same files, or the same refusal."""

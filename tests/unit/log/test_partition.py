@@ -40,8 +40,8 @@ def append(partition: Partition, *values: bytes) -> int:
     return partition.appender.append(run, "written").first_offset
 
 
-def test_parts_append_read_look_up_and_close(tmp_path: Path) -> None:
-    """Each does its own, and the facade adds nothing."""
+def test_partition_appends_reads_and_closes_without_facade(tmp_path: Path) -> None:
+    """Each part works alone, and the facade adds no behaviour."""
     partition = opened(tmp_path / "orders-0")
     assert (0, 2) == (append(partition, b"a", b"b"), append(partition, b"c"))
     assert (3, 0) == (partition.view.log_end_offset, partition.flusher.durable_offset)
@@ -64,8 +64,8 @@ def test_parts_append_read_look_up_and_close(tmp_path: Path) -> None:
     assert 2 == partition.view.last_snapshot.end_offset
 
 
-def test_facade_shows_its_parts(tmp_path: Path) -> None:
-    """`partition_of` is the one accessor."""
+def test_partition_of_returns_the_parts_of_a_log(tmp_path: Path) -> None:
+    """It is the only accessor."""
     partition = opened(tmp_path / "orders-0")
     with Log(partition) as log:
         assert partition is partition_of(log)
@@ -75,8 +75,8 @@ def test_facade_shows_its_parts(tmp_path: Path) -> None:
     assert "closed" in repr(partition)
 
 
-def test_parts_of_a_read_only_log_have_no_producers(tmp_path: Path) -> None:
-    """Whatever asks for them is refused; readers go on."""
+def test_read_only_partition_has_no_producers(tmp_path: Path) -> None:
+    """Access to them raises; readers continue."""
     with open_log(tmp_path / "orders-0") as log:
         log.append([Record(value=b"a")])
     partition = opened(tmp_path / "orders-0", read_only=True)
@@ -90,8 +90,8 @@ def test_parts_of_a_read_only_log_have_no_producers(tmp_path: Path) -> None:
     partition.close()
 
 
-def test_segments_that_a_reader_keeps_do_not_keep_the_log(tmp_path: Path) -> None:
-    """They refer to it weakly."""
+def test_segments_kept_by_a_reader_do_not_keep_the_partition(tmp_path: Path) -> None:
+    """They have weak references to it only."""
     partition = opened(tmp_path / "orders-0")
     append(partition, b"a")
     segments, reference = partition.view.segments(), weakref.ref(partition)

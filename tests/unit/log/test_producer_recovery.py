@@ -1,4 +1,4 @@
-"""Replaying batches into producer state: the short way equals the long one, odd markers."""
+"""Replay of batches into producer state: fast and slow path are equal; unusual markers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def scanned(data: bytes) -> BatchColumns:
 
 
 def replay(states: ProducerStates, data: bytes) -> list[CompletedTransaction]:
-    """Replay a run of batches the short way."""
+    """Replay a run of batches on the fast path."""
     return replay_batches(states, memoryview(data), scanned(data))
 
 
 def replay_one_by_one(states: ProducerStates, data: bytes) -> list[CompletedTransaction]:
-    """Replay a run of batches the long way: each by itself."""
+    """Replay a run of batches on the slow path: one at a time."""
     completed = []
     position = 0
     while position < len(data):
@@ -46,8 +46,8 @@ def replay_one_by_one(states: ProducerStates, data: bytes) -> list[CompletedTran
     return completed
 
 
-def test_transactions_of_two_producers_are_completed_in_order() -> None:
-    """Commit, abort, a producer without id, and one that stays open."""
+def test_replay_completes_transactions_of_two_producers_in_order() -> None:
+    """Commit, abort, a batch without producer, and a transaction that stays open."""
     data = encoded(
         [
             Produced(-1, -1, 0, count=3),
@@ -69,8 +69,8 @@ def test_transactions_of_two_producers_are_completed_in_order() -> None:
     assert 4 == states.entries[P].coordinator_epoch
 
 
-def test_batches_that_the_state_covers_are_passed_over() -> None:
-    """A snapshot may lie within a segment; a batch that is covered in part is replayed whole."""
+def test_replay_skips_batches_that_the_state_covers() -> None:
+    """A snapshot may end within a segment; a batch that it covers in part is replayed whole."""
     data = encoded([Produced(P, sequence=10 * each, count=10) for each in range(4)])
     states = ProducerStates(end_offset=15)
     replay(states, data)
@@ -80,18 +80,18 @@ def test_batches_that_the_state_covers_are_passed_over() -> None:
     assert [] == replay_batches(states, memoryview(data), scanned(data), 0)
 
 
-def test_only_the_counted_batches_are_replayed() -> None:
-    """What lies behind a limit of the caller is not touched."""
+def test_replay_stops_after_the_given_number_of_batches() -> None:
+    """Later batches do not change the state."""
     data = encoded([Produced(P, sequence=each) for each in range(4)])
     states = ProducerStates()
     replay_batches(states, memoryview(data), scanned(data), 2)
     assert (2, 1) == (states.end_offset, states.entries[P].last_sequence)
 
 
-def test_marker_that_cannot_be_read_leaves_its_transaction_open(
+def test_replay_undecodable_marker_leaves_its_transaction_open(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With a warning that names the place; no reader sees what was perhaps aborted."""
+    """A warning names the place; readers do not see records that may be aborted."""
     caplog.set_level(logging.WARNING)
     data = encoded([Produced(P, transactional=True), Produced(P, ends="bad")])
     states = ProducerStates()
@@ -102,7 +102,7 @@ def test_marker_that_cannot_be_read_leaves_its_transaction_open(
 
 
 def emptied(data: bytes) -> bytes:
-    """Return the last batch of `data` as compaction leaves it: without records."""
+    """Return the last batch of `data` without records, as compaction leaves it."""
     header = parse_header(data)
     end = header.end_position
     tail = bytearray(data[end : end + 61])
@@ -113,8 +113,8 @@ def emptied(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("way", [replay, replay_one_by_one])
-def test_emptied_and_other_control_batches_say_nothing(way: object) -> None:
-    """Compaction empties the marker of a transaction that is gone; KRaft's have no producer."""
+def test_replay_ignores_emptied_and_other_control_batches(way: object) -> None:
+    """Compaction empties markers of removed transactions; KRaft's have no producer."""
     data = emptied(encoded([Produced(P, epoch=3, transactional=True), Produced(P, ends="commit")]))
     states = ProducerStates()
     assert callable(way)
@@ -123,8 +123,8 @@ def test_emptied_and_other_control_batches_say_nothing(way: object) -> None:
     assert 2 == states.end_offset
 
 
-def test_batch_of_an_append_is_checked_with_the_offsets_in_it() -> None:
-    """The same door serves appends, with the checks that they ask for."""
+def test_append_checks_sequences_with_the_offsets_in_the_batch() -> None:
+    """Appends use `add_batch` too, with the checks of their origin."""
     data = encoded([Produced(P, sequence=0, count=5), Produced(P, sequence=7)])
     first = parse_header(data).end_position
     states = ProducerStates()
@@ -151,8 +151,8 @@ BATCHES = st.builds(
 
 @settings(max_examples=200)
 @given(st.lists(st.lists(BATCHES, max_size=40), max_size=4))
-def test_short_way_equals_the_long_one(runs: list[list[Produced]]) -> None:
-    """Anything in any order, in several runs; a log may hold what no producer would send."""
+def test_replay_fast_path_equals_slow_path(runs: list[list[Produced]]) -> None:
+    """Any batches in any order, in several runs; a log may have batches that no producer sends."""
     short, long = ProducerStates(), ProducerStates()
     for run in runs:
         data = encoded(run, short.end_offset)

@@ -1,4 +1,4 @@
-"""Idempotent producers of an open log: checked, answered, remembered over every way it may go."""
+"""Idempotent producers of an open log: checks, duplicates, and state after every change."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
 
 
 def disk_with_room() -> SimulatedDisk:
-    """Return a disk on which the log's directory may be made."""
+    """Return a disk on which the log's directory may be created."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     return disk
 
 
-def test_batch_sent_twice_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
-    """Nothing is written, also not behind other batches, and also for a durable append."""
+def test_duplicate_batch_returns_its_first_offsets(tmp_path: Path) -> None:
+    """Nothing is written, also after other batches, and also for a durable append."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 3))
@@ -62,10 +62,8 @@ def test_batch_sent_twice_is_answered_with_its_first_offsets(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.EMBEDDED])
-def test_sequence_with_a_gap_is_refused_and_nothing_changes(
-    tmp_path: Path, origin: AppendOrigin
-) -> None:
-    """The next one in order is taken."""
+def test_sequence_gap_is_refused_and_changes_nothing(tmp_path: Path, origin: AppendOrigin) -> None:
+    """The batch that is next in order is appended."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         client.send(log)
@@ -80,10 +78,10 @@ def test_sequence_with_a_gap_is_refused_and_nothing_changes(
         assert 3 == log.log_end_offset
 
 
-def test_old_epoch_is_fenced_for_clients_and_coordinators_but_not_for_copies(
+def test_old_producer_epoch_is_fenced_except_in_replication(
     tmp_path: Path,
 ) -> None:
-    """What another log has accepted is taken as it is."""
+    """A copy takes the batches that its leader has accepted."""
     with manual_log(tmp_path / "orders-0") as log:
         Client(7, epoch=3).send(log)
         with pytest.raises(InvalidProducerEpochError):
@@ -95,7 +93,7 @@ def test_old_epoch_is_fenced_for_clients_and_coordinators_but_not_for_copies(
 
 
 def test_marker_of_an_older_coordinator_is_refused(tmp_path: Path) -> None:
-    """Its successor may have decided otherwise."""
+    """A newer coordinator may have decided otherwise."""
     with manual_log(tmp_path / "orders-0") as log:
         newer = encoded([Produced(7, ends="commit", coordinator_epoch=5)])
         older = encoded([Produced(7, ends="abort", coordinator_epoch=4)])
@@ -105,8 +103,8 @@ def test_marker_of_an_older_coordinator_is_refused(tmp_path: Path) -> None:
         assert 1 == log.log_end_offset
 
 
-def test_failed_write_leaves_the_state_as_it_was() -> None:
-    """The batch may be sent again, and is no duplicate of what was not written."""
+def test_failed_write_keeps_the_producer_state() -> None:
+    """The batch may be sent again, and is not a duplicate of unwritten bytes."""
     disk, client = disk_with_room(), Client(7)
     with manual_log(DIRECTORY, filesystem=disk) as log:
         client.send(log)
@@ -119,8 +117,8 @@ def test_failed_write_leaves_the_state_as_it_was() -> None:
         assert (1, False) == (info.first_offset, info.is_duplicate)
 
 
-def test_log_without_producers_has_no_snapshots(tmp_path: Path) -> None:
-    """Neither at rolls nor at the close: they cost nothing."""
+def test_log_without_producers_writes_no_snapshots(tmp_path: Path) -> None:
+    """Neither at rolls nor at the close, so that they cost nothing."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **SMALL) as log:
         for number in range(20):
@@ -129,8 +127,8 @@ def test_log_without_producers_has_no_snapshots(tmp_path: Path) -> None:
     assert {} == files_of(directory, FileKind.SNAPSHOT)
 
 
-def test_snapshots_are_taken_at_each_roll_and_at_the_close(tmp_path: Path) -> None:
-    """Each says what lies below its offset; the one of the close is the last."""
+def test_snapshots_are_written_at_each_roll_and_at_the_close(tmp_path: Path) -> None:
+    """Each has the state below its offset; the one of the close is the last."""
     directory = tmp_path / "orders-0"
     client = Client(7)
     with manual_log(directory, **SMALL) as log:
@@ -146,8 +144,8 @@ def test_snapshots_are_taken_at_each_roll_and_at_the_close(tmp_path: Path) -> No
         ]
 
 
-def test_append_over_several_segments_leaves_the_snapshot_of_each(tmp_path: Path) -> None:
-    """One append of many batches: as if they had come one by one."""
+def test_append_over_several_segments_writes_a_snapshot_for_each(tmp_path: Path) -> None:
+    """The snapshots are those of many appends of one batch."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **SMALL) as log:
         run = encoded([Produced(7, sequence=number) for number in range(12)])
@@ -159,8 +157,8 @@ def test_append_over_several_segments_leaves_the_snapshot_of_each(tmp_path: Path
     assert [each - 1 for each in taken] == [each[0].last_sequence for each in taken.values()]
 
 
-def test_duplicates_are_known_after_an_orderly_close(tmp_path: Path) -> None:
-    """Of the five last batches the snapshot keeps the last one, as a broker's does."""
+def test_duplicates_are_detected_after_a_clean_close(tmp_path: Path) -> None:
+    """A snapshot keeps the last one of a producer's five batches, as a broker's does."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory) as log:
         client.send(log)
@@ -173,7 +171,7 @@ def test_duplicates_are_known_after_an_orderly_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_rolls", [False, True])
-def test_duplicates_are_known_after_a_crash(with_rolls: bool) -> None:
+def test_duplicates_are_detected_after_a_crash(with_rolls: bool) -> None:
     """From a snapshot and a replay, or from the batches alone."""
     disk, client = disk_with_room(), Client(7)
     settings = SMALL if with_rolls else {}
@@ -191,8 +189,8 @@ def test_duplicates_are_known_after_a_crash(with_rolls: bool) -> None:
         client.send(again)
 
 
-def test_recovery_point_rises_only_over_snapshots_that_are_on_the_disk() -> None:
-    """After a power cut nothing below it is replayed; the state has to be in a file."""
+def test_recovery_point_rises_only_over_synced_snapshots() -> None:
+    """After a power cut no batch below it is replayed; the state must be in a file."""
     disk, client = disk_with_room(), Client(7)
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
@@ -208,8 +206,8 @@ def test_recovery_point_rises_only_over_snapshots_that_are_on_the_disk() -> None
         client.send(again)
 
 
-def test_truncation_takes_the_state_back(tmp_path: Path) -> None:
-    """What was cut may be sent again, and is written."""
+def test_truncation_reverts_the_producer_state(tmp_path: Path) -> None:
+    """Cut batches may be sent again, and are written."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         batches = [client.batch() for _ in range(12)]
@@ -224,8 +222,8 @@ def test_truncation_takes_the_state_back(tmp_path: Path) -> None:
             log.append_batches(batches[6], origin=AppendOrigin.CLIENT)
 
 
-def test_full_truncation_forgets_all_producers(tmp_path: Path) -> None:
-    """On the disk too."""
+def test_full_truncation_removes_all_producers(tmp_path: Path) -> None:
+    """Also their snapshots on the disk."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory, **SMALL) as log:
         for _ in range(12):
@@ -236,8 +234,8 @@ def test_full_truncation_forgets_all_producers(tmp_path: Path) -> None:
     assert [101] == list(snapshots(directory))
 
 
-def test_retention_takes_the_snapshots_of_segments_that_go(tmp_path: Path) -> None:
-    """The state stays: it is of the producer, not of its old records."""
+def test_retention_removes_snapshots_of_deleted_segments(tmp_path: Path) -> None:
+    """The state stays: it belongs to the producer, not to its old records."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for _ in range(12):
@@ -250,8 +248,8 @@ def test_retention_takes_the_snapshots_of_segments_that_go(tmp_path: Path) -> No
         client.send(log)
 
 
-def test_silent_producer_is_forgotten_unless_it_has_a_transaction_open(tmp_path: Path) -> None:
-    """Looked for in the background, from the first producer on."""
+def test_silent_producer_expires_without_an_open_transaction(tmp_path: Path) -> None:
+    """A background task checks it, once the log has a producer."""
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
     with manual_log(tmp_path / "orders-0", clock=clock, scheduler=scheduler) as log:
@@ -267,8 +265,8 @@ def test_silent_producer_is_forgotten_unless_it_has_a_transaction_open(tmp_path:
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_log_of_others_without_snapshots_is_asked_from_its_start(is_ours: bool) -> None:
-    """Nobody knows then who wrote below the recovery point; where the note says we did, we do."""
+def test_log_without_snapshots_is_replayed_from_its_start(is_ours: bool) -> None:
+    """Only without a sync journal: another program may have written below the recovery point."""
     disk, client, scheduler = disk_with_room(), Client(7), ManualScheduler(ManualClock())
     log = manual_log(DIRECTORY, filesystem=disk, scheduler=scheduler, **SMALL)
     data = client.batch(2)
@@ -287,8 +285,8 @@ def test_log_of_others_without_snapshots_is_asked_from_its_start(is_ours: bool) 
         assert is_ours is not info.is_duplicate
 
 
-def test_snapshot_of_lost_batches_is_not_believed() -> None:
-    """It came to the disk, the segment below it did not: what was lost is no duplicate."""
+def test_snapshot_of_lost_batches_is_ignored() -> None:
+    """The snapshot was synced, the segment below it was not: lost batches are not duplicates."""
     disk, client = disk_with_room(), Client(7)
     log = manual_log(DIRECTORY, filesystem=disk, **SMALL)
     log.append(numbered(0, 1), wait="durable")
@@ -308,8 +306,8 @@ def test_snapshot_of_lost_batches_is_not_believed() -> None:
         assert not info.is_duplicate
 
 
-def test_truncation_leaves_a_snapshot_at_the_new_end(tmp_path: Path) -> None:
-    """Where there is none at all, a recovery takes it that no producer wrote below its start."""
+def test_truncation_writes_a_snapshot_at_the_new_end(tmp_path: Path) -> None:
+    """Without any snapshot a recovery assumes that no producer wrote below its start."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory) as log:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Reading by offset: slices, batches, records, across segments and holes, beside every change."""
+"""Reads by offset: slices, batches, records, across segments and holes, during every change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def filled(directory: Path, **settings: Any) -> Log:
     return log
 
 
-def test_read_gives_whole_batches_as_they_are_stored(directory: Path) -> None:
+def test_read_returns_whole_stored_batches(directory: Path) -> None:
     """Data, batches and records are three views of the same bytes."""
     with filled(directory) as log:
         fetched = log.read(0)
@@ -43,7 +43,7 @@ def test_read_gives_whole_batches_as_they_are_stored(directory: Path) -> None:
 
 
 def test_read_within_a_batch_returns_the_whole_batch(directory: Path) -> None:
-    """The bytes begin at the batch; the records at the offset asked for."""
+    """The bytes begin with the batch, the records at the requested offset."""
     with filled(directory) as log:
         fetched = log.read(25, max_bytes=1)
         assert (20, 30) == (fetched.first_offset, fetched.next_offset)
@@ -51,8 +51,8 @@ def test_read_within_a_batch_returns_the_whole_batch(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 60, 99])
-def test_read_whose_first_batch_is_larger_returns_it(directory: Path, max_bytes: int) -> None:
-    """A reader always gets on, however small its buffer."""
+def test_read_first_batch_above_max_bytes_is_returned(directory: Path, max_bytes: int) -> None:
+    """A reader makes progress with any buffer size."""
     with manual_log(directory) as log:
         append_sized(log, 100)
         append_sized(log, 100)
@@ -65,7 +65,7 @@ def test_read_whose_first_batch_is_larger_returns_it(directory: Path, max_bytes:
 def test_read_without_min_one_batch_cuts_at_max_bytes(
     directory: Path, max_bytes: int, whole: int
 ) -> None:
-    """The slice has exactly that size; a cut batch is in the bytes, not among the batches."""
+    """The slice has exactly that size; a cut batch is in its bytes, not in its batches."""
     with manual_log(directory) as log:
         append_sized(log, 100)
         append_sized(log, 100)
@@ -77,7 +77,7 @@ def test_read_without_min_one_batch_cuts_at_max_bytes(
 
 
 def test_read_at_the_log_end_is_empty(directory: Path) -> None:
-    """Nothing there yet is no error: the next read may find something."""
+    """A read at the end is not an error: a later append may add records."""
     with manual_log(directory) as log:
         for _time in range(2):
             fetched = log.read(log.log_end_offset)
@@ -87,8 +87,8 @@ def test_read_at_the_log_end_is_empty(directory: Path) -> None:
             log.append(numbered(0, 5))
 
 
-def test_delete_records_before_no_offset_is_refused(directory: Path) -> None:
-    """A broker's -1, for the high watermark, must not pass for a deletion of nothing."""
+def test_delete_records_minus_1_is_refused(directory: Path) -> None:
+    """A broker's -1, for the high watermark, must not become a deletion of nothing."""
     with filled(directory) as log:
         with pytest.raises(ValueError, match="high_watermark"):
             log.delete_records(-1)
@@ -97,8 +97,8 @@ def test_delete_records_before_no_offset_is_refused(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 99, 301, 2**63 - 1])
-def test_read_out_of_range_names_the_range(directory: Path, offset: int) -> None:
-    """The error has the valid offsets, for every way of reading."""
+def test_read_out_of_range_error_has_the_range(directory: Path, offset: int) -> None:
+    """For every read API."""
     with filled(directory) as log:
         log.delete_records(100)
         for read in (log.read, log.batches, log.records):
@@ -111,13 +111,13 @@ def test_read_out_of_range_names_the_range(directory: Path, offset: int) -> None
             )
 
 
-def test_read_with_a_negative_size_is_refused(directory: Path) -> None:
-    """It is not taken for "unlimited"."""
+def test_read_negative_max_bytes_is_refused(directory: Path) -> None:
+    """-1 does not mean "unlimited"."""
     with manual_log(directory) as log, pytest.raises(ValueError, match="max_bytes"):
         log.read(0, max_bytes=-1)
 
 
-def test_read_loop_visits_every_record_once(directory: Path) -> None:
+def test_read_loop_returns_every_record_once(directory: Path) -> None:
     """`next_offset` of one read is the offset of the next, for every buffer size."""
     with filled(directory) as log:
         for max_bytes in (1, 150, 333, 1000, 100_000):
@@ -131,8 +131,8 @@ def test_read_loop_visits_every_record_once(directory: Path) -> None:
             assert list(range(300)) == seen
 
 
-def test_records_of_every_range_are_those_in_it(directory: Path) -> None:
-    """Start within a batch, end within a batch, both in one, over segments, empty, reversed."""
+def test_records_of_a_range_are_those_in_it(directory: Path) -> None:
+    """Start and end within a batch, both in one, over segments, empty, reversed."""
     chooser = random.Random(4)
     with filled(directory) as log:
         ranges = [(0, 300), (0, 0), (300, 300), (5, 6), (19, 21), (50, 40), (0, 1000)]
@@ -142,15 +142,15 @@ def test_records_of_every_range_are_those_in_it(directory: Path) -> None:
             assert expected == [record.offset for record in log.records(start, end)]
 
 
-def test_batches_of_a_range_are_those_that_touch_it(directory: Path) -> None:
-    """Whole batches: the first holds the start, the last begins below the end."""
+def test_batches_of_a_range_are_those_that_overlap_it(directory: Path) -> None:
+    """Whole batches: the first has the start, the last begins below the end."""
     with filled(directory) as log:
         assert [20, 30, 40] == [batch.base_offset for batch in log.batches(25, 41)]
         assert [20] == [batch.base_offset for batch in log.batches(29, 30)]
 
 
-def test_read_over_a_hole_begins_behind_it(directory: Path) -> None:
-    """As compaction leaves them: within a segment, between segments, before the first batch."""
+def test_read_in_a_hole_begins_after_it(directory: Path) -> None:
+    """As compaction leaves holes: in a segment, between segments, before the first batch."""
     with manual_log(directory) as log, manual_log(directory.with_name("holes-0")) as holes:
         log.append(numbered(0, 1))
         batch = bytes(next(log.batches()).data)
@@ -166,8 +166,8 @@ def test_read_over_a_hole_begins_behind_it(directory: Path) -> None:
         assert [] == list(holes.records(5, 10))
 
 
-def test_records_taken_before_an_append_end_where_the_log_ended(directory: Path) -> None:
-    """An iterator is one consistent log: it neither follows nor misses."""
+def test_records_before_an_append_end_at_the_old_log_end(directory: Path) -> None:
+    """An iterator reads one snapshot of the log."""
     with filled(directory) as log:
         records = log.records()
         log.append(numbered(300, 50))
@@ -175,8 +175,8 @@ def test_records_taken_before_an_append_end_where_the_log_ended(directory: Path)
         assert 350 == len(list(log.records()))
 
 
-def test_iterator_goes_on_through_roll_deletion_and_truncation(directory: Path) -> None:
-    """What it began with, it reads to the end, though the files have gone meanwhile."""
+def test_iterator_continues_after_roll_deletion_and_truncation(directory: Path) -> None:
+    """It reads its snapshot to the end, although the files were deleted."""
     with filled(directory, file_delete_delay_ms=0) as log:
         records = log.records()
         seen = list(itertools.islice(records, 15))
@@ -189,8 +189,8 @@ def test_iterator_goes_on_through_roll_deletion_and_truncation(directory: Path) 
         assert [*range(250, 260)] == [record.offset for record in log.records()][:10]
 
 
-def test_slices_stay_valid_after_deletion_and_close(directory: Path) -> None:
-    """Whoever holds bytes holds them: nothing is unmapped or overwritten under a reader."""
+def test_slice_stays_valid_after_deletion_and_close(directory: Path) -> None:
+    """No bytes of a reader are unmapped or overwritten."""
     with filled(directory, file_delete_delay_ms=0) as log:
         sealed, active = log.read(0), log.read(299)
         kept, latest = sealed.data, active.data
@@ -202,8 +202,8 @@ def test_slices_stay_valid_after_deletion_and_close(directory: Path) -> None:
     assert [b"v0", b"v1"] == [r.value for r in itertools.islice(sealed.records(), 2)]
 
 
-def test_fetch_taken_before_a_deletion_can_still_be_read(directory: Path) -> None:
-    """Bytes are fetched when asked for; the segment was kept for it."""
+def test_slice_from_before_a_deletion_can_be_read(directory: Path) -> None:
+    """Bytes are fetched at the first access; the slice keeps the segment until then."""
     with filled(directory) as log:
         fetched = log.read(0)
         log.delete_records(200)
@@ -214,14 +214,14 @@ def test_fetch_taken_before_a_deletion_can_still_be_read(directory: Path) -> Non
 
 
 def test_records_keep_their_values_after_close(directory: Path) -> None:
-    """They decode when touched, and may be touched later."""
+    """They are decoded at the first access, which may come later."""
     with filled(directory) as log:
         records = list(log.records(280))
     assert [b"v%d" % number for number in range(280, 300)] == [r.value for r in records]
 
 
-def test_reading_after_close_is_refused(directory: Path) -> None:
-    """Also for an iterator that was begun before."""
+def test_read_after_close_is_refused(directory: Path) -> None:
+    """Also by an iterator from before the close."""
     with filled(directory) as log:
         records = log.records()
         next(records)
@@ -236,10 +236,10 @@ def test_reading_after_close_is_refused(directory: Path) -> None:
 
 @pytest.mark.parametrize("release", ["0.9.0", "0.10.2"])
 @pytest.mark.parametrize("within", [False, True])
-def test_reading_of_old_messages_ends_with_the_close(
+def test_iterator_over_old_messages_ends_at_the_close(
     tmp_path: Path, release: str, *, within: bool
 ) -> None:
-    """Each is a batch, so the next one is refused, though a run of them was decoded in one go."""
+    """Each message is a batch: the next one is refused, although a run was decoded in one go."""
     with manual_log(tmp_path / "t-0", message_format_version=release) as log:
         log.append([Record(value=b"%d" % number) for number in range(200)])
         records = log.records(20, 150) if within else log.records()
@@ -251,8 +251,8 @@ def test_reading_of_old_messages_ends_with_the_close(
     assert [b"%d" % first, b"%d" % (first + 1)] == [record.value for record in taken]
 
 
-def test_reads_of_an_empty_log_are_empty(directory: Path) -> None:
-    """No segment bytes, no index entries, no timestamp: every question has an answer."""
+def test_read_of_an_empty_log_is_empty(directory: Path) -> None:
+    """No segment bytes, no index entries, no timestamp, and no error."""
     with manual_log(directory) as log:
         assert [] == list(log.records())
         assert [] == list(log.batches())
@@ -262,8 +262,8 @@ def test_reads_of_an_empty_log_are_empty(directory: Path) -> None:
         assert 1 == len(log.segments())
 
 
-def test_few_mappings_serve_many_segments(directory: Path) -> None:
-    """With one mapping and one open file allowed, every segment is still read, in any order."""
+def test_one_mapping_serves_many_segments(directory: Path) -> None:
+    """With one mapping and one open file every segment is read, in any order."""
     with filled(directory, mappings_max=1, open_files_max=1, segment_bytes=500) as log:
         for offset in (299, 0, 150, 299, 75, 0):
             assert b"v%d" % offset == next(log.records(offset)).value
@@ -273,10 +273,10 @@ def test_few_mappings_serve_many_segments(directory: Path) -> None:
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.2", "4.1"])
 @pytest.mark.parametrize("compression", ["uncompressed", "gzip"])
 @pytest.mark.parametrize("start", [0, 7, 10, 299, 300])
-def test_read_tuples_and_lists_are_the_records_fields(
+def test_read_tuples_and_lists_equal_the_records(
     version: str, compression: str, start: int, directory: Path
 ) -> None:
-    """Of every format, from within a batch too."""
+    """In every format, also from within a batch."""
     settings = {"message_format_version": version, "compression_type": compression}
     with filled(directory, segment_bytes=1500, **settings) as log:
         log.append([Record(value=b""), Record(key=b"")])
@@ -287,8 +287,8 @@ def test_read_tuples_and_lists_are_the_records_fields(
         assert pairs == list(zip(*fetched.lists(), strict=True))
 
 
-def test_read_committed_tuples_and_lists_leave_out_what_records_do(directory: Path) -> None:
-    """Control batches and aborted ones."""
+def test_read_committed_tuples_and_lists_equal_the_records(directory: Path) -> None:
+    """They leave out control batches and aborted ones."""
     with manual_log(directory) as log:
         for producer, outcome in ((1, "abort"), (2, "commit")):
             data = Produced(producer, count=producer, transactional=True)

@@ -1,4 +1,4 @@
-"""A read-only log beside its writer: follows every change, sees no torn batch, changes nothing."""
+"""A read-only log during writes: it follows changes, sees no torn batch, changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(name="writer")
 def fixture_writer(directory: Path) -> Iterator[Log]:
-    """A log with small segments, 20 records in it, whose deleted files go at once."""
+    """A log with small segments and 20 records, whose deleted files are unlinked at once."""
     with manual_log(
         directory, segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0
     ) as log:
@@ -49,7 +49,7 @@ def fixture_reader(writer: Log, directory: Path) -> Iterator[Log]:
 
 
 def check_same(writer: Log, reader: Log) -> None:
-    """Assert that both see the same log, in every way of looking."""
+    """Assert that both have the same log, for every read API."""
     assert (writer.log_start_offset, writer.log_end_offset) == (
         reader.log_start_offset,
         reader.log_end_offset,
@@ -61,14 +61,14 @@ def check_same(writer: Log, reader: Log) -> None:
         assert found == reader.offset_for_timestamp(record.timestamp_ms)
         assert bytes(writer.read(record.offset).data) == bytes(reader.read(record.offset).data)
     assert [s.base_offset for s in writer.segments()] == [s.base_offset for s in reader.segments()]
-    # What a truncation within a batch took with it is missing; who follows cannot tell why.
+    # Offsets that a truncation cut within a batch are missing; a follower cannot know the reason.
     assert not [
         corrupt_range for corrupt_range in reader.corrupt_ranges() if corrupt_range.size_bytes
     ]
 
 
 def test_reader_follows_appends_and_rolls(writer: Log, reader: Log) -> None:
-    """Each append shows with the next look, through many segments."""
+    """Each append is seen by the next refresh, through many segments."""
     for first in range(20, 400, 10):
         writer.append(numbered(first, 10))
         assert first + 10 == reader.log_end_offset
@@ -76,15 +76,15 @@ def test_reader_follows_appends_and_rolls(writer: Log, reader: Log) -> None:
     check_same(writer, reader)
 
 
-def test_reader_that_looks_late_sees_everything(writer: Log, reader: Log) -> None:
-    """Several rolls between two looks: the segment it followed and those behind it."""
+def test_late_refresh_sees_all_new_segments(writer: Log, reader: Log) -> None:
+    """After several rolls: the segment that it followed and the later ones."""
     for first in range(20, 400, 10):
         writer.append(numbered(first, 10))
     check_same(writer, reader)
 
 
-def test_reader_follows_the_deletion_of_records(writer: Log, reader: Log) -> None:
-    """The start moves within a segment at once, and with whole segments."""
+def test_reader_follows_deleted_records(writer: Log, reader: Log) -> None:
+    """The log start moves within a segment at once, and with whole segments."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     check_same(writer, reader)
@@ -100,8 +100,8 @@ def test_reader_follows_the_deletion_of_records(writer: Log, reader: Log) -> Non
 
 
 @pytest.mark.parametrize("target", [0, 5, 10, 15, 100, 195, 199])
-def test_reader_follows_truncation(writer: Log, reader: Log, target: int) -> None:
-    """Into the last segment, an earlier one, to the very start; and what is appended instead."""
+def test_reader_follows_a_truncation(writer: Log, reader: Log, target: int) -> None:
+    """In the last segment, in an earlier one, and to the very start; then an append."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     check_same(writer, reader)
@@ -111,8 +111,8 @@ def test_reader_follows_truncation(writer: Log, reader: Log, target: int) -> Non
     check_same(writer, reader)
 
 
-def test_reader_that_looks_late_sees_what_came_after_a_truncation(writer: Log, reader: Log) -> None:
-    """Cut and grown beyond the old end between two looks: nothing of the old bytes shows."""
+def test_late_refresh_after_truncation_shows_no_old_bytes(writer: Log, reader: Log) -> None:
+    """The log was cut and grew beyond its old end between two refreshes."""
     assert 20 == reader.log_end_offset
     writer.truncate_to(10)
     for first in range(10, 60, 10):
@@ -121,7 +121,7 @@ def test_reader_that_looks_late_sees_what_came_after_a_truncation(writer: Log, r
 
 
 def test_reader_follows_many_truncations_of_one_segment(writer: Log, reader: Log) -> None:
-    """Names and even inode numbers come again; the bytes are others each time."""
+    """Names and even inode numbers repeat; the bytes differ each time."""
     for generation in range(12):
         writer.truncate_to(10)
         writer.append([Record(value=b"%d" % generation * 5) for _number in range(generation % 4)])
@@ -131,8 +131,8 @@ def test_reader_follows_many_truncations_of_one_segment(writer: Log, reader: Log
 
 
 @pytest.mark.parametrize("start", [0, 5, 50])
-def test_reader_follows_a_fresh_start(writer: Log, reader: Log, start: int) -> None:
-    """All goes, and the log begins elsewhere, below or above where it was."""
+def test_reader_follows_a_full_truncation(writer: Log, reader: Log, start: int) -> None:
+    """All records are removed, and the log begins below or above its old range."""
     assert 20 == reader.log_end_offset
     writer.delete_records(12)
     assert 12 == reader.log_start_offset
@@ -141,10 +141,10 @@ def test_reader_follows_a_fresh_start(writer: Log, reader: Log, start: int) -> N
     check_same(writer, reader)
 
 
-def test_reader_follows_a_writer_that_closes_and_comes_again(
+def test_reader_follows_a_writer_that_closes_and_reopens(
     writer: Log, reader: Log, directory: Path
 ) -> None:
-    """Indexes are trimmed and preallocated under it, the marker goes and comes."""
+    """Indexes are trimmed and preallocated, the marker is written and removed."""
     writer.close()
     assert 20 == reader.log_end_offset
     with manual_log(directory) as again:
@@ -154,7 +154,7 @@ def test_reader_follows_a_writer_that_closes_and_comes_again(
 
 
 def test_reader_sees_no_torn_batch(writer: Log, reader: Log, directory: Path) -> None:
-    """A batch is seen when its last byte is there: written by hand, a byte at a time."""
+    """A batch is seen once its last byte is written; this test writes a byte at a time."""
     batch = (20).to_bytes(8, "big") + bytes(next(writer.batches()).data)[8:]
     path = writer.segments()[-1].path
     assert 20 > writer.segments()[-1].base_offset
@@ -170,7 +170,7 @@ def test_reader_sees_no_torn_batch(writer: Log, reader: Log, directory: Path) ->
 
 
 def test_reader_follows_the_leader_epochs_of_its_writer(directory: Path) -> None:
-    """New ones, a truncation, and an old format that forgets them; a copy has what batches tell."""
+    """New epochs and a truncation; without the checkpoint the epochs come from the batches."""
     with manual_log(directory) as writer, manual_log(directory, read_only=True) as reader:
 
         def check() -> None:
@@ -184,7 +184,7 @@ def test_reader_follows_the_leader_epochs_of_its_writer(directory: Path) -> None
         for first in (0, 10, 20):
             writer.append(numbered(first, 10))
             check()
-            # The next append is of the next epoch.
+            # The truncation raises the epoch of the next append.
             writer.truncate_to(first + 9)
             writer.append(numbered(first + 9, 1))
             check()
@@ -195,8 +195,8 @@ def test_reader_follows_the_leader_epochs_of_its_writer(directory: Path) -> None
         assert (0, 5) == reader.end_offset_for_epoch(0)
 
 
-def test_reader_takes_preallocated_zeros_for_the_end(directory: Path) -> None:
-    """A file that is longer than its log: while it grows, when it rolls, and when it is cut."""
+def test_reader_ends_at_preallocated_zeros(directory: Path) -> None:
+    """A file longer than its log: while it grows, when it rolls, and when it is cut."""
     with (
         manual_log(directory, preallocate=True, segment_bytes=2000) as writer,
         manual_log(directory, read_only=True) as reader,
@@ -210,10 +210,10 @@ def test_reader_takes_preallocated_zeros_for_the_end(directory: Path) -> None:
             check_same(writer, late)
 
 
-def test_reader_sees_zeros_of_a_sealed_file_that_was_not_trimmed_yet(
+def test_reader_ignores_zeros_of_an_untrimmed_sealed_file(
     writer: Log, reader: Log, directory: Path
 ) -> None:
-    """Between a roll and the cut of the tail the sealed file still has its zeros."""
+    """Between a roll and the cut of its tail a sealed file has zeros."""
     writer.append(numbered(20, 10))
     writer.roll()
     sealed = SegmentFiles(directory, writer.segments()[-2].base_offset).log
@@ -227,8 +227,8 @@ def test_reader_sees_zeros_of_a_sealed_file_that_was_not_trimmed_yet(
     check_same(writer, reader)
 
 
-def test_reader_changes_nothing(writer: Log, directory: Path) -> None:
-    """Not a byte, not a name, neither beside a writer nor when it has gone."""
+def test_reader_changes_no_file(writer: Log, directory: Path) -> None:
+    """Neither bytes nor names, with an open writer and after its close."""
     for _time in range(2):
         with golden.unchanged(directory), manual_log(directory, read_only=True) as reader:
             assert 20 == len(list(reader.records()))
@@ -237,10 +237,10 @@ def test_reader_changes_nothing(writer: Log, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["offset_index", "time_index"])
-def test_reader_of_a_log_without_indexes_reads_from_memory(
+def test_reader_without_index_file_rebuilds_it_in_memory(
     directory: Path, writer: Log, kind: str
 ) -> None:
-    """A missing index is rebuilt, and the file still is not there afterwards."""
+    """The file is still missing afterwards."""
     for first in range(20, 100, 10):
         writer.append(numbered(first, 10))
     writer.close()
@@ -252,8 +252,8 @@ def test_reader_of_a_log_without_indexes_reads_from_memory(
         assert reader.offset_for_timestamp(START_MS + 7) is not None
 
 
-def test_reader_needs_a_log(directory: Path) -> None:
-    """Read-only nothing is created: a missing or empty directory is an error."""
+def test_read_only_open_without_log_is_refused(directory: Path) -> None:
+    """A missing or empty directory is an error, and nothing is created."""
     with pytest.raises(NotALogError, match="No log found"):
         manual_log(directory, read_only=True)
     directory.mkdir()
@@ -262,8 +262,8 @@ def test_reader_needs_a_log(directory: Path) -> None:
     assert [] == list(directory.iterdir())
 
 
-def test_iterator_over_files_that_went_names_the_range(writer: Log, reader: Log) -> None:
-    """What it holds it reads; then the offset has gone, and the error says what is left."""
+def test_iterator_over_deleted_files_raises_with_the_range(writer: Log, reader: Log) -> None:
+    """It reads the files that it has open; the error has the remaining offsets."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     records = reader.records()
@@ -275,10 +275,8 @@ def test_iterator_over_files_that_went_names_the_range(writer: Log, reader: Log)
     assert list(range(len(seen))) == seen
 
 
-def test_iterator_over_files_that_were_cut_ends_or_names_the_range(
-    writer: Log, reader: Log
-) -> None:
-    """No record of the cut part comes with another content than it had."""
+def test_iterator_over_cut_files_ends_or_raises(writer: Log, reader: Log) -> None:
+    """No cut record is returned with another content."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     records = reader.records()
@@ -296,7 +294,7 @@ def test_iterator_over_files_that_were_cut_ends_or_names_the_range(
 
 
 class VanishingFiles(PosixFileSystem):
-    """Runs `then` once, just before the n-th opening of a `.log` file."""
+    """A file system that calls `then` once, just before the n-th opening of a `.log` file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,10 +313,8 @@ class VanishingFiles(PosixFileSystem):
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_reader_looks_again_when_a_segment_goes_while_it_looks(
-    writer: Log, directory: Path, number: int
-) -> None:
-    """Between the listing of the directory and the opening of a file anything may happen."""
+def test_refresh_retries_if_a_segment_disappears(writer: Log, directory: Path, number: int) -> None:
+    """Files may change between the listing of the directory and the opening of a file."""
     files = VanishingFiles()
     filesystem: FileSystem = files
     with manual_log(directory, read_only=True, filesystem=filesystem) as reader:
@@ -336,7 +332,7 @@ def test_reader_looks_again_when_a_segment_goes_while_it_looks(
 
 
 class AbsentFiles(PosixFileSystem):
-    """Shows no `.log` file, for as many listings of the directory as `listings` says."""
+    """A file system without `.log` files for the next `listings` listings of the directory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -355,8 +351,8 @@ class AbsentFiles(PosixFileSystem):
         return super().open(path, create=create, write=write)
 
 
-def test_iterator_waits_while_a_truncation_has_left_no_file(writer: Log, directory: Path) -> None:
-    """A file that is missed, and a directory without any, is no error as long as it passes."""
+def test_iterator_waits_while_a_truncation_leaves_no_file(writer: Log, directory: Path) -> None:
+    """A missing file, or a directory without files, is not an error for a short time."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     files = AbsentFiles()
@@ -371,8 +367,8 @@ def test_iterator_waits_while_a_truncation_has_left_no_file(writer: Log, directo
     assert 0 == files.listings
 
 
-def test_iterator_over_files_that_went_for_good_names_them(writer: Log, directory: Path) -> None:
-    """It looks again for a while, and then says what it missed."""
+def test_iterator_over_missing_files_raises_after_retries(writer: Log, directory: Path) -> None:
+    """The error names the missing file."""
     for first in range(20, 200, 10):
         writer.append(numbered(first, 10))
     files = AbsentFiles()
@@ -387,8 +383,8 @@ def test_iterator_over_files_that_went_for_good_names_them(writer: Log, director
         files.listings = 0
 
 
-def test_reader_in_another_process_sees_the_same(writer: Log, directory: Path) -> None:
-    """While the writer holds the lock, a second process reads without it."""
+def test_reader_in_another_process_sees_the_same_log(writer: Log, directory: Path) -> None:
+    """The second process reads without the lock that the writer has."""
     program = (
         "import sys, kafkalog\n"
         "with kafkalog.open_log(sys.argv[1], read_only=True) as log:\n"

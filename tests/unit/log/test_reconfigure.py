@@ -1,4 +1,4 @@
-"""Other settings for an open log: what counts at once, what later, and what stays as it was."""
+"""New settings of an open log: the ones that apply at once, later, or after a reopening."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments()]
 
 
-def test_reconfigure_tells_what_differs_and_when_it_counts(directory: Path) -> None:
-    """And does nothing where nothing differs."""
+def test_reconfigure_returns_changed_keys_and_when_they_apply(directory: Path) -> None:
+    """The same settings change nothing."""
     with manual_log(directory) as log:
         old = log.config
         assert not log.reconfigure(old)
@@ -30,8 +30,8 @@ def test_reconfigure_tells_what_differs_and_when_it_counts(directory: Path) -> N
         assert old.replace(retention_ms=5, preallocate=True) == log.config
 
 
-def test_reconfigure_segment_size_counts_for_the_active_segment(directory: Path) -> None:
-    """In both directions."""
+def test_reconfigure_segment_size_applies_to_the_active_segment(directory: Path) -> None:
+    """A smaller and a larger size."""
     with manual_log(directory, segment_bytes=1000) as log:
         append_sized(log, 100)
         append_sized(log, 100)
@@ -44,8 +44,8 @@ def test_reconfigure_segment_size_counts_for_the_active_segment(directory: Path)
         assert [0, 2] == bases(log)
 
 
-def test_reconfigure_segment_time_counts_for_the_active_segment(directory: Path) -> None:
-    """The jitter that was drawn stays, and never takes the time below zero."""
+def test_reconfigure_segment_time_applies_to_the_active_segment(directory: Path) -> None:
+    """The segment keeps its jitter, which never makes the time negative."""
     with manual_log(directory, segment_ms=10_000, segment_jitter_ms=9_000) as log:
         append_sized(log, 100, timestamp_ms=START_MS)
         log.reconfigure(log.config.replace(segment_ms=1, segment_jitter_ms=0))
@@ -56,7 +56,7 @@ def test_reconfigure_segment_time_counts_for_the_active_segment(directory: Path)
 
 
 def test_reconfigure_policy_changes_the_roll_of_compacted_logs(directory: Path) -> None:
-    """A compaction lag limits `segment.ms` where the policy says compact."""
+    """The compaction lag limits `segment.ms` if the policy has compact."""
     with manual_log(directory, max_compaction_lag_ms=5, min_compaction_lag_ms=0) as log:
         log.append([Record(key=b"k", value=b"v", timestamp_ms=START_MS)])
         log.append([Record(key=b"k", value=b"v", timestamp_ms=START_MS + 6)])
@@ -68,8 +68,8 @@ def test_reconfigure_policy_changes_the_roll_of_compacted_logs(directory: Path) 
             log.append([Record(value=b"v")])
 
 
-def test_reconfigure_index_interval_counts_at_once(directory: Path) -> None:
-    """An entry for every batch from then on."""
+def test_reconfigure_index_interval_applies_at_once(directory: Path) -> None:
+    """With 0 every later batch gets an entry."""
     with manual_log(directory, index_interval_bytes=10_000) as log:
         for _number in range(4):
             append_sized(log, 100)
@@ -80,8 +80,8 @@ def test_reconfigure_index_interval_counts_at_once(directory: Path) -> None:
         assert 4 == len(log.segments()[0].offset_index.view)
 
 
-def test_reconfigure_codec_counts_for_the_next_append(directory: Path) -> None:
-    """Old batches stay as they are."""
+def test_reconfigure_codec_applies_to_the_next_append(directory: Path) -> None:
+    """Old batches keep their codec."""
     with manual_log(directory) as log:
         log.append([Record(value=bytes(500))] * 5)
         log.reconfigure(log.config.replace(compression_type="zstd"))
@@ -91,8 +91,8 @@ def test_reconfigure_codec_counts_for_the_next_append(directory: Path) -> None:
         assert list(range(10)) == [record.offset for record in log.records()]
 
 
-def test_reconfigure_retention_counts_for_the_next_pass(directory: Path) -> None:
-    """Nothing is deleted by the change itself."""
+def test_reconfigure_retention_applies_to_the_next_pass(directory: Path) -> None:
+    """The change itself deletes nothing."""
     with manual_log(directory, segment_bytes=300) as log:
         for _number in range(9):
             append_sized(log, 100)
@@ -101,8 +101,8 @@ def test_reconfigure_retention_counts_for_the_next_pass(directory: Path) -> None
         assert 2 == len(log.apply_retention())
 
 
-def test_reconfigure_flush_interval_is_scheduled_anew(directory: Path) -> None:
-    """On, shorter, off."""
+def test_reconfigure_flush_interval_is_rescheduled(directory: Path) -> None:
+    """Set, made shorter, switched off."""
     scheduler = ManualScheduler()
     with manual_log(directory, scheduler=scheduler) as log:
         for flush_ms, expected in ((500, [500]), (20, [20]), (2**63 - 1, [])):
@@ -117,10 +117,10 @@ def test_reconfigure_flush_interval_is_scheduled_anew(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_reconfigure_preallocation_waits_for_the_next_segment(
+def test_reconfigure_preallocation_applies_to_the_next_segment(
     directory: Path, before: bool
 ) -> None:
-    """A segment that was preallocated is trimmed all the same when it is complete."""
+    """A preallocated segment is still trimmed at its roll."""
     with manual_log(directory, segment_bytes=4096, preallocate=before) as log:
         append_sized(log, 100)
         log.reconfigure(log.config.replace(preallocate=not before))
@@ -133,8 +133,8 @@ def test_reconfigure_preallocation_waits_for_the_next_segment(
     assert (100, 100) == (first.stat().st_size, second.stat().st_size)
 
 
-def test_reconfigure_of_a_log_that_may_not_change_is_refused(directory: Path) -> None:
-    """Read-only or closed."""
+def test_reconfigure_closed_or_read_only_log_is_refused(directory: Path) -> None:
+    """Each raises its own error."""
     with manual_log(directory) as log:
         log.append(numbered(0, 1))
     with pytest.raises(LogClosedError):
@@ -146,8 +146,8 @@ def test_reconfigure_of_a_log_that_may_not_change_is_refused(directory: Path) ->
         reader.reconfigure(reader.config.replace(retention_ms=5))
 
 
-def test_reconfigure_every_key_can_be_changed_while_open(directory: Path) -> None:
-    """None of them breaks appends, reads, or the orderly close."""
+def test_reconfigure_every_key_while_open(directory: Path) -> None:
+    """No key breaks appends, reads, or the clean close."""
     others: dict[str, object] = {
         "cleanup_policy": (),
         "message_timestamp_type": "LogAppendTime",
@@ -170,7 +170,7 @@ def test_reconfigure_every_key_can_be_changed_while_open(directory: Path) -> Non
             try:
                 log.reconfigure(log.config.replace(**{name: value}))
             except ConfigError:
-                # At odds with another key: its error came before anything changed.
+                # The value contradicts another key: the error came before any change.
                 continue
             if "bytes" in name or name.endswith("_ms"):
                 log.reconfigure(log.config.replace(**{name: setting.default}))

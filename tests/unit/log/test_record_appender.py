@@ -1,4 +1,4 @@
-"""`Log.appender`: one record at a time, written together, none lost and none twice."""
+"""`Log.appender`: single records, written together, none lost and none twice."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ def small(directory: Path, **settings: Any) -> Log:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("compression", ["uncompressed", "gzip"])
-def test_appender_gives_the_log_that_append_gives(
-    magic: int, compression: str, tmp_path: Path
-) -> None:
-    """Byte for byte, of every format."""
+def test_appender_writes_the_log_of_append(magic: int, compression: str, tmp_path: Path) -> None:
+    """Byte for byte, in every format."""
     settings = {"compression_type": compression, "message_format_version": RELEASES[magic]}
     headers = [("h", b"x"), ("n", None)] if magic == 2 else []
     rows = [
@@ -69,7 +67,7 @@ def test_appender_gives_the_log_that_append_gives(
 
 
 def test_appender_writes_when_the_buffer_is_full(directory: Path) -> None:
-    """Whole batches, before another would be too many; what each write became is told."""
+    """Whole batches, before a record would exceed the buffer; `on_append` gets each info."""
     told: list[AppendInfo] = []
     with small(directory) as log:
         with log.appender(buffer_bytes=500, on_append=told.append) as appender:
@@ -84,8 +82,8 @@ def test_appender_writes_when_the_buffer_is_full(directory: Path) -> None:
     assert [info.last_offset + 1 for info in told[:-1]] == [info.first_offset for info in told[1:]]
 
 
-def test_appender_with_a_buffer_less_than_a_batch_writes_what_it_holds(directory: Path) -> None:
-    """The buffer bounds what a crash can take, whatever the size of a batch."""
+def test_appender_with_small_buffer_writes_partial_batches(directory: Path) -> None:
+    """The buffer limits the records that a crash can lose, whatever the batch size."""
     told: list[AppendInfo] = []
     with manual_log(directory, batch_bytes=64 << 10) as log:
         with log.appender(buffer_bytes=500, on_append=told.append) as appender:
@@ -99,8 +97,8 @@ def test_appender_with_a_buffer_less_than_a_batch_writes_what_it_holds(directory
     assert all(400 < info.size_bytes <= 500 for info in told[:-2])
 
 
-def test_appender_lingers_no_longer_than_it_should(directory: Path) -> None:
-    """The first record that waits starts the time; an early write ends it."""
+def test_appender_lingers_for_linger_ms_only(directory: Path) -> None:
+    """The first waiting record starts the time; an early write ends it."""
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
     with manual_log(directory, clock=clock, scheduler=scheduler) as log:
@@ -123,8 +121,8 @@ def test_appender_lingers_no_longer_than_it_should(directory: Path) -> None:
         assert times == [record.timestamp_ms for record in log.records()]
 
 
-def test_appender_waits_for_the_disk_where_asked(directory: Path) -> None:
-    """Always, or for one flush."""
+def test_appender_wait_durable_syncs(directory: Path) -> None:
+    """For all writes, or for one flush."""
     with small(directory) as log:
         with log.appender() as appender:
             appender.append(b"k", b"v")
@@ -138,7 +136,7 @@ def test_appender_waits_for_the_disk_where_asked(directory: Path) -> None:
 
 
 def test_appender_refuses_a_record_and_keeps_the_others(directory: Path) -> None:
-    """What could never be written is not taken; what was taken before it and after it is."""
+    """A record that could never be written is refused; earlier and later ones are written."""
     with manual_log(
         directory,
         cleanup_policy=("compact",),
@@ -168,8 +166,8 @@ def test_appender_refuses_a_record_and_keeps_the_others(directory: Path) -> None
         appender.close()
 
 
-def test_appender_judges_a_record_when_it_comes(directory: Path) -> None:
-    """Not again when it is written, and the clock has moved on."""
+def test_appender_checks_a_record_when_it_is_appended(directory: Path) -> None:
+    """Not again when it is written, and the clock has advanced."""
     clock = ManualClock()
     with small(directory, clock=clock, message_timestamp_before_max_ms=100) as log:
         appender = log.appender()
@@ -179,8 +177,8 @@ def test_appender_judges_a_record_when_it_comes(directory: Path) -> None:
         assert 1 == log.log_end_offset
 
 
-def test_appender_of_an_old_format_refuses_headers(directory: Path) -> None:
-    """As `append` does."""
+def test_appender_headers_in_old_format_are_refused(directory: Path) -> None:
+    """As in `append`."""
     with manual_log(directory, message_format_version="0.10.2") as log, log.appender() as appender:
         with pytest.raises(UnsupportedForMessageFormatError):
             appender.append(b"a", b"1", headers=[("a", b"b")])
@@ -188,7 +186,7 @@ def test_appender_of_an_old_format_refuses_headers(directory: Path) -> None:
 
 
 def test_appender_log_append_time_is_that_of_the_write(directory: Path) -> None:
-    """Of the first record of each write; an appender may wait for hours between them."""
+    """That of the first record in each write: an appender may wait for hours between two writes."""
     clock = ManualClock()
     settings = {"message_timestamp_type": "LogAppendTime"}
     with small(directory, clock=clock, **settings) as log, log.appender() as appender:
@@ -200,8 +198,8 @@ def test_appender_log_append_time_is_that_of_the_write(directory: Path) -> None:
         assert times == [record.timestamp_ms for record in log.records()]
 
 
-def test_appender_takes_new_settings_with_the_next_run(directory: Path) -> None:
-    """What waits keeps the batch size that it was begun with."""
+def test_appender_uses_new_settings_for_the_next_run(directory: Path) -> None:
+    """Waiting records keep the batch size of their run."""
     config = LogConfig(batch_bytes=200, message_timestamp_after_max_ms=2**63 - 1)
     with manual_log(directory, config=config) as log, log.appender() as appender:
         for size in (200, 5000):
@@ -213,8 +211,8 @@ def test_appender_takes_new_settings_with_the_next_run(directory: Path) -> None:
             assert (info.batch_count == 1) == (size == 5000)
 
 
-def test_appender_full_disk_leaves_what_waits() -> None:
-    """Neither lost nor written twice; who met it was not taken, and memory is bounded."""
+def test_appender_full_disk_keeps_waiting_records() -> None:
+    """None is lost or written twice; the refused record is not kept, and memory is limited."""
     disk = SimulatedDisk(capacity_bytes=1 << 20)
     with manual_log(
         Path("/orders-0"), filesystem=disk, batch_bytes=2000, segment_index_bytes=4096
@@ -240,8 +238,8 @@ def test_appender_full_disk_leaves_what_waits() -> None:
         assert [*taken, b"last"] == values(log)
 
 
-def test_appender_linger_that_fails_is_told_and_tried_again() -> None:
-    """By `last_error`, until it succeeds."""
+def test_appender_failed_linger_sets_last_error_and_retries() -> None:
+    """`last_error` is cleared by the write that succeeds."""
     disk = SimulatedDisk(capacity_bytes=1 << 20)
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
@@ -264,8 +262,8 @@ def test_appender_linger_that_fails_is_told_and_tried_again() -> None:
         assert (2, 0) == (log.log_end_offset, appender.pending_count)
 
 
-def test_appender_of_a_closing_log_is_written(directory: Path) -> None:
-    """Closing the log closes its appenders; a read-only log has none."""
+def test_log_close_writes_and_closes_its_appenders(directory: Path) -> None:
+    """The waiting record is read back."""
     with small(directory) as log:
         appender = log.appender()
         appender.append(b"k", b"v")
@@ -274,8 +272,8 @@ def test_appender_of_a_closing_log_is_written(directory: Path) -> None:
         assert [b"v"] == values(log)
 
 
-def test_appender_may_be_used_in_its_own_callback(directory: Path) -> None:
-    """What was written is no longer in its hands by then."""
+def test_appender_can_append_in_its_own_callback(directory: Path) -> None:
+    """The written records have left the buffer before the callback."""
     with small(directory) as log:
         appender = log.appender(
             on_append=lambda info: appender.append(b"k", b"2") if not info.first_offset else None
@@ -286,8 +284,8 @@ def test_appender_may_be_used_in_its_own_callback(directory: Path) -> None:
         assert [b"1", b"2"] == values(log)
 
 
-def test_appender_threads_share_one(directory: Path) -> None:
-    """Each record once, those of one thread in order."""
+def test_appender_shared_by_threads_keeps_every_record(directory: Path) -> None:
+    """Once each, and those of one thread in order."""
     with small(directory) as log:
         appender = log.appender(buffer_bytes=1000)
 
@@ -308,7 +306,7 @@ def test_appender_threads_share_one(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"buffer_bytes": -1}, {"linger_ms": -1}, {"wait": "now"}])
-def test_appender_limits_are_checked(wrong: dict[str, Any], directory: Path) -> None:
-    """When it is made."""
+def test_appender_invalid_arguments_are_refused(wrong: dict[str, Any], directory: Path) -> None:
+    """When the appender is created."""
     with small(directory) as log, pytest.raises(ValueError, match=r"is |must be"):
         log.appender(**wrong)

@@ -1,4 +1,4 @@
-"""One segment in the place of several: what leaves, who reads on, what other processes see."""
+"""Replacement of several segments by one: removed files, open readers, other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
 DELAY_MS = 60_000
-# Of each of three segments with four records: none of the last one's.
+# Some records of each of three segments with four records, but none of the last one.
 KEPT = (0, 2, 3, 5)
 
 
@@ -38,7 +38,7 @@ def write_log(log: Log) -> None:
 
 
 def put_cleaned(log: Log, disk: FileSystem, kept: tuple[int, ...] = KEPT) -> None:
-    """Make the segment that holds what is kept of the first three."""
+    """Write the `.cleaned` segment with the kept batches of the first three."""
     data = b"".join(
         bytes(batch.data) for batch in log.batches(0, 12) if batch.header.base_offset in kept
     )
@@ -51,7 +51,7 @@ def put_cleaned(log: Log, disk: FileSystem, kept: tuple[int, ...] = KEPT) -> Non
 
 
 def states(disk: SimulatedDisk) -> dict[FileState, set[str]]:
-    """Return the names of segment files by what their end says."""
+    """Return the names of segment files by the state in their suffix."""
     names = disk.list(DIRECTORY)
     return {
         state: {name for name in names if name.endswith(state.value)}
@@ -61,8 +61,8 @@ def states(disk: SimulatedDisk) -> dict[FileState, set[str]]:
 
 
 @pytest.mark.parametrize("kept", [KEPT, ()], ids=["some records", "none"])
-def test_replaced_segments_leave_and_their_files_go_after_the_delay(kept: tuple[int, ...]) -> None:
-    """Readers that began before read what was there; appends go on."""
+def test_replaced_segments_are_unlinked_after_the_delay(kept: tuple[int, ...]) -> None:
+    """Readers from before read the old records; appends continue."""
     disk, clock = SimulatedDisk(), ManualClock()
     scheduler = ManualScheduler(clock)
     with manual_log(DIRECTORY, clock=clock, scheduler=scheduler, filesystem=disk) as log:
@@ -91,8 +91,8 @@ def test_replaced_segments_leave_and_their_files_go_after_the_delay(kept: tuple[
         assert 0 == log.log_start_offset
 
 
-def test_replaced_segments_lose_their_producer_snapshots_but_not_the_newest() -> None:
-    """Without any, the next opening would take it that there was no producer."""
+def test_replaced_segments_keep_the_newest_producer_snapshot() -> None:
+    """Without any snapshot the next opening would assume that there was no producer."""
     disk = SimulatedDisk()
     client = Client(7)
     with manual_log(DIRECTORY, filesystem=disk) as log:
@@ -114,8 +114,8 @@ def test_replaced_segments_lose_their_producer_snapshots_but_not_the_newest() ->
 
 
 @pytest.mark.parametrize("how", ["truncated", "deleted", "witness"])
-def test_segments_that_left_meanwhile_are_not_replaced(how: str) -> None:
-    """What was made of them is removed; the log is as it was, and takes appends."""
+def test_segments_removed_during_cleaning_are_not_replaced(how: str) -> None:
+    """The cleaned files are removed; the log is unchanged, and takes appends."""
     disk = SimulatedDisk()
     with manual_log(DIRECTORY, filesystem=disk) as log:
         write_log(log)
@@ -136,8 +136,8 @@ def test_segments_that_left_meanwhile_are_not_replaced(how: str) -> None:
         log.append(numbered(99, 1))
 
 
-def test_disk_that_refuses_the_markers_leaves_the_log_as_it_was() -> None:
-    """Nothing was begun: the log takes appends, and compaction may be tried again."""
+def test_full_disk_at_the_markers_leaves_the_log_unchanged() -> None:
+    """Nothing was replaced: the log takes appends, and compaction may be repeated."""
     disk = SimulatedDisk()
     with manual_log(DIRECTORY, filesystem=disk) as log:
         write_log(log)
@@ -152,24 +152,24 @@ def test_disk_that_refuses_the_markers_leaves_the_log_as_it_was() -> None:
 
 
 class Watched(PosixFileSystem):
-    """A disk at which another process looks whenever names have changed."""
+    """A disk with a reader of the log that reads after every change of a name."""
 
     def __init__(self) -> None:
         self.reader: Log | None = None
         self.seen: list[list[int]] = []
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename, and look."""
+        """Rename, and read."""
         super().rename(source, target)
         self._look()
 
     def unlink(self, path: Path) -> None:
-        """Unlink, and look."""
+        """Unlink, and read."""
         super().unlink(path)
         self._look()
 
     def sync_directory(self, directory: Path) -> None:
-        """Look in the midst of a step that ends here."""
+        """Read before the sync that ends a step."""
         self._look()
         super().sync_directory(directory)
 
@@ -179,10 +179,10 @@ class Watched(PosixFileSystem):
 
 
 @pytest.mark.parametrize("kept", [KEPT, (), (0, 11)], ids=["some records", "none", "the last"])
-def test_reader_in_another_process_sees_the_old_records_or_the_new_ones(
+def test_reader_during_replacement_sees_old_or_new_records(
     tmp_path: Path, kept: tuple[int, ...]
 ) -> None:
-    """At every step, never both and never a hole; nor the old ones after the new ones."""
+    """At every step, never both and never a hole; nor old ones after new ones."""
     disk = Watched()
     with manual_log(tmp_path / "orders-0", filesystem=disk) as log:
         write_log(log)

@@ -1,4 +1,4 @@
-"""What goes and why the rest stays: the rules that hold whatever a policy says."""
+"""Deleted segments and reasons to keep the rest: rules that hold for any policy."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.support.retention_cases import NOW_MS, facts_of, logs, segment
 
 
 def everything(log: LogFacts) -> RetentionDecision:
-    """Ask for more than there is."""
+    """Return a decision to delete more than the log has."""
     return RetentionDecision(2**62, "everything")
 
 
 def bases(plan: RetentionPlan) -> list[int]:
-    """Return the base offsets of what goes."""
+    """Return the base offsets of the deleted segments."""
     return [facts.base_offset for facts, _reason in plan.leaving]
 
 
-def test_plan_policies_run_in_order_each_on_what_is_left() -> None:
-    """What the start offset takes is not counted by the size; each deletion names its policy."""
+def test_plan_applies_policies_in_order() -> None:
+    """Size does not count what the start offset deletes; each deletion names its policy."""
     log = facts_of([segment(size=100)] * 4, log_start_offset=10)
     plan = plan_retention(log, [StartOffsetRetention(), SizeRetention(200), TimeRetention(5)])
     assert [0, 10] == bases(plan)
@@ -42,8 +42,8 @@ def test_plan_policies_run_in_order_each_on_what_is_left() -> None:
     assert (20, False) == (plan.log_start_offset, plan.rolls)
 
 
-def test_plan_segment_above_the_limit_stays() -> None:
-    """Nothing that reaches above the high watermark goes, however old."""
+def test_plan_segment_above_the_limit_offset_stays() -> None:
+    """A segment that reaches above the high watermark is kept, however old."""
     old = segment(time_ms=0)
     for limit, expected in ((0, []), (19, [0]), (20, [0, 10]), (29, [0, 10])):
         log = facts_of([old, old, old], limit_offset=limit)
@@ -51,15 +51,15 @@ def test_plan_segment_above_the_limit_stays() -> None:
         assert expected == bases(plan_retention(log, [everything]))
 
 
-def test_plan_filled_active_segment_goes_and_another_begins() -> None:
-    """The log end stays; the log starts there."""
+def test_plan_old_active_segment_is_deleted_and_rolled() -> None:
+    """The log end stays, and the log starts there."""
     plan = plan_retention(facts_of([segment(time_ms=0)] * 2), [TimeRetention(5)])
     assert [0, 10] == bases(plan)
     assert (20, True) == (plan.log_start_offset, plan.rolls)
 
 
 def test_plan_empty_active_segment_stays() -> None:
-    """There would be nothing to gain."""
+    """Its deletion would free nothing."""
     log = facts_of([segment(time_ms=0), segment(size=0, time_ms=-1, file_time_ms=0, records=0)])
     plan = plan_retention(log, [everything])
     assert [0] == bases(plan)
@@ -67,22 +67,22 @@ def test_plan_empty_active_segment_stays() -> None:
     assert [] == bases(plan_retention(facts_of([log.segments[1]]), [everything, everything]))
 
 
-def test_plan_of_a_log_start_within_the_first_segment_keeps_it() -> None:
-    """The log start never moves down, and not at all where nothing goes."""
+def test_plan_log_start_within_the_first_segment_stays() -> None:
+    """The log start never moves down, and does not move if nothing is deleted."""
     log = facts_of([segment()] * 2, log_start_offset=4)
     assert RetentionPlan((), 4, rolls=False) == plan_retention(log, [StartOffsetRetention()])
     assert RetentionPlan((), 4, rolls=False) == plan_retention(log, [])
 
 
-def test_plan_negative_answer_deletes_nothing() -> None:
-    """Also what lies at offset 0: minus one is below everything."""
+def test_plan_keep_decision_deletes_nothing() -> None:
+    """Nor an empty segment at offset 0: the bound -1 is below every offset."""
     log = facts_of([segment(size=0, records=0), segment()])
     assert [] == bases(plan_retention(log, [lambda log: RetentionDecision.keep("no")]))
 
 
 @pytest.mark.parametrize("answer", [None, 5, (5, "reason")])
-def test_plan_policy_that_returns_something_else_is_told(answer: Any) -> None:
-    """A mistake of who wrote the policy, told before anything is deleted."""
+def test_plan_policy_with_wrong_return_type_raises(answer: Any) -> None:
+    """The author of the policy gets the error before anything is deleted."""
 
     def mistaken(log: LogFacts) -> Any:
         return answer
@@ -93,8 +93,8 @@ def test_plan_policy_that_returns_something_else_is_told(answer: Any) -> None:
         explain_retention(facts_of([segment()]), [mistaken])
 
 
-def test_plan_policy_that_raises_is_not_swallowed() -> None:
-    """Its own error comes through."""
+def test_plan_policy_raises_error_is_passed_on() -> None:
+    """The caller gets the policy's own error."""
 
     def failing(log: LogFacts) -> RetentionDecision:
         raise LookupError("no answer")
@@ -103,8 +103,8 @@ def test_plan_policy_that_raises_is_not_swallowed() -> None:
         plan_retention(facts_of([segment()]), [failing])
 
 
-def test_explain_says_of_each_segment_why_it_is_there() -> None:
-    """Each policy, and what holds it in any case: the limit, and the order."""
+def test_explain_has_the_reasons_to_keep_each_segment() -> None:
+    """Each policy, and the rules for all of them: the limit offset, and the order."""
     log = facts_of(
         [segment(time_ms=0), segment(time_ms=NOW_MS - 40), segment(time_ms=0)], limit_offset=20
     )
@@ -122,8 +122,8 @@ def test_explain_says_of_each_segment_why_it_is_there() -> None:
     assert "segment 10 before it stays" in explained[2].reasons[1].text
 
 
-def test_explain_empty_active_segment_says_so() -> None:
-    """Nothing in it, so nothing to delete."""
+def test_explain_empty_active_segment_has_the_reason_active() -> None:
+    """It has no records to delete."""
     (explained,) = explain_retention(facts_of([segment(size=0, records=0)]), [])
     assert ["active"] == [reason.policy for reason in explained.reasons]
 
@@ -141,7 +141,7 @@ POLICIES = st.recursive(
 
 
 @given(logs(), st.lists(POLICIES, max_size=4))
-def test_plan_keeps_the_rules_whatever_the_policies_are(
+def test_plan_keeps_the_rules_with_any_policies(
     log: LogFacts, policies: list[RetentionPolicy]
 ) -> None:
     """A prefix, within the limit, no empty active segment; a start that only rises."""
@@ -160,7 +160,7 @@ def test_plan_keeps_the_rules_whatever_the_policies_are(
 
 @given(logs(), st.lists(POLICIES, max_size=3))
 def test_explain_agrees_with_the_plan(log: LogFacts, policies: list[RetentionPolicy]) -> None:
-    """What is due is what goes, for the same reason; what stays has one, if anybody was asked."""
+    """Due segments are deleted, for the same reason; kept ones have a reason if a policy exists."""
     plan = plan_retention(log, policies)
     explained = explain_retention(log, policies)
     assert log.segments == tuple(each.segment for each in explained)
@@ -171,10 +171,10 @@ def test_explain_agrees_with_the_plan(log: LogFacts, policies: list[RetentionPol
 
 
 @given(logs(), st.lists(POLICIES, max_size=3))
-def test_plan_a_second_pass_without_a_new_segment_finds_nothing(
+def test_plan_second_pass_without_new_segment_deletes_nothing(
     log: LogFacts, policies: list[RetentionPolicy]
 ) -> None:
-    """A pass does all there is to do: policies of an order see what those before them left."""
+    """Each policy sees the segments that earlier ones left, so one pass is complete."""
     plan = plan_retention(log, policies)
     left = log.segments[len(plan.leaving) :]
     if not left or not all(isinstance(each, TimeRetention) for each in policies):

@@ -1,4 +1,4 @@
-"""When a segment ends: each of Kafka's conditions at its exact boundary."""
+"""The end of a segment: each of Kafka's conditions at its exact boundary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bases(log: Log) -> list[int]:
 # -- size --------------------------------------------------------------------------------------
 
 
-def test_roll_by_size_exact_fit_stays(directory: Path) -> None:
+def test_roll_by_size_exact_fit_does_not_roll(directory: Path) -> None:
     """A segment may be filled to its last byte; one more begins the next."""
     with manual_log(directory, segment_bytes=300) as log:
         append_sized(log, 100)
@@ -34,7 +34,7 @@ def test_roll_by_size_exact_fit_stays(directory: Path) -> None:
 
 
 def test_roll_by_size_one_byte_too_many_rolls(directory: Path) -> None:
-    """299 bytes have room for one, not for a batch of 100."""
+    """299 bytes have space for two batches of 100, not for a third."""
     with manual_log(directory, segment_bytes=299) as log:
         append_sized(log, 100)
         append_sized(log, 100)
@@ -44,7 +44,7 @@ def test_roll_by_size_one_byte_too_many_rolls(directory: Path) -> None:
 
 
 def test_roll_within_one_append_keeps_offsets_and_records(directory: Path) -> None:
-    """An append of many batches goes over as many segments as it needs."""
+    """An append of many batches fills as many segments as it needs."""
     with manual_log(directory, segment_bytes=500, batch_bytes=100) as log:
         log.append(numbered(0, 200))
         assert len(bases(log)) > 5
@@ -61,7 +61,7 @@ def test_roll_within_one_append_keeps_offsets_and_records(directory: Path) -> No
 
 
 def test_roll_by_time_counts_from_the_first_timestamp(directory: Path) -> None:
-    """Exactly `segment.ms` later stays, one more rolls; the clock does not matter."""
+    """Exactly `segment.ms` later does not roll, one more does; the clock does not matter."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, segment_ms=HOUR_MS) as log:
         append_sized(log, 100, START_MS)
@@ -72,8 +72,8 @@ def test_roll_by_time_counts_from_the_first_timestamp(directory: Path) -> None:
         assert [0, 2] == bases(log)
 
 
-def test_roll_by_time_an_old_timestamp_does_not_roll(directory: Path) -> None:
-    """Time that goes back is no time waited."""
+def test_roll_by_time_older_timestamp_does_not_roll(directory: Path) -> None:
+    """A timestamp below the first one adds no age."""
     with manual_log(directory, segment_ms=HOUR_MS) as log:
         append_sized(log, 100, START_MS)
         append_sized(log, 100, START_MS - 5 * HOUR_MS)
@@ -82,7 +82,7 @@ def test_roll_by_time_an_old_timestamp_does_not_roll(directory: Path) -> None:
 
 
 def test_roll_by_time_without_first_timestamp_uses_the_clock(directory: Path) -> None:
-    """A segment whose first batch has none is timed by the wall clock for all its life."""
+    """Such a segment is timed by the clock for all its life."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, segment_ms=HOUR_MS) as log:
         log.append([Record(value=b"no time")], timestamp_ms=-1)
@@ -107,8 +107,8 @@ def test_roll_by_time_survives_reopening(directory: Path) -> None:
         assert [0, 3] == bases(log)
 
 
-def test_roll_by_time_jitter_shortens_the_wait_of_each_segment(directory: Path) -> None:
-    """What a segment drew is taken off; the boundary moves by exactly that."""
+def test_roll_by_time_jitter_shortens_the_time(directory: Path) -> None:
+    """The segment's random jitter is subtracted; the boundary moves by exactly that."""
     with manual_log(directory, segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS // 2) as log:
         jitter_ms = log.segments()[0].roll_jitter_ms
         assert 0 <= jitter_ms < HOUR_MS // 2
@@ -119,8 +119,8 @@ def test_roll_by_time_jitter_shortens_the_wait_of_each_segment(directory: Path) 
         assert [0, 2] == bases(log)
 
 
-def test_roll_by_time_of_a_compacted_log_obeys_the_compaction_lag(directory: Path) -> None:
-    """`max.compaction.lag.ms` limits `segment.ms` where the policy has `compact`."""
+def test_roll_by_time_of_compacted_log_uses_the_compaction_lag(directory: Path) -> None:
+    """`max.compaction.lag.ms` limits `segment.ms` if the policy has `compact`."""
     with manual_log(
         directory, segment_ms=HOUR_MS, max_compaction_lag_ms=1000, cleanup_policy=("compact",)
     ) as log:
@@ -133,7 +133,7 @@ def test_roll_by_time_of_a_compacted_log_obeys_the_compaction_lag(directory: Pat
 
 
 def test_roll_by_full_offset_index(directory: Path) -> None:
-    """Eight entries fit in 67 bytes; the ninth that is due begins a segment instead."""
+    """Eight entries fit in 67 bytes; the ninth entry rolls instead."""
     with manual_log(directory, index_interval_bytes=0, segment_index_bytes=67) as log:
         for _number in range(9):
             append_sized(log, 100, START_MS)
@@ -144,9 +144,9 @@ def test_roll_by_full_offset_index(directory: Path) -> None:
 
 
 def test_roll_by_full_time_index_leaves_the_last_slot(directory: Path) -> None:
-    """Of five slots four are filled while appending; the fifth takes the entry of the roll."""
+    """Appends fill four of five slots; the fifth gets the entry of the roll."""
     with manual_log(directory, index_interval_bytes=150, segment_index_bytes=67) as log:
-        # An entry with every second batch, and a larger timestamp with each.
+        # An entry for every second batch, and a larger timestamp for each batch.
         for number in range(9):
             append_sized(log, 100, START_MS + number)
         assert [0] == bases(log)
@@ -159,7 +159,7 @@ def test_roll_by_full_time_index_leaves_the_last_slot(directory: Path) -> None:
 
 
 def test_roll_by_full_time_index_writes_the_reserved_slot(directory: Path) -> None:
-    """A time index of one slot is full from the start, and the roll writes into that slot."""
+    """A time index of one slot is full from the start, and the roll writes that slot."""
     with manual_log(directory, segment_index_bytes=12) as log:
         for number in range(3):
             append_sized(log, 100, START_MS + number)
@@ -168,8 +168,8 @@ def test_roll_by_full_time_index_writes_the_reserved_slot(directory: Path) -> No
         assert (START_MS + base, 0) == struct.unpack(">qi", index_files(directory, base)[1])
 
 
-def test_roll_with_an_index_without_room_gives_each_batch_a_segment(directory: Path) -> None:
-    """`segment.index.bytes` of 4 holds no entry at all; the log works all the same."""
+def test_roll_with_too_small_index_gives_each_batch_a_segment(directory: Path) -> None:
+    """`segment.index.bytes` of 4 has no space for an entry; the log still works."""
     with manual_log(directory, index_interval_bytes=0, segment_index_bytes=4) as log:
         for _number in range(3):
             append_sized(log, 100)
@@ -180,7 +180,7 @@ def test_roll_with_an_index_without_room_gives_each_batch_a_segment(directory: P
 # -- offsets -----------------------------------------------------------------------------------
 
 
-def test_roll_by_offset_the_largest_relative_offset_stays(directory: Path) -> None:
+def test_roll_by_offset_largest_relative_offset_does_not_roll(directory: Path) -> None:
     """2^31-1 above the base fits the index; one more begins a segment."""
     with manual_log(directory) as log:
         append_sized(log, 100)
@@ -193,8 +193,8 @@ def test_roll_by_offset_the_largest_relative_offset_stays(directory: Path) -> No
         assert INT32_MAX + 2 == log.log_end_offset
 
 
-def test_roll_by_offset_before_a_batch_beyond_the_reach(directory: Path) -> None:
-    """A gap of 2^31 offsets is kept by rolling first."""
+def test_roll_by_offset_batch_beyond_the_index_rolls_first(directory: Path) -> None:
+    """A gap of 2^31 offsets is kept."""
     with manual_log(directory) as log:
         append_sized(log, 100)
         log.append_batches(moved(log, INT32_MAX + 1), assign_offsets=False)
@@ -207,10 +207,10 @@ def moved(log: Log, offset: int) -> bytes:
     return offset.to_bytes(8, "big") + batch[8:]
 
 
-# -- by hand -----------------------------------------------------------------------------------
+# -- by a call ---------------------------------------------------------------------------------
 
 
-def test_roll_by_hand_begins_at_the_log_end(directory: Path) -> None:
+def test_roll_call_begins_a_segment_at_the_log_end(directory: Path) -> None:
     """The sealed segment takes no more; the new one is empty and named by the next offset."""
     with manual_log(directory) as log:
         log.append(numbered(0, 5))
@@ -220,8 +220,8 @@ def test_roll_by_hand_begins_at_the_log_end(directory: Path) -> None:
         assert 0 == SegmentFiles(directory, 5).log.stat().st_size
 
 
-def test_roll_by_hand_of_an_empty_segment_changes_nothing(directory: Path) -> None:
-    """Two rolls in a row make one segment."""
+def test_roll_call_of_an_empty_segment_changes_nothing(directory: Path) -> None:
+    """Two rolls in a row create one segment."""
     with manual_log(directory) as log:
         assert log.segments()[0] is log.roll()
         log.append(numbered(0, 1))
@@ -230,7 +230,7 @@ def test_roll_by_hand_of_an_empty_segment_changes_nothing(directory: Path) -> No
 
 
 def test_roll_of_a_preallocated_segment_cuts_its_tail(directory: Path) -> None:
-    """With `preallocate` the file has its full size while active, and its bytes afterwards."""
+    """With `preallocate` an active file has its full size, a sealed one has its bytes."""
     with manual_log(directory, preallocate=True, segment_bytes=4096) as log:
         append_sized(log, 100)
         path = SegmentFiles(directory, 0).log

@@ -1,6 +1,6 @@
-"""Scans of logs: damage, arrays, filters, what is refused, how long a scan lives.
+"""Scans of logs: damage, arrays, filters, refusals, and the life of a scan.
 
-That any scan of any log gives its rows is shown in `tests/properties/test_read_paths.py`.
+`tests/properties/test_read_paths.py` shows that any scan of any log has the right rows.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SMALL: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}
 
 
 @pytest.mark.parametrize("kind", sorted(LOG_KINDS))
-def test_all_columns_of_old_logs_equal_their_records(kind: str, tmp_path: Path) -> None:
-    """Every column, of each kind of log that tests of old formats know."""
+def test_scan_of_old_logs_equals_their_records(kind: str, tmp_path: Path) -> None:
+    """Every column, for each kind of log in the tests of old formats."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     write_chapters(directory, chapters_of(LOG_KINDS[kind]))
@@ -56,8 +56,8 @@ def test_all_columns_of_old_logs_equal_their_records(kind: str, tmp_path: Path) 
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_scan_of_a_damaged_log_equals_its_records(data: st.DataObject) -> None:
-    """The same rows before the same error, or without what is damaged; markers are damaged too."""
+def test_scan_of_damaged_log_equals_its_records(data: st.DataObject) -> None:
+    """The same rows before the same error, or without damaged ones; also with damaged markers."""
     with tempfile.TemporaryDirectory() as name:
         directory, client = Path(name) / "orders-3", Client(7)
         codec = data.draw(st.sampled_from(["uncompressed", "lz4"]))
@@ -77,7 +77,7 @@ def test_scan_of_a_damaged_log_equals_its_records(data: st.DataObject) -> None:
 
 
 def log_with_a_batch_of_no_records(tmp_path: Path) -> Path:
-    """Write three batches, the second of which has a good CRC and bytes that are no records."""
+    """Write three batches; the second has a right CRC and content that cannot be decoded."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for first in (0, 3, 6):
@@ -92,8 +92,8 @@ def log_with_a_batch_of_no_records(tmp_path: Path) -> Path:
     return directory
 
 
-def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path) -> None:
-    """Its CRC is right: rows before it come first, and "skip" goes on behind it."""
+def test_scan_undecodable_batch_raises_or_is_skipped(tmp_path: Path) -> None:
+    """Its CRC is right: rows before it come first, and "skip" continues after it."""
     directory = log_with_a_batch_of_no_records(tmp_path)
     with manual_log(directory, read_only=True) as log:
         for how in ("raise", "skip"):
@@ -102,8 +102,8 @@ def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path)
             assert (how == "raise") == (expected[1] is not None)
 
 
-def test_scan_ended_by_an_error_holds_no_buffer(tmp_path: Path) -> None:
-    """The error keeps the frames, in a cycle as a rule, whose views must be free to be cleared."""
+def test_scan_ended_by_an_error_keeps_no_buffer(tmp_path: Path) -> None:
+    """The error keeps the frames, often in a cycle, whose views must be free to be cleared."""
     directory = log_with_a_batch_of_no_records(tmp_path)
     with (
         manual_log(directory, read_only=True) as log,
@@ -115,7 +115,7 @@ def test_scan_ended_by_an_error_holds_no_buffer(tmp_path: Path) -> None:
 
 
 def cells_of_bytes(array: BytesArray) -> list[bytes | None]:
-    """Return the cells that three arrays make."""
+    """Return the cells that three arrays contain."""
     octets, offsets = array.data.tobytes(), array.offsets.tolist()
     cells = [octets[start:end] for start, end in pairwise(offsets)]
     if array.is_null is None:
@@ -124,15 +124,15 @@ def cells_of_bytes(array: BytesArray) -> list[bytes | None]:
 
 
 def numbers_of(array: Any) -> list[int]:
-    """Return the numbers of an array, which is one of numbers."""
+    """Return the numbers of an array of numbers."""
     assert isinstance(array, np.ndarray)
     numbers: list[int] = array.tolist()
     return numbers
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip"])
-def test_arrays_have_the_records(codec: str, tmp_path: Path) -> None:
-    """Shapes and types as told; numbers that stand for none stay as they are; headers have none."""
+def test_scan_to_numpy_equals_the_records(codec: str, tmp_path: Path) -> None:
+    """With the documented shapes and types; placeholder numbers stay, and headers are left out."""
     with manual_log(tmp_path / "orders-3", compression_type=codec, **SMALL) as log:
         log.append(numbered(0, 4))
         log.append([Record(value=b"v" * 40, timestamp_ms=-1), Record(key=b"", value=None)])
@@ -156,8 +156,8 @@ def test_arrays_have_the_records(codec: str, tmp_path: Path) -> None:
         assert ([b"v3"], [-1]) == (cells_of_bytes(value), numbers_of(epoch))
 
 
-def test_arrays_of_nothing_are_empty(tmp_path: Path) -> None:
-    """With their types; and a column that arrays cannot hold is refused by its name."""
+def test_scan_to_numpy_of_empty_log_is_empty(tmp_path: Path) -> None:
+    """With the right types. The error of a column that arrays cannot hold has its name."""
     with manual_log(tmp_path / "orders-3") as log:
         arrays = log.scan(columns=["leader_epoch", "value"]).to_numpy()
         epochs, values = arrays.values()
@@ -168,8 +168,8 @@ def test_arrays_of_nothing_are_empty(tmp_path: Path) -> None:
             log.scan(columns=["offset", "headers"]).to_numpy()
 
 
-def test_empty_log_and_empty_range_give_no_batch(tmp_path: Path) -> None:
-    """A stream that ends at once, with its schema."""
+def test_scan_of_empty_log_or_range_has_no_batch(tmp_path: Path) -> None:
+    """The stream ends at once, with its schema."""
     with manual_log(tmp_path / "orders-0") as log:
         assert ([], None) == rows_of_scan(log.scan())
         assert {"offset": [], "value": []} == read_all(
@@ -180,8 +180,8 @@ def test_empty_log_and_empty_range_give_no_batch(tmp_path: Path) -> None:
         assert ([], None) == rows_of_scan(log.scan(filters=[("offset", ">", 99)]))
 
 
-def test_scan_is_read_anew_each_time(tmp_path: Path) -> None:
-    """Nothing is fixed when it is made: it reads the log as it is then, as often as wanted."""
+def test_scan_reads_the_log_again_each_time(tmp_path: Path) -> None:
+    """Each iteration has the records of its own start."""
     with manual_log(tmp_path / "orders-0") as log:
         scanned = log.scan(columns=["offset"])
         assert ([], None) == rows_of_scan(scanned)
@@ -195,7 +195,7 @@ def test_scan_is_read_anew_each_time(tmp_path: Path) -> None:
 
 
 def test_two_readers_of_a_scan_are_independent(tmp_path: Path) -> None:
-    """Each has its own place in the log."""
+    """Each has its own position in the log."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 6))
         scanned = log.scan(columns=["offset"], batch_rows=2)
@@ -204,8 +204,8 @@ def test_two_readers_of_a_scan_are_independent(tmp_path: Path) -> None:
         assert [2, 2] == [len(batch) for batch in second]
 
 
-def test_log_that_is_closed_ends_its_streams(tmp_path: Path) -> None:
-    """With the error's name; batches that were given stay, their views too."""
+def test_scan_of_closed_log_ends_with_log_closed_error(tmp_path: Path) -> None:
+    """The stream names the error. Earlier batches stay valid, and their views too."""
     with manual_log(tmp_path / "orders-0") as log:
         for first in range(0, 8, 4):
             log.append([Record(value=b"%d" % first * 40) for _ in range(4)])
@@ -224,8 +224,8 @@ def test_log_that_is_closed_ends_its_streams(tmp_path: Path) -> None:
     assert {"value": [b"0" * 40] * 2} == cells_of(kept)
 
 
-def test_view_outlives_log_and_file(tmp_path: Path) -> None:
-    """The mapping is held by whoever holds the values."""
+def test_scanned_view_outlives_log_and_file(tmp_path: Path) -> None:
+    """The values keep the mapping."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append([Record(value=b"v" * 100)])
@@ -234,8 +234,8 @@ def test_view_outlives_log_and_file(tmp_path: Path) -> None:
     assert {"value": [b"v" * 100]} == cells_of(batch)
 
 
-def test_offset_outside_the_log_is_an_error_of_the_reading(tmp_path: Path) -> None:
-    """A scan is made without asking the log; offsets in filters only leave out."""
+def test_scan_offset_out_of_range_raises_on_read(tmp_path: Path) -> None:
+    """The scan is created without a read; offsets in filters only leave out rows."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 3))
         scanned = log.scan(7)
@@ -247,8 +247,8 @@ def test_offset_outside_the_log_is_an_error_of_the_reading(tmp_path: Path) -> No
         stream.release()
 
 
-def test_header_key_that_is_no_text_is_told_or_read_as_bytes(tmp_path: Path) -> None:
-    """Rows before it are given; `on_corrupt` does not matter, for nothing is corrupt."""
+def test_scan_header_key_not_utf8_raises_or_is_binary(tmp_path: Path) -> None:
+    """Rows before it come first; `on_corrupt` does not apply, since nothing is corrupt."""
     odd = Record(value=b"v", headers=[(b"\xff".decode("utf-8", "surrogateescape"), b"x")])
     with manual_log(tmp_path / "orders-0") as log:
         log.append([*numbered(0, 2), odd, *numbered(3, 1)])
@@ -258,8 +258,8 @@ def test_header_key_that_is_no_text_is_told_or_read_as_bytes(tmp_path: Path) -> 
         assert [([],), ([],), ([(b"\xff", b"x")],), ([],)] == rows_of_scan(scanned)[0]
 
 
-def test_aborted_and_control_batches_are_left_out(tmp_path: Path) -> None:
-    """As readers of committed records see it, up to the last stable offset."""
+def test_scan_read_committed_leaves_out_aborted_and_control_batches(tmp_path: Path) -> None:
+    """It has the rows of committed readers, up to the last stable offset."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 2))
@@ -275,8 +275,8 @@ def test_aborted_and_control_batches_are_left_out(tmp_path: Path) -> None:
         assert [0, 1, 2, 3, 5, 6, 8] == [row[0] for row in rows_of_scan(log.scan())[0]]
 
 
-def test_many_logs_make_one_stream(tmp_path: Path) -> None:
-    """Batches go on over the ends of logs; topics and partitions are filtered before any read."""
+def test_scan_of_many_logs_is_one_stream(tmp_path: Path) -> None:
+    """Batches span several logs; topics and partitions are filtered before any read."""
     names = ["orders-0", "orders-1", "bills-0"]
     logs = [manual_log(tmp_path / name) for name in names]
     for number, log in enumerate(logs):
@@ -301,8 +301,8 @@ def test_many_logs_make_one_stream(tmp_path: Path) -> None:
             log.close()
 
 
-def test_segments_without_the_time_wanted_are_not_opened(tmp_path: Path) -> None:
-    """What is known of them is enough: their bytes may be damaged, and nobody sees it."""
+def test_scan_skips_segments_outside_the_time_range(tmp_path: Path) -> None:
+    """Their facts are enough: damage in their bytes is not noticed."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for number in range(3):
@@ -315,8 +315,8 @@ def test_segments_without_the_time_wanted_are_not_opened(tmp_path: Path) -> None
         assert rows_of_scan(log.scan())[1] is not None
 
 
-def test_times_are_compared_to_the_microsecond(tmp_path: Path) -> None:
-    """Aware datetimes of any zone; between two milliseconds lies no record."""
+def test_scan_compares_times_to_the_microsecond(tmp_path: Path) -> None:
+    """Aware datetimes of any zone; no record is between two milliseconds."""
     zone = timezone(timedelta(hours=5))
     begin = datetime.fromtimestamp(START_MS / 1000, UTC).astimezone(zone)
     half = begin + timedelta(microseconds=1500)
@@ -364,23 +364,23 @@ def test_times_are_compared_to_the_microsecond(tmp_path: Path) -> None:
         ({"batch_bytes": 2**31}, ValueError),
     ],
 )
-def test_argument_that_says_what_there_is_not_is_refused(
+def test_scan_invalid_argument_is_refused(
     arguments: dict[str, Any], error: type[Exception], tmp_path: Path
 ) -> None:
-    """When the scan is made, not when it is read."""
+    """When the scan is created, not when it is read."""
     with manual_log(tmp_path / "orders-0") as log, pytest.raises(error):
         log.scan(**arguments)
 
 
 def anonymous_bytes() -> int:
-    """Return the memory of the process that is no file's."""
+    """Return the bytes of the process's memory that no file backs."""
     status = Path("/proc/self/status").read_text("ascii")
     return 1024 * int(status.split("RssAnon:")[1].split()[0])
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "lz4"])
-def test_memory_of_a_scan_does_not_grow_with_the_log(codec: str, tmp_path: Path) -> None:
-    """A reader that keeps nothing has a few batches at any time, of a log ten times as large."""
+def test_scan_memory_does_not_grow_with_the_log(codec: str, tmp_path: Path) -> None:
+    """A reader that keeps nothing needs a few batches, in a log of many times their size."""
     value = np.random.default_rng(7).bytes(1000)
     with manual_log(tmp_path / "orders-0", compression_type=codec, segment_bytes=4 << 20) as log:
         for _ in range(30):
@@ -395,8 +395,8 @@ def test_memory_of_a_scan_does_not_grow_with_the_log(codec: str, tmp_path: Path)
     assert largest - before < 8 << 20
 
 
-def test_markers_alone_give_nothing(tmp_path: Path) -> None:
-    """A log of control batches has no rows, and no error."""
+def test_scan_of_markers_only_has_no_rows(tmp_path: Path) -> None:
+    """A log of control batches has no rows, and raises no error."""
     with manual_log(tmp_path / "orders-0") as log:
         data = encoded([Produced(7, ends="commit"), Produced(8, ends="abort")])
         log.append_batches(data, assign_offsets=False)

@@ -1,4 +1,4 @@
-"""What reads Arrow reads a scan: pyarrow, polars, DuckDB and pandas get the records of the log."""
+"""Arrow consumers read a scan: pyarrow, polars, DuckDB and pandas get the records of the log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fixture_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]
 
 
 def rows_of_table(table: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a pyarrow table as the slow way tells them."""
+    """Return the rows of a pyarrow table in the form of the slow reader."""
     columns = []
     for name in table.column_names:
         column = table[name]
@@ -61,8 +61,8 @@ def rows_of_table(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("binary_type", BINARY_TYPES)
 @pytest.mark.parametrize("batch_rows", [1, 7, 65536])
-def test_pyarrow_gets_the_records(log: Log, binary_type: Any, batch_rows: int) -> None:
-    """A valid table of the types told, by the stream and batch by batch."""
+def test_pyarrow_reads_the_records(log: Log, binary_type: Any, batch_rows: int) -> None:
+    """A valid table of the requested types, from the stream and batch by batch."""
     scan = log.scan(binary_type=binary_type, batch_rows=batch_rows)
     table = pa.table(scan)
     table.validate(full=True)
@@ -76,8 +76,8 @@ def test_pyarrow_gets_the_records(log: Log, binary_type: Any, batch_rows: int) -
     assert table == read
 
 
-def test_pyarrow_sees_an_error_with_its_name(tmp_path: Path) -> None:
-    """Batches before it come first."""
+def test_pyarrow_error_has_its_name(tmp_path: Path) -> None:
+    """The batches before the error come first."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for first in range(0, 12, 4):
@@ -90,8 +90,8 @@ def test_pyarrow_sees_an_error_with_its_name(tmp_path: Path) -> None:
             reader.read_next_batch()
 
 
-def test_pyarrow_reads_in_another_thread_than_it_lets_go(log: Log) -> None:
-    """Streams and arrays know no thread."""
+def test_pyarrow_reads_in_one_thread_and_releases_in_another(log: Log) -> None:
+    """Streams and arrays belong to no thread."""
     tables: list[Any] = []
     reader = pa.RecordBatchReader.from_stream(log.scan(binary_type="binary_view", batch_rows=3))
     thread = threading.Thread(target=lambda: tables.append(reader.read_all()))
@@ -103,8 +103,8 @@ def test_pyarrow_reads_in_another_thread_than_it_lets_go(log: Log) -> None:
     thread.join()
 
 
-def test_polars_gets_the_records(log: Log) -> None:
-    """A data frame, whatever the type of values."""
+def test_polars_reads_the_records(log: Log) -> None:
+    """A data frame, for each type of values."""
     pl = pytest.importorskip("polars")
     expected, _ = slow_rows(log, ["offset", "key", "value"])
     for binary_type in BINARY_TYPES:
@@ -128,8 +128,8 @@ with open_log(sys.argv[1], read_only=True) as log:
 """
 
 
-def test_duckdb_gets_the_records(log: Log) -> None:
-    """The scan itself is a relation; in a process of its own, which says at exit what it leaks."""
+def test_duckdb_reads_the_records(log: Log) -> None:
+    """The scan is a relation. A separate process reports leaks at its exit."""
     if importlib.util.find_spec("duckdb") is None:
         pytest.skip("no duckdb")
     result = subprocess.run(
@@ -149,15 +149,15 @@ def test_duckdb_gets_the_records(log: Log) -> None:
     assert f"{expected}\n" == result.stdout
 
 
-def test_pandas_gets_the_records(log: Log) -> None:
-    """By way of pyarrow; a null value is None."""
+def test_pandas_reads_the_records(log: Log) -> None:
+    """Through pyarrow; a null value is None."""
     pytest.importorskip("pandas")
     frame = pa.table(log.scan(columns=["offset", "value"])).to_pandas()
     assert [record.value for record in log.records()] == frame["value"].tolist()
 
 
-def test_fork_leaves_a_stream_to_parent_and_child(log: Log) -> None:
-    """Each reads on from where it was, and frees what is its own."""
+def test_fork_keeps_a_stream_in_parent_and_child(log: Log) -> None:
+    """Each continues at the same position, and frees its own memory."""
     reader = pa.RecordBatchReader.from_stream(log.scan(binary_type="binary_view", batch_rows=4))
     first = reader.read_next_batch()
     child = os.fork()
@@ -176,13 +176,13 @@ def test_fork_leaves_a_stream_to_parent_and_child(log: Log) -> None:
 
 
 def asked(log: Log, schema: Any, **arguments: Any) -> Any:
-    """Return what a consumer gets that asks for a schema."""
+    """Return the table of a consumer that requests a schema."""
     scan = log.scan(**arguments)
     return pa.RecordBatchReader.from_stream(Asking(scan, schema)).read_all()
 
 
 class Asking:
-    """A scan whose stream is asked for by another schema, whatever pyarrow would make of that."""
+    """A scan whose stream always gets this requested schema, whatever pyarrow would pass."""
 
     def __init__(self, scan: Any, schema: Any) -> None:
         self._scan = scan
@@ -194,7 +194,7 @@ class Asking:
 
 @pytest.mark.parametrize("wanted", BINARY_TYPES)
 @pytest.mark.parametrize("text", [True, False])
-def test_consumer_gets_the_types_that_it_asks_for(log: Log, wanted: Any, text: bool) -> None:
+def test_consumer_gets_the_requested_types(log: Log, wanted: Any, text: bool) -> None:
     """Key and value in any of their three types, keys of headers as text or bytes."""
     fields = list(pa.schema(log.scan()))
     pair = pa.struct([("key", pa.utf8() if text else pa.binary()), ("value", pa.binary())])
@@ -224,17 +224,17 @@ def test_consumer_gets_the_types_that_it_asks_for(log: Log, wanted: Any, text: b
         [],
     ],
 )
-def test_consumer_that_asks_for_what_there_is_not_gets_what_there_is(
+def test_consumer_with_impossible_schema_gets_that_of_the_scan(
     log: Log, fields: list[tuple[str, str]]
 ) -> None:
-    """Types that differ, text of any bytes, columns that are others: the scan's own schema."""
+    """Two different types, text for any bytes, or other columns."""
     schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in fields])
     scan = log.scan(columns=["key", "value"])
     assert pa.schema(scan) == asked(log, schema, columns=["key", "value"]).schema
 
 
-def test_schema_that_was_released_is_refused(log: Log) -> None:
-    """Nobody may look into it; nor into a capsule of another kind."""
+def test_consumer_with_released_schema_is_refused(log: Log) -> None:
+    """Its memory must not be read; nor that of a capsule of another kind."""
     capsule = pa.schema([("key", pa.binary())]).__arrow_c_schema__()
     pa.Schema._import_from_c_capsule(capsule)
     scan = log.scan(columns=["key"])

@@ -1,4 +1,4 @@
-"""The bytes of one segment file: what its syncs cover."""
+"""The bytes of one segment file, and the extent of its syncs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = Path("/data/00000000000000000000.log")
 
 
 def empty_file(disk: SimulatedDisk) -> SegmentFile:
-    """Return a file that takes appends, its name on the disk."""
+    """Return a file that takes appends, with its name on the disk."""
     disk.make_durable(PATH.parent)
     handle = disk.open(PATH, create=True)
     disk.make_durable()
@@ -23,8 +23,8 @@ def empty_file(disk: SimulatedDisk) -> SegmentFile:
     return SegmentFile(pool, disk, PATH, 0, handle)
 
 
-def test_bytes_in_place_of_cut_ones_are_synced_again() -> None:
-    """A sync that ran beside an append, which failed later, covered others than are there now."""
+def test_bytes_that_replace_cut_ones_are_synced_again() -> None:
+    """The sync before the cut covered other bytes at the same positions."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.end.append(b"kept", 4)
@@ -37,8 +37,8 @@ def test_bytes_in_place_of_cut_ones_are_synced_again() -> None:
     file.close()
 
 
-def test_sync_of_what_is_on_the_disk_does_nothing() -> None:
-    """Only new bytes cost a sync."""
+def test_sync_of_synced_file_does_nothing() -> None:
+    """Only new bytes need a sync."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.end.append(b"kept", 4)
@@ -49,7 +49,7 @@ def test_sync_of_what_is_on_the_disk_does_nothing() -> None:
 
 
 def test_zeros_are_written_ahead_in_steps_up_to_the_full_size() -> None:
-    """A step whenever the end has caught up, none beyond the size; the bytes are those appended."""
+    """A step when the end reaches the zeros, none beyond the size; appended bytes are kept."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.preallocate(1000, 300)
@@ -66,8 +66,8 @@ def test_zeros_are_written_ahead_in_steps_up_to_the_full_size() -> None:
     file.close()
 
 
-def test_zeros_that_cannot_be_written_are_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    """The append they came with is whole, and no later one tries again."""
+def test_zeros_that_cannot_be_written_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """The append is whole, and no later one writes zeros."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.preallocate(1000, 300)
@@ -80,8 +80,8 @@ def test_zeros_that_cannot_be_written_are_done_without(caplog: pytest.LogCapture
     file.close()
 
 
-def test_zeros_ahead_are_gone_with_what_is_cut_and_come_again() -> None:
-    """A failed append is cut with the zeros behind it; the next one brings others."""
+def test_zeros_are_cut_with_a_failed_append_and_written_again() -> None:
+    """The cut removes the zeros after it; the next append writes new ones."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.preallocate(1000, 300)
@@ -97,10 +97,10 @@ def test_zeros_ahead_are_gone_with_what_is_cut_and_come_again() -> None:
     file.close()
 
 
-def test_sync_of_a_sealed_file_that_leaves_meanwhile_is_no_error(
+def test_sync_of_a_sealed_file_renamed_during_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A deletion may take the name between the question for unsynced bytes and the sync."""
+    """A deletion may rename the file between the check for unsynced bytes and the sync."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.end.append(b"kept", 4)
@@ -119,8 +119,8 @@ def test_sync_of_a_sealed_file_that_leaves_meanwhile_is_no_error(
     file.close()
 
 
-def test_sync_of_a_sealed_file_without_a_name_is_an_error() -> None:
-    """A file that did not leave the log, and is not there, was not synced."""
+def test_sync_of_a_missing_sealed_file_raises() -> None:
+    """A file of the log that is missing was not synced."""
     disk = SimulatedDisk()
     file = empty_file(disk)
     file.end.append(b"kept", 4)

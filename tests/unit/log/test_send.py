@@ -1,4 +1,4 @@
-"""`FetchData.send_to`: every kind of socket gets the bytes of the slice, whatever refuses."""
+"""`FetchData.send_to`: every kind of socket gets the bytes of the slice, also without sendfile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fixture_pair() -> Iterator[Pair]:
 
 @pytest.fixture(name="moved")
 def fixture_moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the calls of sendfile have moved."""
+    """The byte counts that sendfile returned."""
     moved: list[int] = []
     sendfile = os.sendfile
 
@@ -50,7 +50,7 @@ def fixture_moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def refuse(number: int) -> Callable[..., int]:
-    """Return a sendfile that does not work here."""
+    """Return a sendfile that fails with this error number."""
 
     def refusing(*arguments: object) -> int:
         raise OSError(number, os.strerror(number))
@@ -59,7 +59,7 @@ def refuse(number: int) -> Callable[..., int]:
 
 
 def filled(directory: Path, **settings: Any) -> Log:
-    """Return a log of some 200 KiB: more than a socket and the way to it take at once."""
+    """Return a log of some 200 KiB: more than a socket and its buffers hold at once."""
     log = manual_log(directory, **settings)
     noise = Random(7)
     for first in range(0, 1000, 50):
@@ -71,7 +71,7 @@ def filled(directory: Path, **settings: Any) -> Log:
 
 
 def received(fetched: FetchData, source: socket.socket, sink: socket.socket) -> bytes:
-    """Send a slice over a blocking connection; return what arrives."""
+    """Send a slice over a blocking connection; return the received bytes."""
     parts: list[bytes] = []
 
     def receive() -> None:
@@ -89,7 +89,7 @@ def received(fetched: FetchData, source: socket.socket, sink: socket.socket) -> 
 
 
 def expected(log: Log, fetched: FetchData) -> bytes:
-    """Return the bytes of a slice as the file has them."""
+    """Return the bytes of a slice from the file."""
     with fetched.path.open("rb") as file:
         file.seek(fetched.position)
         return file.read(fetched.size_bytes)
@@ -97,10 +97,10 @@ def expected(log: Log, fetched: FetchData) -> bytes:
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zstd", "gzip"])
 @pytest.mark.parametrize("version", ["4.1", "0.9.0"])
-def test_send_to_blocking_socket_moves_the_stored_bytes(
+def test_send_to_blocking_socket_sends_the_stored_bytes(
     compression: str, version: str, directory: Path, pair: Pair, moved: list[int]
 ) -> None:
-    """Of every format, compressed or not, and past this process; it is not even fetched."""
+    """In every format, compressed or not, by sendfile: the bytes are not even fetched."""
     if (compression, version) == ("zstd", "0.9.0"):
         compression = "lz4"
     settings = {"compression_type": compression, "message_format_version": version}
@@ -111,10 +111,10 @@ def test_send_to_blocking_socket_moves_the_stored_bytes(
         assert not fetched.is_fetched
 
 
-def test_send_to_nonblocking_socket_is_resumed_where_it_was(
+def test_send_to_nonblocking_socket_resumes_at_its_position(
     directory: Path, pair: Pair, moved: list[int]
 ) -> None:
-    """As often as the socket is full; a full one takes nothing, and that is no error."""
+    """Whenever the socket is full; a call with a full socket returns 0."""
     source, sink = pair
     source.setblocking(False)
     with filled(directory) as log:
@@ -131,8 +131,8 @@ def test_send_to_nonblocking_socket_is_resumed_where_it_was(
         assert 0 == fetched.send_to(source, sent)
 
 
-def test_send_to_socket_with_timeout_waits_for_it(directory: Path, pair: Pair) -> None:
-    """Everything goes if somebody reads; nobody reading is a timeout."""
+def test_send_to_socket_with_timeout_waits_for_the_receiver(directory: Path, pair: Pair) -> None:
+    """All bytes are sent if the other end reads, else the call raises TimeoutError."""
     with filled(directory) as log:
         stuck, nobody = socket.socketpair()
         with stuck, nobody:
@@ -146,20 +146,20 @@ def test_send_to_socket_with_timeout_waits_for_it(directory: Path, pair: Pair) -
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_send_to_where_sendfile_is_refused_sends_memory(
+def test_send_to_without_sendfile_sends_from_memory(
     number: int, directory: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some file systems, some sockets and some systems do not have it."""
+    """Some file systems, sockets and operating systems do not support it."""
     monkeypatch.setattr(os, "sendfile", refuse(number))
     with filled(directory) as log:
         fetched = log.read(300)
         assert expected(log, fetched) == received(fetched, *pair)
 
 
-def test_send_to_from_memory_is_resumed_too(
+def test_send_to_from_memory_resumes_at_its_position(
     directory: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a non-blocking socket takes is told in the same way."""
+    """A non-blocking socket returns the sent bytes as with sendfile."""
     monkeypatch.delattr(os, "sendfile")
     source, sink = pair
     source.setblocking(False)
@@ -172,15 +172,15 @@ def test_send_to_from_memory_is_resumed_too(
         assert expected(log, fetched) == data
 
 
-def test_send_to_file_without_descriptor_sends_memory(pair: Pair) -> None:
-    """As where the disk is not the system's own."""
+def test_send_to_file_without_descriptor_sends_from_memory(pair: Pair) -> None:
+    """As with a file system that is not the operating system's."""
     with filled(Path("/orders-0"), filesystem=SimulatedDisk()) as log:
         fetched = log.read(0)
         assert bytes(log.read(0).data) == received(fetched, *pair)
 
 
-def test_send_to_what_only_looks_like_a_socket_calls_its_send(directory: Path) -> None:
-    """Its descriptor, if it has one, is not written past it."""
+def test_send_to_socket_like_object_calls_its_send(directory: Path) -> None:
+    """Its descriptor, if it has one, is not used."""
 
     class Sink:
         data = b""
@@ -201,13 +201,15 @@ def test_send_to_what_only_looks_like_a_socket_calls_its_send(directory: Path) -
         assert expected(log, fetched) == sink.data
 
 
-def test_send_to_tls_is_encrypted(directory: Path, pair: Pair, moved: list[int]) -> None:
-    """The bytes go through the object, not to the descriptor under it."""
+def test_send_to_tls_socket_sends_encrypted_bytes(
+    directory: Path, pair: Pair, moved: list[int]
+) -> None:
+    """The bytes go through the TLS object, not to the descriptor under it."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     for context in (server, client):
-        # Without certificates: nobody is to be trusted here.
+        # Without certificates: this test trusts both ends.
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("AECDH-AES256-SHA:@SECLEVEL=0")
     source = server.wrap_socket(pair[0], server_side=True, do_handshake_on_connect=False)
@@ -230,8 +232,8 @@ def test_send_to_tls_is_encrypted(directory: Path, pair: Pair, moved: list[int])
         assert not moved
 
 
-def test_send_to_goes_on_after_retention_and_close(directory: Path, pair: Pair) -> None:
-    """What has begun holds its file; what was fetched or deleted holds its bytes."""
+def test_send_to_continues_after_retention_and_close(directory: Path, pair: Pair) -> None:
+    """A started slice keeps its file; a fetched or deleted one keeps its bytes."""
     source, sink = pair
     source.setblocking(False)
     with filled(directory, segment_bytes=150_000, file_delete_delay_ms=0) as log:
@@ -259,16 +261,18 @@ def test_send_to_goes_on_after_retention_and_close(directory: Path, pair: Pair) 
     assert late.size_bytes == len(stored)
 
 
-def test_send_to_of_closed_log_that_had_not_begun_says_so(directory: Path, pair: Pair) -> None:
-    """As fetching the bytes does."""
+def test_send_to_after_close_raises_if_not_started(directory: Path, pair: Pair) -> None:
+    """As a fetch of the bytes does."""
     with filled(directory) as log:
         fetched = log.read(0)
     with pytest.raises(LogClosedError, match="closed before"):
         fetched.send_to(pair[0])
 
 
-def test_send_to_of_a_following_log_sends_what_it_has_seen(directory: Path, pair: Pair) -> None:
-    """Its writer may put another file under the name at any time."""
+def test_send_to_of_a_read_only_log_sends_the_bytes_of_its_read(
+    directory: Path, pair: Pair
+) -> None:
+    """The writer may put another file under the name at any time."""
     with filled(directory) as writer, manual_log(directory, read_only=True) as reader:
         fetched = reader.read(100)
         stored = expected(writer, fetched)
@@ -277,10 +281,8 @@ def test_send_to_of_a_following_log_sends_what_it_has_seen(directory: Path, pair
         assert stored == received(fetched, *pair)
 
 
-def test_send_to_of_a_file_that_somebody_cut_is_an_error_of_the_disk(
-    directory: Path, pair: Pair
-) -> None:
-    """Instead of a wait for bytes that will not come."""
+def test_send_to_of_a_cut_file_raises_log_storage_error(directory: Path, pair: Pair) -> None:
+    """It does not wait for the missing bytes."""
     source, sink = pair
     source.setblocking(False)
     with filled(directory) as log:
@@ -292,10 +294,10 @@ def test_send_to_of_a_file_that_somebody_cut_is_an_error_of_the_disk(
         os.truncate(fetched.path, fetched.size_bytes)
 
 
-def test_send_to_disk_error_is_typed_and_a_broken_connection_is_not(
+def test_send_to_disk_error_is_typed_connection_error_is_not(
     directory: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose fault it is decides."""
+    """The socket's own error is passed on."""
     with filled(directory) as log:
         fetched = log.read(0)
         pair[1].close()
@@ -310,6 +312,6 @@ def test_send_to_disk_error_is_typed_and_a_broken_connection_is_not(
 def test_send_to_start_outside_the_slice_is_refused(
     start: int, directory: Path, pair: Pair
 ) -> None:
-    """Before anything goes."""
+    """Before a byte is sent."""
     with filled(directory) as log, pytest.raises(ValueError, match="outside"):
         log.read(0).send_to(pair[0], start)

@@ -1,4 +1,4 @@
-"""A log on a simulated disk whose mappings lose pages: errors with a place, and nothing is lost."""
+"""A log on a simulated disk whose mappings lose pages: errors with a place, and no lost records."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def offsets_until_error(log: Log) -> tuple[list[int], LogStorageError | None]:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_log_whose_file_shrinks_under_a_mapping_says_where(read_only: bool) -> None:
-    """DUR-5: what another process has cut is an error with file and position, and not damage."""
+def test_file_cut_under_a_mapping_raises_with_the_place(read_only: bool) -> None:
+    """DUR-5: bytes that another process cut are an error with file and position, not damage."""
     disk = make_disk()
     with open_on(disk, read_only=read_only) as log:
         path = log_file(DIRECTORY, log.segments()[1].base_offset)
@@ -65,7 +65,7 @@ def test_log_whose_file_shrinks_under_a_mapping_says_where(read_only: bool) -> N
         assert (None, str(path)) == (caught.value.errno, str(caught.value.path))
         found, error = offsets_until_error(log)
         if read_only:
-            # A follower looks at the file again, and reads what it has now.
+            # A follower checks the file again, and reads its present bytes.
             assert error is None
             assert set(found) < set(range(COUNT))
         else:
@@ -77,12 +77,12 @@ def test_log_whose_file_shrinks_under_a_mapping_says_where(read_only: bool) -> N
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_log_of_a_page_that_cannot_be_read_fences_nothing(read_only: bool) -> None:
-    """An I/O error is not corruption: once the disk reads again, all is there."""
+def test_unreadable_page_is_not_a_corrupt_range(read_only: bool) -> None:
+    """An I/O error is not corruption: all records are read once the disk recovers."""
     disk = make_disk()
     with open_on(disk, read_only=read_only) as log:
         path = log_file(DIRECTORY, log.segments()[1].base_offset)
-        # Mapped before, and as well where it is mapped later.
+        # The page fails in an existing mapping, and in a later one.
         log.get(log.segments()[1].base_offset)
         disk.fail_reads(path, 2 * PAGE)
         for _again in range(2):
@@ -96,8 +96,8 @@ def test_log_of_a_page_that_cannot_be_read_fences_nothing(read_only: bool) -> No
         assert () == log.corrupt_ranges()
 
 
-def test_recovery_over_a_page_that_cannot_be_read_cuts_nothing() -> None:
-    """An opening fails, with the place; the next one, when the disk reads again, finds all."""
+def test_recovery_over_an_unreadable_page_cuts_nothing() -> None:
+    """The opening raises, with the place; the next one, on a working disk, finds all."""
     disk = make_disk()
     disk.unlink(DIRECTORY / ".kafka_cleanshutdown")
     disk.unlink(DIRECTORY / "recovery-point-offset-checkpoint")

@@ -1,4 +1,4 @@
-"""Space that leaves with a segment: no mapping or descriptor outlives the last reader."""
+"""Space of deleted segments: no mapping or descriptor outlives the last reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def held(directory: Path) -> list[str]:
-    """Return the files below a directory that are mapped or open and have no name any more."""
+    """Return the unlinked files below a directory that are mapped or open."""
     found = [
         line.split(maxsplit=5)[5]
         for line in Path("/proc/self/maps").read_text().splitlines()
@@ -41,13 +41,13 @@ def held(directory: Path) -> list[str]:
 
 @pytest.fixture(name="scheduler")
 def fixture_scheduler() -> ManualScheduler:
-    """Runs what is due when a test says so."""
+    """A scheduler that runs due tasks when a test calls it."""
     return ManualScheduler(ManualClock())
 
 
 @pytest.fixture(name="log")
 def fixture_log(directory: Path, scheduler: ManualScheduler) -> Iterator[Log]:
-    """A log of ten segments, all of which have been read in every way."""
+    """A log of ten segments, all of which were read by every API."""
     with manual_log(
         directory, scheduler=scheduler, segment_bytes=20_000, file_delete_delay_ms=1000
     ) as log:
@@ -56,7 +56,7 @@ def fixture_log(directory: Path, scheduler: ManualScheduler) -> Iterator[Log]:
 
 
 def fill(log: Log) -> None:
-    """Append records of nine full segments and a bit, and read them in every way."""
+    """Append records of nine full segments and a part, and read them by every API."""
     start = log.log_end_offset
     for _ in range(37):
         log.append([Record(value=bytes(1000), timestamp_ms=number) for number in range(5)])
@@ -74,10 +74,10 @@ def let_pass(scheduler: ManualScheduler) -> None:
     scheduler.run_due()
 
 
-def test_retention_gives_space_back_at_once(
+def test_retention_frees_space_at_once(
     directory: Path, log: Log, scheduler: ManualScheduler
 ) -> None:
-    """Unlinked segments that were read before are neither mapped nor open; DUR-6."""
+    """DUR-6: unlinked segments that were read before are neither mapped nor open."""
     gc.disable()
     try:
         for _ in range(3):
@@ -90,10 +90,10 @@ def test_retention_gives_space_back_at_once(
         gc.enable()
 
 
-def test_truncation_gives_space_back_at_once(
+def test_truncation_frees_space_at_once(
     directory: Path, log: Log, scheduler: ManualScheduler
 ) -> None:
-    """What a truncation took out, and the old file of the segment it cut, are let go; DUR-6."""
+    """DUR-6: removed segments, and the old file of the cut segment, are released."""
     log.truncate_to(42)
     let_pass(scheduler)
     assert held(directory) == []
@@ -102,10 +102,10 @@ def test_truncation_gives_space_back_at_once(
     assert held(directory) == []
 
 
-def test_reader_keeps_what_it_reads_and_no_more(
+def test_reader_of_a_deleted_segment_keeps_only_what_it_reads(
     directory: Path, log: Log, scheduler: ManualScheduler
 ) -> None:
-    """Who holds a slice of a deleted segment reads it to the end; then the space is free; DUR-6."""
+    """DUR-6: a slice of a deleted segment is read to its end; then the space is free."""
     pool = partition_of(log).view.snapshot().segments.active.file._pool
     fetched, record = log.read(0, 10_000), log.get(60)
     assert record is not None
@@ -121,8 +121,8 @@ def test_reader_keeps_what_it_reads_and_no_more(
     assert pool.retired_bytes == 0
 
 
-def test_compaction_gives_space_back(tmp_path: Path) -> None:
-    """Segments that were cleaned away are not held, though nobody reads and others do; DUR-6."""
+def test_compaction_frees_space(tmp_path: Path) -> None:
+    """DUR-6: segments that were cleaned away are released, although only other ones are read."""
     config = ManagerConfig.from_properties(
         {"log.segment.bytes": "65536", "log.segment.delete.delay.ms": "0"}
     )
@@ -137,7 +137,7 @@ def test_compaction_gives_space_back(tmp_path: Path) -> None:
                 )
             manager.compact("t", 0)
             assert len(list(log.records())) >= 50
-        # Whatever the deleting thread has unlinked by now is held by nobody.
+        # The deleting thread may still have work; all that it has unlinked must be released.
         assert held(tmp_path) == []
 
 
@@ -160,7 +160,7 @@ def fixture_bounded(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_log_with_retention_never_fills_its_file_system(bounded: Path) -> None:
-    """Ten times what fits is written, read and deleted, and the space is there again; DUR-6."""
+    """DUR-6: ten times its size is written, read and deleted, and the space is free again."""
     scheduler = ManualScheduler(ManualClock())
     with manual_log(
         bounded / "t-0",

@@ -1,4 +1,4 @@
-"""Files of unfinished work: which ones an opening removes, and which it leaves alone."""
+"""Files of unfinished work: an opening removes some and keeps others."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def fixture_disk() -> SimulatedDisk:
         f"{OTHER}.txnindex",
     ],
 )
-def test_leftover_of_unfinished_work_is_removed_and_told(disk: SimulatedDisk, name: str) -> None:
-    """What was leaving, what never became whole, and an index whose segment is gone."""
+def test_startup_removes_and_reports_leftover_files(disk: SimulatedDisk, name: str) -> None:
+    """Deleted and unfinished files, and an index without a segment."""
     disk.open(DIRECTORY / name, create=True).close()
     done = clean_partition_directory(disk, DIRECTORY)
     assert sorted(LIVE) == disk.list(DIRECTORY)
@@ -53,16 +53,16 @@ def test_leftover_of_unfinished_work_is_removed_and_told(disk: SimulatedDisk, na
     "name",
     [f"{OTHER}.log", f"{OTHER}.snapshot", f"{FIRST}.log.817.broken", "partition.metadata", "x.log"],
 )
-def test_file_that_is_no_leftover_stays(disk: SimulatedDisk, name: str) -> None:
-    """Segments, state, bytes kept for people, and what is not ours."""
+def test_startup_keeps_files_that_are_not_leftovers(disk: SimulatedDisk, name: str) -> None:
+    """Segments, state, bytes kept for repair, and files of other programs."""
     disk.open(DIRECTORY / name, create=True).close()
     done = clean_partition_directory(disk, DIRECTORY)
     assert sorted([*LIVE, name]) == disk.list(DIRECTORY)
     assert [] == done.removed
 
 
-def test_swap_file_replaces_the_segment_of_its_name(disk: SimulatedDisk) -> None:
-    """Its indexes, too; nothing is said of them, since they are no segments."""
+def test_startup_completes_a_swap_of_the_same_name(disk: SimulatedDisk) -> None:
+    """Its indexes, too; the report lists segments only."""
     for name in LIVE:
         disk.open(DIRECTORY / f"{name}.swap", create=True).close()
     done = clean_partition_directory(disk, DIRECTORY)
@@ -72,7 +72,7 @@ def test_swap_file_replaces_the_segment_of_its_name(disk: SimulatedDisk) -> None
 
 
 def put(disk: SimulatedDisk, name: str, data: bytes) -> None:
-    """Make a file."""
+    """Create a file, or replace its content."""
     handle = disk.open(DIRECTORY / name, create=True)
     handle.truncate(0)
     handle.pwrite(data, 0)
@@ -90,7 +90,7 @@ def batches(first: int, end: int, value: bytes = b"v") -> bytes:
 
 
 def contents(disk: SimulatedDisk) -> dict[str, bytes]:
-    """Return the content of every `.log` file, whatever its state."""
+    """Return the content of every `.log` file, in any state."""
     found = {}
     for name in disk.list(DIRECTORY):
         if ".log" in name:
@@ -112,7 +112,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("what", SWAPS)
-def test_swap_that_is_not_whole_and_covering_is_set_aside(disk: SimulatedDisk, what: str) -> None:
+def test_swap_not_whole_or_with_other_offsets_is_refused(disk: SimulatedDisk, what: str) -> None:
     """HOST-2: nothing is replaced; its bytes are kept; the report names it."""
     put(disk, f"{FIRST}.log", batches(0, 4) + batches(5, 7))
     put(disk, f"{OTHER}.log", batches(7, 9))
@@ -130,7 +130,7 @@ def test_swap_that_is_not_whole_and_covering_is_set_aside(disk: SimulatedDisk, w
 
 
 def test_second_refused_swap_keeps_the_bytes_of_the_first(disk: SimulatedDisk) -> None:
-    """HOST-2: bytes that are kept for people are never written over."""
+    """HOST-2: bytes that were kept for repair are never overwritten."""
     put(disk, f"{FIRST}.log", batches(0, 4))
     for number, data in enumerate((b"first", b"second", b"third")):
         put(disk, f"{FIRST}.log.swap", data)
@@ -140,8 +140,8 @@ def test_second_refused_swap_keeps_the_bytes_of_the_first(disk: SimulatedDisk) -
     assert {b"first", b"second", b"third"} == kept
 
 
-def test_swap_within_another_segment_is_set_aside(disk: SimulatedDisk) -> None:
-    """HOST-2: no record is there twice."""
+def test_swap_within_another_segment_is_refused(disk: SimulatedDisk) -> None:
+    """HOST-2: no record may exist twice."""
     put(disk, f"{FIRST}.log", batches(0, 9))
     put(disk, f"{OTHER}.log.swap", batches(7, 9))
     assert [0] == live_bases(disk, DIRECTORY)
@@ -150,8 +150,8 @@ def test_swap_within_another_segment_is_set_aside(disk: SimulatedDisk) -> None:
     assert [0] == live_bases(disk, DIRECTORY)
 
 
-def test_swap_replaces_no_segments_that_overlap(disk: SimulatedDisk) -> None:
-    """HOST-2: of files under each other's names none tells what another may replace."""
+def test_swap_does_not_replace_overlapping_segments(disk: SimulatedDisk) -> None:
+    """HOST-2: if files have each other's names, their offsets do not show what to replace."""
     last, middle = batches(9, 11), batches(7, 9)
     put(disk, f"{FIRST}.log", last)
     put(disk, f"{OTHER}.log", middle)
@@ -164,8 +164,8 @@ def test_swap_replaces_no_segments_that_overlap(disk: SimulatedDisk) -> None:
     assert [0, 7, 9] == live_bases(disk, DIRECTORY)
 
 
-def test_swap_replaces_no_segment_with_offsets_of_another(disk: SimulatedDisk) -> None:
-    """HOST-2: its own batches are in the `.swap` file then, and those of others in none."""
+def test_swap_does_not_replace_a_segment_with_offsets_of_another(disk: SimulatedDisk) -> None:
+    """HOST-2: its own batches are in the `.swap` file, and no file would have the other's."""
     first = batches(0, 7)
     put(disk, f"{FIRST}.log", first)
     put(disk, f"{OTHER}.log", batches(0, 3))
@@ -177,8 +177,8 @@ def test_swap_replaces_no_segment_with_offsets_of_another(disk: SimulatedDisk) -
     assert first == contents(disk)[f"{FIRST}.log"]
 
 
-def test_swap_replaces_no_only_segment_with_offsets_of_another(disk: SimulatedDisk) -> None:
-    """HOST-2: as above, where the `.swap` file has the name of none, and only one is left."""
+def test_swap_does_not_replace_the_only_segment_with_other_offsets(disk: SimulatedDisk) -> None:
+    """HOST-2: as above, with no segment of the `.swap` file's name, and only one left."""
     disk.unlink(DIRECTORY / f"{FIRST}.log")
     put(disk, f"{OTHER}.log", batches(0, 7))
     put(disk, f"{FIRST}.log.swap", batches(7, 10))
@@ -189,10 +189,10 @@ def test_swap_replaces_no_only_segment_with_offsets_of_another(disk: SimulatedDi
 
 
 @pytest.mark.parametrize("deleted", [(0,), (0, 7)], ids=str)
-def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
+def test_swap_of_a_broker_with_deleted_old_segments_is_completed(
     disk: SimulatedDisk, deleted: tuple[int, ...]
 ) -> None:
-    """Nothing else has the records of the first; what is left of the others goes."""
+    """The swap has the only records of the first segment; the other old files are removed."""
     disk.unlink(DIRECTORY / LIVE[0])
     for base, end in ((0, 7), (7, 9)):
         state = ".deleted" if base in deleted else ""
@@ -206,7 +206,7 @@ def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
     assert {f"{FIRST}.log": kept, f"{9:020}.log": batches(9, 11)} == contents(disk)
 
 
-def test_damaged_swap_whose_old_segment_is_leaving_gives_that_back(disk: SimulatedDisk) -> None:
+def test_damaged_swap_restores_its_deleted_segment(disk: SimulatedDisk) -> None:
     """Whole records in a `.deleted` file are not removed for a new file that is damaged."""
     disk.unlink(DIRECTORY / LIVE[0])
     put(disk, f"{FIRST}.log.deleted", batches(0, 7))
@@ -219,7 +219,7 @@ def test_damaged_swap_whose_old_segment_is_leaving_gives_that_back(disk: Simulat
 
 
 def swapped(disk: SimulatedDisk, kept: bytes) -> None:
-    """Leave two old segments and a new one for both, which is `.swap`, with its mark."""
+    """Write two old segments and a `.swap` for both, with its marker of replaced segments."""
     put(disk, f"{FIRST}.log", batches(0, 7))
     put(disk, f"{OTHER}.log", batches(7, 9))
     put(disk, f"{FIRST}.log.cleaned", kept)
@@ -228,10 +228,8 @@ def swapped(disk: SimulatedDisk, kept: bytes) -> None:
 
 
 @pytest.mark.parametrize("kept", [b"", batches(1, 3)], ids=["nothing", "a part"])
-def test_swap_with_its_mark_replaces_all_that_the_mark_names(
-    disk: SimulatedDisk, kept: bytes
-) -> None:
-    """Also where nothing of the last segment stays; readers see what the writer will leave."""
+def test_swap_with_marker_replaces_all_segments_in_it(disk: SimulatedDisk, kept: bytes) -> None:
+    """Also without records of the last segment; readers see what the writer will keep."""
     swapped(disk, kept)
     assert [0] == live_bases(disk, DIRECTORY)
     clean_partition_directory(disk, DIRECTORY)
@@ -240,10 +238,8 @@ def test_swap_with_its_mark_replaces_all_that_the_mark_names(
 
 
 @pytest.mark.parametrize("other", ["new", "old", "new in the middle", "no swap", "torn mark"])
-def test_mark_counts_only_with_the_very_files_that_it_names(
-    disk: SimulatedDisk, other: str
-) -> None:
-    """INT-1: whoever had the directory in between, an old segment goes for its own new one only."""
+def test_marker_applies_only_to_the_files_that_it_names(disk: SimulatedDisk, other: str) -> None:
+    """INT-1: whatever another program changed, a segment is replaced by its own new one only."""
     swapped(disk, batches(1, 3, b"v" * 6000))
     if other == "new":
         put(disk, f"{FIRST}.log.swap", batches(1, 2))

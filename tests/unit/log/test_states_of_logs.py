@@ -1,4 +1,4 @@
-"""Producers, epochs, watermarks and sizes of one log, as Kafka's tests ask for them (PAR-21)."""
+"""Producers, epochs, watermarks and sizes of one log, as in Kafka's tests (PAR-21)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def mark(log: Log, epoch: int, coordinator_epoch: int, how: str = "abort") -> No
     log.append_batches(encoded([marker]), origin=AppendOrigin.COORDINATOR)
 
 
-def test_truncation_rebuilds_producers_whose_snapshots_vanished(directory: Path) -> None:
-    """PAR-21, 6: by a replay of the batches that are left."""
+def test_truncation_rebuilds_producers_without_snapshots(directory: Path) -> None:
+    """PAR-21, 6: by a replay of the remaining batches."""
     with manual_log(directory) as log:
         client = Client(P)
         for _number in range(3):
@@ -53,7 +53,7 @@ def test_truncation_rebuilds_producers_whose_snapshots_vanished(directory: Path)
 
 @pytest.mark.parametrize("has_segment", [False, True], ids=["no file", "an empty first segment"])
 def test_checkpointed_log_start_without_data_is_kept(directory: Path, has_segment: bool) -> None:
-    """PAR-21, 8: after a loss of all files offsets go on where the log had begun."""
+    """PAR-21, 8: after a loss of all files offsets continue at the old log start."""
     directory.mkdir()
     (directory / "log-start-offset-checkpoint").write_text("0\n1\norders 0 42\n")
     if has_segment:
@@ -65,14 +65,14 @@ def test_checkpointed_log_start_without_data_is_kept(directory: Path, has_segmen
         assert 42 == log.append(numbered(0, 1)).first_offset
 
 
-def test_epochs_follow_retention_and_deletions_of_records(directory: Path) -> None:
-    """PAR-21, 10: the first epoch begins where the log does; those below it are forgotten."""
+def test_epochs_follow_the_log_start(directory: Path) -> None:
+    """PAR-21, 10: the first epoch begins at the log start; those below it are removed."""
     with manual_log(directory) as log:
         for epoch in range(3):
             for _batch in range(2):
                 first = log.log_end_offset
                 data = bytearray(batch(base_offset=first))
-                # The epoch lies outside of what the CRC covers.
+                # The CRC does not cover the epoch.
                 struct.pack_into(">i", data, 12, epoch)
                 log.append_batches(data, assign_offsets=False)
             log.roll()
@@ -90,7 +90,7 @@ def test_epochs_follow_retention_and_deletions_of_records(directory: Path) -> No
         assert later == log.end_offset_for_epoch(1)
 
 
-def test_coordinator_is_fenced_after_snapshot_and_reload(directory: Path) -> None:
+def test_old_coordinator_is_fenced_after_snapshot_and_reload(directory: Path) -> None:
     """PAR-21, 16: by the epoch of the last marker, also of one that fenced the producer."""
     for is_clean in (True, False):
         with manual_log(directory) as log:
@@ -109,8 +109,8 @@ def test_coordinator_is_fenced_after_snapshot_and_reload(directory: Path) -> Non
                 Client(P, epoch=2, sequence=1).send(log)
 
 
-def test_marker_of_an_unknown_producer_demands_sequence_0_and_fences(directory: Path) -> None:
-    """PAR-21, 17: as does one with a bumped epoch of a producer that is known."""
+def test_marker_of_unknown_producer_requires_sequence_0(directory: Path) -> None:
+    """PAR-21, 17: and fences older epochs, as does a bumped epoch of a known producer."""
     with manual_log(directory) as log:
         mark(log, 4, 0)
         with pytest.raises(InvalidProducerEpochError):
@@ -124,8 +124,8 @@ def test_marker_of_an_unknown_producer_demands_sequence_0_and_fences(directory: 
         Client(P, epoch=5).send(log)
 
 
-def test_high_watermark_is_clamped_and_reads_above_it_are_empty(directory: Path) -> None:
-    """PAR-21: into the log's range; up to the log end there is nothing, and no error."""
+def test_high_watermark_is_clamped_to_the_log(directory: Path) -> None:
+    """PAR-21: reads from it up to the log end are empty, without an error."""
     with manual_log(directory) as log:
         for number in range(6):
             log.append(numbered(number, 1))
@@ -137,8 +137,8 @@ def test_high_watermark_is_clamped_and_reads_above_it_are_empty(directory: Path)
             assert log.get(offset) is None
 
 
-def test_batch_of_a_leader_above_the_largest_size_is_taken(directory: Path) -> None:
-    """PAR-21: a follower's limit would part it from its leader."""
+def test_replicated_batch_above_max_message_bytes_is_appended(directory: Path) -> None:
+    """PAR-21: a follower's own limit would make it differ from its leader."""
     with manual_log(directory, max_message_bytes=100) as log:
         data = batch(base_offset=0)
         assert 100 < len(data)
@@ -146,8 +146,8 @@ def test_batch_of_a_leader_above_the_largest_size_is_taken(directory: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
-def test_file_of_no_bytes_opens(directory: Path, kind: str) -> None:
-    """PAR-21: an empty log takes appends, empty indexes are made anew."""
+def test_empty_segment_or_index_file_opens(directory: Path, kind: str) -> None:
+    """PAR-21: an empty log takes appends, empty indexes are rebuilt."""
     with manual_log(directory, index_interval_bytes=1) as log:
         for number in range(5):
             log.append(numbered(number, 1))
@@ -164,10 +164,10 @@ def test_file_of_no_bytes_opens(directory: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("removed", [1, 2, 4, 7])
 @pytest.mark.parametrize("index_bytes", [96, 120, 240])
-def test_small_indexes_are_truncated_and_refilled_without_an_extra_roll(
+def test_truncated_full_index_is_refilled_without_an_early_roll(
     directory: Path, index_bytes: int, removed: int
 ) -> None:
-    """PAR-21: what a truncation frees of an index that was full is used again, to the entry."""
+    """PAR-21: the slots that a truncation frees are used again, to the last entry."""
     with manual_log(directory, index_interval_bytes=1, segment_index_bytes=index_bytes) as log:
         while len(log.segments()) == 1:
             append_sized(log, 100)
@@ -189,8 +189,8 @@ def test_small_indexes_are_truncated_and_refilled_without_an_extra_roll(
         assert [0, full + 1, 2 * full + 1] == [each.base_offset for each in log.segments()]
 
 
-def test_last_batches_survive_deletion_and_size_retention(directory: Path) -> None:
-    """PAR-21: what is known of producers is no matter of the segments that are left."""
+def test_last_producer_batches_survive_deletion_and_retention(directory: Path) -> None:
+    """PAR-21: the state of producers does not depend on the remaining segments."""
     with manual_log(directory, segment_bytes=200, retention_bytes=100) as log:
         client = Client(P)
         for _number in range(6):
@@ -201,8 +201,8 @@ def test_last_batches_survive_deletion_and_size_retention(directory: Path) -> No
         assert before == cleaner_access(log).last_batches()
 
 
-def test_closed_log_has_no_task_for_silent_producers(directory: Path) -> None:
-    """PAR-21: nothing of it is left with the scheduler that others use."""
+def test_closed_log_has_no_task_to_expire_producers(directory: Path) -> None:
+    """PAR-21: the shared scheduler has no task of it."""
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
     with manual_log(directory, clock=clock, scheduler=scheduler) as log:
@@ -212,15 +212,15 @@ def test_closed_log_has_no_task_for_silent_producers(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31, 2**63 - 1, 2**63, 2**70])
-def test_read_of_any_size_is_what_there_is(directory: Path, size: int) -> None:
-    """PAR-21: no size that a caller gives overflows."""
+def test_read_with_huge_max_bytes_returns_all(directory: Path, size: int) -> None:
+    """PAR-21: no size of a caller overflows."""
     with manual_log(directory) as log:
         log.append(numbered(0, 3))
         whole = log_file(directory).read_bytes()
         assert whole == bytes(log.read(0, size).data)
 
 
-def test_truncation_of_an_empty_list_of_epochs_does_nothing() -> None:
+def test_truncation_of_empty_epochs_does_nothing() -> None:
     """PAR-21: from either end."""
     epochs = LeaderEpochs()
     epochs.truncate_from_end(5)
@@ -228,8 +228,8 @@ def test_truncation_of_an_empty_list_of_epochs_does_nothing() -> None:
     assert () == tuple(epochs.entries)
 
 
-def test_snapshot_names_of_a_segment_that_was_emptied(directory: Path) -> None:
-    """PAR-21: a log that was emptied keeps the state of its producers while it is open."""
+def test_deletion_of_all_records_keeps_producers_of_an_open_log(directory: Path) -> None:
+    """PAR-21: the state stays although its segment was deleted."""
     with manual_log(directory) as log:
         client = Client(P)
         client.send(log)

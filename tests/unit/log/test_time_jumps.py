@@ -1,4 +1,4 @@
-"""Scans of a range of time begin where the time index says, and lose no row by it."""
+"""Scans of a time range begin at a position from the time index, and lose no row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def append(log: Log, times: Sequence[int]) -> None:
 
 
 def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice]:
-    """Return what a scan of a range of time looks at."""
+    """Return the batch slices that a scan of a time range reads."""
     snapshot = partition_of(log).view.snapshot()
     return read_batch_slices(
         snapshot,
@@ -42,7 +42,7 @@ def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice
 
 
 def first_position(log: Log, first: int) -> int:
-    """Return where a scan from a time on begins."""
+    """Return the position at which a scan from a time on begins."""
     found = next(batch_slices(log, first))
     return found.origin + found.start_position
 
@@ -64,7 +64,7 @@ def time_index(directory: Path) -> Path:
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_scan_of_times_in_any_order_gives_what_each_record_says(
+def test_scan_of_a_time_range_has_the_right_rows_in_any_order(
     times: list[int],
     bounds: list[tuple[int, int]],
     compression: str,
@@ -74,7 +74,7 @@ def test_scan_of_times_in_any_order_gives_what_each_record_says(
     read_only: bool,
     tmp_path: Path,
 ) -> None:
-    """Whatever the index of times is like, in the active segment and in sealed ones."""
+    """With any damage of the time index, in the active segment and in sealed ones."""
     directory = tmp_path / f"{len(list(tmp_path.iterdir()))}-0"
     options = SMALL | {"segment_bytes": segment_bytes, "compression_type": compression}
     with manual_log(directory, **options) as log:
@@ -87,7 +87,7 @@ def test_scan_of_times_in_any_order_gives_what_each_record_says(
 
 
 def check_ranges(log: Log, bounds: list[tuple[int, int]]) -> None:
-    """Hold scans of ranges of time against looking at every record."""
+    """Compare scans of time ranges with a check of every record."""
     for first, last in bounds:
         filters = [("timestamp", ">=", first), ("timestamp", "<", last)]
         inside = partial(is_inside, first, last)
@@ -96,7 +96,7 @@ def check_ranges(log: Log, bounds: list[tuple[int, int]]) -> None:
 
 
 def is_inside(first: int, last: int, record: Record) -> bool:
-    """Say whether a record has a time of the range."""
+    """Return whether a record's time is in the range."""
     return first <= record.timestamp_ms < last
 
 
@@ -115,7 +115,7 @@ def spoil(path: Path, how: str, place: int) -> None:
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_scan_from_a_time_begins_near_its_first_record(tmp_path: Path, is_sealed: bool) -> None:
-    """Not at the base of the segment; where nothing is so late, there is next to nothing to see."""
+    """Not at the base of the segment; a time after the last record needs almost no read."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **SMALL) as log:
         for first in range(0, 400, 4):
@@ -125,7 +125,7 @@ def test_scan_from_a_time_begins_near_its_first_record(tmp_path: Path, is_sealed
         positions = batch_positions(log_file(directory))
         assert 101 == len(positions)
         assert 0 == first_position(log, 0) == first_position(log, 1)
-        # Batch 50 has the time; the entry below it names the one before, or two before.
+        # Batch 50 has the time; the index entry below it is of one or two batches before.
         assert first_position(log, 200) in positions[48:51]
         assert first_position(log, 399) in positions[97:100]
         if is_sealed:
@@ -134,8 +134,8 @@ def test_scan_from_a_time_begins_near_its_first_record(tmp_path: Path, is_sealed
             assert first_position(log, 400) in positions[97:100]
 
 
-def test_scan_from_a_time_begins_before_a_late_record_among_earlier_ones(tmp_path: Path) -> None:
-    """What comes behind it and is older changes nothing: it is the first that is so late."""
+def test_scan_from_a_time_begins_before_an_early_outlier(tmp_path: Path) -> None:
+    """Older records after the outlier do not matter: it is the first one at or above the time."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **SMALL) as log:
         times = [*range(100), 1000, *range(100, 200)]
@@ -144,12 +144,12 @@ def test_scan_from_a_time_begins_before_a_late_record_among_earlier_ones(tmp_pat
         positions = batch_positions(log_file(directory))
         for asked in (150, 199, 1000):
             assert first_position(log, asked) in positions[22:26]
-        # Behind the last entry of all there is no more to be known.
+        # The index has no entry after the last one, so the scan begins there.
         assert first_position(log, 1001) in positions[22:26]
 
 
-def test_scan_that_jumps_does_not_look_at_damage_before(tmp_path: Path) -> None:
-    """As it does not in a segment that it passes over; from an earlier time on it does."""
+def test_scan_from_a_time_skips_earlier_damage(tmp_path: Path) -> None:
+    """As in a segment that it skips; a scan from an earlier time reports it."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **SMALL) as log:
         for first in range(0, 40, 4):
@@ -163,8 +163,8 @@ def test_scan_that_jumps_does_not_look_at_damage_before(tmp_path: Path) -> None:
         assert error is not None
 
 
-def test_entry_of_what_was_appended_since_is_not_asked(tmp_path: Path) -> None:
-    """A snapshot ends before it; the index is none the worse for that."""
+def test_time_index_entry_after_the_snapshot_is_not_used(tmp_path: Path) -> None:
+    """The snapshot ends before it; the entry does not mean that the index is damaged."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for first in range(0, 40, 4):
             append(log, range(first, first + 4))

@@ -1,4 +1,4 @@
-"""Looking up by time, against the plain truth: the first record by offset that is late enough."""
+"""Look-ups by time return the first record by offset at or above the time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def at(*deltas: int) -> list[Record]:
     return [Record(value=b"%d" % delta, timestamp_ms=START_MS + delta) for delta in deltas]
 
 
-def test_lookup_between_timestamps_finds_the_next(directory: Path) -> None:
+def test_time_look_up_finds_the_next_timestamp(directory: Path) -> None:
     """Before, at, between, after; within a batch and over segments."""
     with manual_log(directory, index_interval_bytes=0) as log:
         log.append(at(10, 20, 30))
@@ -54,8 +54,8 @@ def test_lookup_between_timestamps_finds_the_next(directory: Path) -> None:
         assert TimestampOffset(START_MS + 30, 2, 0) == log.offset_for_timestamp(START_MS + 21)
 
 
-def test_lookup_of_equal_timestamps_finds_the_first(directory: Path) -> None:
-    """Also where the equal ones lie in several batches and segments, each with index entries."""
+def test_time_look_up_of_equal_timestamps_finds_the_first(directory: Path) -> None:
+    """Also over several batches and segments, each with index entries."""
     with manual_log(directory, index_interval_bytes=0) as log:
         for _time in range(3):
             for _batch in range(4):
@@ -65,8 +65,8 @@ def test_lookup_of_equal_timestamps_finds_the_first(directory: Path) -> None:
         assert (START_MS + 5, 0) == lookup(log, 0)
 
 
-def test_lookup_with_falling_timestamps_finds_the_first_by_offset(directory: Path) -> None:
-    """Time runs backwards: offset order decides, not the nearest time."""
+def test_time_look_up_with_falling_timestamps_finds_the_first_offset(directory: Path) -> None:
+    """Offset order decides, not the nearest time."""
     with manual_log(directory, index_interval_bytes=0, segment_bytes=400) as log:
         for delta in range(50, 0, -1):
             log.append(at(delta))
@@ -74,7 +74,7 @@ def test_lookup_with_falling_timestamps_finds_the_first_by_offset(directory: Pat
             assert truth(log, START_MS + delta) == lookup(log, START_MS + delta)
 
 
-def test_lookup_where_a_header_claims_too_much_goes_on(directory: Path) -> None:
+def test_time_look_up_with_too_large_max_timestamp_continues(directory: Path) -> None:
     """A producer's largest timestamp may be larger than any of its records'."""
     with manual_log(directory, index_interval_bytes=0) as log:
         log.append(at(10))
@@ -92,8 +92,8 @@ def test_lookup_where_a_header_claims_too_much_goes_on(directory: Path) -> None:
         assert log.offset_for_timestamp(START_MS + 31) is None
 
 
-def test_lookup_honours_the_log_start_offset(directory: Path) -> None:
-    """Records that were deleted are not found, though their segment is still there."""
+def test_time_look_up_begins_at_the_log_start(directory: Path) -> None:
+    """Deleted records are not found, although their segment still exists."""
     with manual_log(directory) as log:
         log.append(at(10, 20, 30))
         log.append(at(5, 15))
@@ -104,8 +104,8 @@ def test_lookup_honours_the_log_start_offset(directory: Path) -> None:
         assert log.offset_for_timestamp(START_MS + 20) is None
 
 
-def test_lookup_of_the_ends_gives_offsets_without_time(directory: Path) -> None:
-    """Earliest and latest with their leader epochs, as ListOffsets has them."""
+def test_look_up_of_earliest_and_latest_has_no_timestamp(directory: Path) -> None:
+    """With their leader epochs, as in ListOffsets."""
     with manual_log(directory) as log:
         assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
         assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(LATEST_TIMESTAMP)
@@ -121,8 +121,8 @@ def test_lookup_of_the_ends_gives_offsets_without_time(directory: Path) -> None:
         assert TimestampOffset(-1, 4, 1) == log.offset_for_timestamp(LATEST_TIMESTAMP)
 
 
-def test_lookup_of_the_largest_finds_the_first_that_has_it(directory: Path) -> None:
-    """Over segments, whichever of them holds it; nothing in a log without timestamps."""
+def test_look_up_of_the_largest_time_finds_its_first_record(directory: Path) -> None:
+    """In any segment; a log without timestamps has none."""
     with manual_log(directory, index_interval_bytes=0) as log:
         assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
         log.append(at(10, 40, 20))
@@ -133,8 +133,8 @@ def test_lookup_of_the_largest_finds_the_first_that_has_it(directory: Path) -> N
         assert (START_MS + 41, 5) == lookup(log, MAX_TIMESTAMP)
 
 
-def test_lookup_of_the_largest_passes_over_times_that_no_record_has(directory: Path) -> None:
-    """A batch that a compaction left empty keeps its time, in this segment or another."""
+def test_look_up_of_the_largest_time_ignores_emptied_batches(directory: Path) -> None:
+    """A batch that compaction emptied keeps its time, in this segment or another."""
     empty = reference.Header(base_offset=4, last_offset_delta=1, max_timestamp=START_MS + 90)
     behind = reference.Header(base_offset=7, max_timestamp=START_MS + 80)
     with manual_log(directory) as log:
@@ -151,8 +151,8 @@ def test_lookup_of_the_largest_passes_over_times_that_no_record_has(directory: P
         assert log.offset_for_timestamp(0) is None
 
 
-def test_lookup_without_any_timestamp_finds_nothing(directory: Path) -> None:
-    """Records of -1 are never late enough, not even for the time zero."""
+def test_time_look_up_without_timestamps_finds_nothing(directory: Path) -> None:
+    """A record with -1 is below every time, also below 0."""
     with manual_log(directory) as log:
         log.append([Record(value=b"x")], timestamp_ms=-1)
         log.roll()
@@ -162,14 +162,14 @@ def test_lookup_without_any_timestamp_finds_nothing(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [-4, -5, -(2**63)])
-def test_lookup_of_a_time_that_is_none_is_refused(directory: Path, timestamp_ms: int) -> None:
-    """Kafka's names for remote storage mean nothing here."""
+def test_time_look_up_of_invalid_time_is_refused(directory: Path, timestamp_ms: int) -> None:
+    """Kafka's values for remote storage have no meaning here."""
     with manual_log(directory) as log, pytest.raises(ValueError, match="timestamp must be >= 0"):
         log.offset_for_timestamp(timestamp_ms)
 
 
-def test_lookup_gives_the_leader_epoch_of_the_batch(directory: Path) -> None:
-    """As a broker answers it."""
+def test_time_look_up_returns_the_leader_epoch_of_the_batch(directory: Path) -> None:
+    """As a broker does."""
     directory.mkdir()
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n6 0\n")
     with manual_log(directory) as log:
@@ -184,7 +184,7 @@ def test_lookup_gives_the_leader_epoch_of_the_batch(directory: Path) -> None:
     segment_bytes=st.sampled_from([300, 1000, 1 << 20]),
     start=st.integers(0, 20),
 )
-def test_lookup_equals_the_truth(
+def test_time_look_up_equals_a_read_of_all_records(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[int]],
     interval: int,
@@ -204,8 +204,8 @@ def test_lookup_equals_the_truth(
         assert expected == [lookup(log, time) for time in range(14)]
 
 
-def test_lookup_of_the_latest_leaves_out_what_lies_below_the_log_start(directory: Path) -> None:
-    """Batches below it, and the records below it of the batch that it lies in."""
+def test_look_up_of_the_largest_time_begins_at_the_log_start(directory: Path) -> None:
+    """It ignores batches below, and earlier records of the batch with the log start."""
     with manual_log(directory) as log:
         log.append(at(90, 10))
         log.append(at(80, 20, 30))

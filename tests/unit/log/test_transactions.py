@@ -1,4 +1,4 @@
-"""Transactions of an open log: what is stable, what readers of committed records see."""
+"""Transactions of an open log: the last stable offset, and reads of committed records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
 
 
 def check(log: Log) -> None:
-    """Hold what a log says against its batches, told the slow way."""
+    """Compare the log's stable offset and committed records with a slow read of its batches."""
     outcome = outcome_of(log)
     assert outcome.first_unstable_offset == partition_of(log).view.first_unstable_offset
     assert outcome.committed == committed_offsets(log)
 
 
-def test_open_transaction_stops_readers_of_committed_records(tmp_path: Path) -> None:
-    """Others see all; the commit lets the rest follow."""
+def test_open_transaction_stops_read_committed(tmp_path: Path) -> None:
+    """Other readers see all records; the commit releases the rest."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 2))
@@ -46,8 +46,8 @@ def test_open_transaction_stops_readers_of_committed_records(tmp_path: Path) -> 
         assert [0, 1, 2, 3, 4] == committed_offsets(log)
 
 
-def test_aborted_records_are_left_out_and_told_in_fetches(tmp_path: Path) -> None:
-    """A fetch has the bytes all the same, as a broker's."""
+def test_aborted_records_are_left_out_and_listed_in_a_fetch(tmp_path: Path) -> None:
+    """A fetch still has their bytes, as a broker's."""
     first, second = Client(7), Client(8)
     with manual_log(tmp_path / "orders-0") as log:
         first.send(log, 2, transactional=True)
@@ -66,8 +66,8 @@ def test_aborted_records_are_left_out_and_told_in_fetches(tmp_path: Path) -> Non
         assert log.read(0).aborted_transactions is None
 
 
-def test_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
-    """And is empty there."""
+def test_read_committed_fetch_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+    """A fetch at that offset is empty."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 2))
@@ -78,15 +78,15 @@ def test_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: Pat
         assert 0 == log.read(3, isolation="read_committed").size_bytes
 
 
-def test_isolation_has_two_names(tmp_path: Path) -> None:
-    """Anything else is a mistake."""
+def test_unknown_isolation_is_refused(tmp_path: Path) -> None:
+    """A misspelt name must not become another isolation."""
     with manual_log(tmp_path / "orders-0") as log, pytest.raises(ValueError, match="isolation"):
         log.records(isolation="committed")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", ["commit", "abort"])
-def test_transactions_over_many_segments_survive_a_reopening(tmp_path: Path, how: str) -> None:
-    """Begun in one session, ended in the next; the entry lies with the marker."""
+def test_transaction_over_many_segments_survives_reopening(tmp_path: Path, how: str) -> None:
+    """It begins in one session and ends in the next; its entry is in the segment of its marker."""
     directory = tmp_path / "orders-0"
     client, other = Client(7), Client(8)
     with manual_log(directory, **SMALL) as log:
@@ -110,10 +110,8 @@ def test_transactions_over_many_segments_survive_a_reopening(tmp_path: Path, how
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "torn", "bytes"])
-def test_transaction_index_that_is_not_whole_is_told_from_the_batches(
-    tmp_path: Path, damage: str
-) -> None:
-    """A broker would serve aborted records; read-only nothing is written."""
+def test_incomplete_transaction_index_is_rebuilt_from_batches(tmp_path: Path, damage: str) -> None:
+    """A broker would serve aborted records; a read-only log writes nothing."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory, **SMALL) as log:
         for number in range(6):
@@ -144,8 +142,8 @@ def test_transaction_index_that_is_not_whole_is_told_from_the_batches(
     assert whole == {path: path.read_bytes() for path in whole}
 
 
-def test_entry_that_names_no_marker_hides_nothing(tmp_path: Path) -> None:
-    """An index of another log, say."""
+def test_index_entry_without_marker_hides_no_records(tmp_path: Path) -> None:
+    """The entry may be from the index of another log."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory) as log:
         client.send(log, transactional=True)
@@ -160,8 +158,8 @@ def test_entry_that_names_no_marker_hides_nothing(tmp_path: Path) -> None:
         assert [2] == committed_offsets(log)
 
 
-def test_transaction_that_hangs_is_listed_and_aborted(tmp_path: Path) -> None:
-    """With the time since it was heard of; afterwards the producer has none."""
+def test_hanging_transaction_is_listed_and_aborted(tmp_path: Path) -> None:
+    """With the time since its last batch; afterwards the producer has no transaction."""
     clock, client = ManualClock(), Client(7)
     with manual_log(tmp_path / "orders-0", clock=clock) as log:
         client.send(log, transactional=True)
@@ -177,7 +175,7 @@ def test_transaction_that_hangs_is_listed_and_aborted(tmp_path: Path) -> None:
 
 
 def test_batch_outside_of_an_open_transaction_is_refused(tmp_path: Path) -> None:
-    """A transactional producer writes nothing else."""
+    """During a transaction its producer may write transactional batches only."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
         client.send(log, transactional=True)
@@ -186,7 +184,7 @@ def test_batch_outside_of_an_open_transaction_is_refused(tmp_path: Path) -> None
         assert 1 == log.log_end_offset
 
 
-def test_high_watermark_holds_readers_and_what_is_stable(tmp_path: Path) -> None:
+def test_high_watermark_limits_readers_and_the_last_stable_offset(tmp_path: Path) -> None:
     """A marker above it does not count yet."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as log:
@@ -209,8 +207,8 @@ def test_high_watermark_holds_readers_and_what_is_stable(tmp_path: Path) -> None
             log.set_high_watermark(-1)
 
 
-def test_truncation_opens_a_transaction_again_whose_marker_it_cuts(tmp_path: Path) -> None:
-    """And forgets one that it cuts altogether."""
+def test_truncation_that_cuts_a_marker_reopens_its_transaction(tmp_path: Path) -> None:
+    """A transaction that is cut as a whole is removed."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for number in range(6):
@@ -227,8 +225,8 @@ def test_truncation_opens_a_transaction_again_whose_marker_it_cuts(tmp_path: Pat
         check(log)
 
 
-def test_reader_in_another_process_follows_what_is_stable(tmp_path: Path) -> None:
-    """Told from the batches, as they come."""
+def test_reader_in_another_process_follows_the_last_stable_offset(tmp_path: Path) -> None:
+    """It reads the offset from new batches."""
     directory, client = tmp_path / "orders-0", Client(7)
     with manual_log(directory, **SMALL) as log, manual_log(directory, read_only=True) as reader:
         for number in range(6):
@@ -248,10 +246,10 @@ def test_reader_in_another_process_follows_what_is_stable(tmp_path: Path) -> Non
         assert log.list_transactions() == reader.list_transactions()
 
 
-def test_copies_of_several_transactions_in_one_append_are_as_if_they_came_one_by_one(
+def test_replicated_transactions_in_one_append_equal_single_ones(
     tmp_path: Path,
 ) -> None:
-    """A follower fetches what it gets."""
+    """A follower appends whatever one fetch returns."""
     clients = [Client(7), Client(8)]
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for number in range(5):
@@ -267,10 +265,10 @@ def test_copies_of_several_transactions_in_one_append_are_as_if_they_came_one_by
             check(copy)
 
 
-def test_transactions_that_one_append_aborts_are_all_entered_after_a_reopening(
+def test_transactions_aborted_in_one_append_are_indexed_after_reopening(
     tmp_path: Path,
 ) -> None:
-    """The index is held against the batches then, which have all of their markers already."""
+    """The index is compared with the batches, which have all the markers already."""
     parts = [
         Produced(2, count=4, transactional=True),
         Produced(3, count=4, transactional=True),
@@ -289,8 +287,8 @@ def test_transactions_that_one_append_aborts_are_all_entered_after_a_reopening(
 
 
 @pytest.mark.parametrize("left", ["nothing", "too little", "too much"])
-def test_recovery_leaves_indexes_that_a_broker_may_believe(tmp_path: Path, left: str) -> None:
-    """Once it is closed in order, nobody makes them anew: what lacks there counts as committed."""
+def test_recovery_leaves_transaction_indexes_right_for_a_broker(tmp_path: Path, left: str) -> None:
+    """After a clean close no program rebuilds them: missing entries count as committed."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         for how in ("abort", "abort", "commit"):

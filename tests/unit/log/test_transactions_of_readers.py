@@ -1,4 +1,4 @@
-"""Open transactions, as a log that is only read tells them."""
+"""Open transactions of a read-only log."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def begin(log: Log, producer_id: int, sequence: int = 0) -> None:
     log.append_batches(data, origin=AppendOrigin.CLIENT)
 
 
-def test_list_transactions_of_a_reader_tells_those_of_the_writer(tmp_path: Path) -> None:
-    """INT-5: as they begin and end; hanging ones of a live broker can be seen."""
+def test_reader_lists_the_transactions_of_the_writer(tmp_path: Path) -> None:
+    """INT-5: as they begin and end; hanging ones of a live broker are visible."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         begin(log, 1)
@@ -44,10 +44,10 @@ def test_list_transactions_of_a_reader_tells_those_of_the_writer(tmp_path: Path)
             assert log.list_transactions() == reader.list_transactions()
 
 
-def test_follower_of_a_live_writer_finds_its_transaction_index_whole(
+def test_follower_reads_the_transaction_index_of_a_live_writer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INT-4: what the writer adds is read from the file; nothing is replayed, nothing is told."""
+    """INT-4: new entries are read from the file; nothing is replayed, nothing is logged."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as writer:
         client.send(writer, transactional=True)
@@ -62,10 +62,10 @@ def test_follower_of_a_live_writer_finds_its_transaction_index_whole(
     assert [] == caplog.records
 
 
-def test_follower_is_quiet_where_the_writer_has_not_yet_added_an_entry(
+def test_follower_does_not_warn_before_the_writer_adds_an_entry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """INT-4: the marker is in the log before its entry is in the index; the batches tell it."""
+    """INT-4: the marker is written before its index entry; the batches have the facts."""
     path = tmp_path / "orders-0" / "00000000000000000000.txnindex"
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as writer:
@@ -83,10 +83,10 @@ def test_follower_is_quiet_where_the_writer_has_not_yet_added_an_entry(
     assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_reader_tells_of_an_index_that_lacks_an_entry_when_it_first_looks(
+def test_reader_warns_of_a_missing_entry_at_its_first_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """INT-4: nothing of it is hidden by the silence above."""
+    """INT-4: the rule for followers does not hide it."""
     client = Client(7)
     with manual_log(tmp_path / "orders-0") as writer:
         for _ in range(2):
@@ -100,7 +100,7 @@ def test_reader_tells_of_an_index_that_lacks_an_entry_when_it_first_looks(
 
 
 class DeletingFileSystem(PosixFileSystem):
-    """Calls `on_index`, where it is set, before the next opening of a transaction index."""
+    """A file system that calls `on_index`, if set, before it opens a transaction index."""
 
     def __init__(self) -> None:
         self.on_index: Callable[[], object] | None = None
@@ -114,10 +114,10 @@ class DeletingFileSystem(PosixFileSystem):
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_aborted_transactions_writer_deletes_the_index_returns_those_that_remain(
+def test_aborted_transactions_index_deleted_returns_the_remaining(
     tmp_path: Path, is_open: bool
 ) -> None:
-    """A reader goes on, or is opened, with the segments that its writer has left."""
+    """An open reader, or one that is opened then, uses the segments that the writer kept."""
     client, clock, directory = Client(7), ManualClock(), tmp_path / "orders-0"
     scheduler, disk = ManualScheduler(clock), DeletingFileSystem()
     with manual_log(directory, clock=clock, scheduler=scheduler) as writer:

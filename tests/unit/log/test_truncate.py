@@ -1,4 +1,4 @@
-"""Truncation and deletion of records: what goes, what stays, what the files and checkpoints say."""
+"""Truncation and deletion of records: removed and kept records, files and checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def offsets(log: Log) -> list[int]:
 
 
 def checkpoint(directory: Path, name: str) -> int | None:
-    """Return what a checkpoint of a partition that stands alone says."""
+    """Return the value in a checkpoint of a standalone partition."""
     return OffsetCheckpoint(PosixFileSystem(), directory / name).read().get(ORDERS)
 
 
@@ -47,7 +47,7 @@ def names(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("target", [0, 1, 9, 10, 11, 95, 100, 190, 195, 199, 200])
 def test_truncate_removes_every_batch_that_reaches_the_offset(directory: Path, target: int) -> None:
-    """A batch that straddles the target goes as a whole; the next offset is the target."""
+    """A batch that straddles the target is removed as a whole; the next offset is the target."""
     kept = list(range(target // 10 * 10))
     with filled(directory) as log:
         assert target == log.truncate_to(target)
@@ -60,8 +60,8 @@ def test_truncate_removes_every_batch_that_reaches_the_offset(directory: Path, t
 
 
 @pytest.mark.parametrize("target", [0, 5, 95, 100, 195])
-def test_truncate_survives_a_reopening_before_the_next_append(directory: Path, target: int) -> None:
-    """No offset that was given out below the target is given out twice."""
+def test_truncate_survives_reopening_before_the_next_append(directory: Path, target: int) -> None:
+    """No offset below the target is assigned twice."""
     with filled(directory) as log:
         log.truncate_to(target)
     with manual_log(directory) as log:
@@ -71,15 +71,15 @@ def test_truncate_survives_a_reopening_before_the_next_append(directory: Path, t
 
 @pytest.mark.parametrize("target", [200, 201, 10_000])
 def test_truncate_at_or_above_the_end_changes_nothing(directory: Path, target: int) -> None:
-    """There is nothing to remove, and no gap is made."""
+    """There is nothing to remove, and no gap is created."""
     with filled(directory) as log:
         before = log.segments()
         assert 200 == log.truncate_to(target)
         assert before == log.segments()
 
 
-def test_truncate_below_the_log_start_begins_anew(directory: Path) -> None:
-    """All goes, and the log starts and ends at the target."""
+def test_truncate_below_the_log_start_removes_all(directory: Path) -> None:
+    """The log starts and ends at the target."""
     with filled(directory) as log:
         log.delete_records(150)
         assert 20 == log.truncate_to(20)
@@ -89,8 +89,8 @@ def test_truncate_below_the_log_start_begins_anew(directory: Path) -> None:
         assert [20, 21] == offsets(log)
 
 
-def test_truncate_makes_the_indexes_of_what_is_left(directory: Path) -> None:
-    """No entry points behind the cut; after more appends all files are as if nothing had been."""
+def test_truncate_rebuilds_the_indexes_of_kept_batches(directory: Path) -> None:
+    """No entry is above the cut; after more appends the files equal those without a cut."""
     with filled(directory) as log:
         log.truncate_to(130)
         for first in range(130, 180, 10):
@@ -100,8 +100,8 @@ def test_truncate_makes_the_indexes_of_what_is_left(directory: Path) -> None:
         assert expected_indexes(directory, base, 100) == index_files(directory, base)
 
 
-def test_truncate_forgets_the_timestamps_that_went(directory: Path) -> None:
-    """The largest timestamp, look-ups and time-based rolling know only what is left."""
+def test_truncate_removes_timestamps_of_cut_records(directory: Path) -> None:
+    """The largest timestamp, look-ups and rolls by time use the kept records only."""
     with manual_log(directory, segment_ms=1000, index_interval_bytes=0) as log:
         log.append([Record(value=b"a", timestamp_ms=START_MS)])
         log.append([Record(value=b"b", timestamp_ms=START_MS + 900)])
@@ -115,8 +115,8 @@ def test_truncate_forgets_the_timestamps_that_went(directory: Path) -> None:
         assert 1 == len(log.segments())
 
 
-def test_truncate_lowers_what_is_durable_and_its_checkpoint(directory: Path) -> None:
-    """What comes in place of the cut records is not on the disk."""
+def test_truncate_lowers_the_durable_offset_and_its_checkpoint(directory: Path) -> None:
+    """The records that replace the cut ones are not synced."""
     with filled(directory) as log:
         assert 200 == log.flush()
         log.truncate_to(100)
@@ -127,8 +127,8 @@ def test_truncate_lowers_what_is_durable_and_its_checkpoint(directory: Path) -> 
         assert 110 == log.flush()
 
 
-def test_truncate_leaves_files_in_deletion_until_their_time(directory: Path) -> None:
-    """Segments that went are renamed at once and unlinked after `file.delete.delay.ms`."""
+def test_truncate_unlinks_files_after_the_delay(directory: Path) -> None:
+    """Removed segments are renamed at once and unlinked after `file.delete.delay.ms`."""
     scheduler = ManualScheduler()
     with filled(directory, scheduler) as log:
         log.truncate_to(50)
@@ -142,16 +142,16 @@ def test_truncate_leaves_files_in_deletion_until_their_time(directory: Path) -> 
         assert list(range(50)) == offsets(log)
 
 
-def test_close_leaves_no_file_in_deletion(directory: Path) -> None:
-    """Nobody is left to wait for, and no later opening would have to remove it."""
+def test_close_unlinks_deleted_files(directory: Path) -> None:
+    """The log has no readers any more, and the next opening need not remove the files."""
     with filled(directory, ManualScheduler()) as log:
         log.truncate_to(50)
         log.delete_records(30)
     assert [] == [name for name in names(directory) if name.endswith(".deleted")]
 
 
-def test_truncate_removes_aborted_transactions(directory: Path) -> None:
-    """What tells of the rest stays. Of producer snapshots see `test_producers`."""
+def test_truncate_removes_entries_of_cut_aborted_transactions(directory: Path) -> None:
+    """Other entries stay. `test_producers` has the tests of producer snapshots."""
     with filled(directory) as log:
         base = log.segments()[1].base_offset
         entry = bytes(18) + (base + 2).to_bytes(8, "big") + bytes(8)
@@ -164,7 +164,7 @@ def test_truncate_removes_aborted_transactions(directory: Path) -> None:
 
 @pytest.mark.parametrize("offset", [-1, -(2**63)])
 def test_truncate_to_a_negative_offset_is_refused(directory: Path, offset: int) -> None:
-    """There is no such offset."""
+    """Offsets begin at 0."""
     with filled(directory) as log:
         for call in (log.truncate_to, log.truncate_fully_and_start_at):
             with pytest.raises(ValueError, match="offset must be >= 0"):
@@ -199,7 +199,7 @@ def test_truncate_fully_begins_at_the_offset(directory: Path, offset: int) -> No
 def test_any_order_of_changes_equals_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
-    """Batches as tuples of (offset, value), a start and an end are all there is to it."""
+    """The model has batches of (offset, value), a start and an end."""
     directory = tmp_path_factory.mktemp("model") / "orders-0"
     config = LogConfig(segment_bytes=400, index_interval_bytes=50, file_delete_delay_ms=0)
     batches: list[list[tuple[int, bytes | None]]] = []
@@ -234,7 +234,7 @@ def test_any_order_of_changes_equals_the_model(
 
 
 def test_delete_records_moves_the_start_into_a_batch(directory: Path) -> None:
-    """Readers get nothing below it, though the batch is whole on disk."""
+    """Readers get nothing below it, although the batch is whole on disk."""
     with filled(directory) as log:
         assert 5 == log.delete_records(5)
         assert (5, 200) == (log.log_start_offset, log.log_end_offset)
@@ -243,8 +243,8 @@ def test_delete_records_moves_the_start_into_a_batch(directory: Path) -> None:
         assert 0 == log.segments()[0].base_offset
 
 
-def test_delete_records_removes_segments_that_lie_below(directory: Path) -> None:
-    """A segment goes when its last offset is below the start, not before."""
+def test_delete_records_removes_segments_below(directory: Path) -> None:
+    """A segment is removed when its last offset is below the start, not before."""
     with filled(directory) as log:
         second = log.segments()[1].base_offset
         log.delete_records(second - 1)
@@ -255,7 +255,7 @@ def test_delete_records_removes_segments_that_lie_below(directory: Path) -> None
 
 
 def test_delete_records_up_to_the_end_keeps_the_active_segment(directory: Path) -> None:
-    """The log is empty for readers, and its next offset is as before."""
+    """The log is empty for readers, and its next offset stays."""
     with filled(directory) as log:
         assert 200 == log.delete_records(200)
         assert ([], 1) == (offsets(log), len(log.segments()))
@@ -265,7 +265,7 @@ def test_delete_records_up_to_the_end_keeps_the_active_segment(directory: Path) 
 
 
 def test_delete_records_is_checkpointed_at_once(directory: Path) -> None:
-    """A crash must not bring records back; after the close a segment's name may say it."""
+    """A crash must not restore records; after the close a segment's name may have the start."""
     with filled(directory) as log:
         log.delete_records(33)
         assert 33 == checkpoint(directory, LOG_START_OFFSET_CHECKPOINT)

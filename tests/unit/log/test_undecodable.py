@@ -1,4 +1,4 @@
-"""Looking up a time where a batch is whole by its CRC and yet cannot be decoded."""
+"""Look-ups by time where a batch has a right CRC and cannot be decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = 5
 
 
 def batch_of(number: int) -> list[Record]:
-    """Return the records of one batch: a millisecond apart, and worth compressing."""
+    """Return the records of one batch: a millisecond apart, and compressible."""
     first = number * RECORDS
     return [
         Record(value=b"." * 200, timestamp_ms=START_MS + offset)
@@ -29,7 +29,7 @@ def batch_of(number: int) -> list[Record]:
 
 @pytest.fixture
 def spoiled(directory: Path) -> Callable[..., Log]:
-    """Return what opens a log of four compressed batches after some of them were spoiled."""
+    """Return a function that damages some of four compressed batches, and opens their log."""
 
     def open_spoiled(*numbers: int) -> Log:
         with manual_log(directory, compression_type="gzip") as log:
@@ -55,10 +55,10 @@ def spoiled(directory: Path) -> Callable[..., Log]:
 @pytest.mark.parametrize(
     ("wanted", "expected"), [(0, 0), (4, 4), (5, 10), (7, 10), (9, 10), (12, 12)]
 )
-def test_time_in_a_batch_that_cannot_be_decoded_is_answered_from_behind_it(
+def test_time_in_an_undecodable_batch_finds_a_later_record(
     spoiled: Callable[..., Log], wanted: int, expected: int
 ) -> None:
-    """The first record that fits and can be read; what lies before is not touched by it."""
+    """The first readable record at or above the time; earlier times are not affected."""
     with spoiled(1) as log:
         found = log.offset_for_timestamp(START_MS + wanted)
         assert found is not None
@@ -67,8 +67,8 @@ def test_time_in_a_batch_that_cannot_be_decoded_is_answered_from_behind_it(
             list(log.records())
 
 
-def test_time_with_nothing_readable_behind_it_is_not_found(spoiled: Callable[..., Log]) -> None:
-    """As if nothing so late had been written."""
+def test_time_without_later_readable_record_is_not_found(spoiled: Callable[..., Log]) -> None:
+    """As if no record had such a time."""
     with spoiled(2, 3) as log:
         assert log.offset_for_timestamp(START_MS + 10) is None
         found = log.offset_for_timestamp(START_MS + 9)
@@ -76,10 +76,10 @@ def test_time_with_nothing_readable_behind_it_is_not_found(spoiled: Callable[...
         assert 9 == found.offset
 
 
-def test_library_that_is_missing_is_told(
+def test_time_look_up_without_codec_library_raises(
     spoiled: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To pass the batch over would hide what another installation finds."""
+    """To skip the batch would hide records that another installation finds."""
 
     def refuse(*_arguments: object, **_named: object) -> bytes:
         raise UnsupportedCodecError("gzip needs something")

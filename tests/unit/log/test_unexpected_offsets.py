@@ -1,4 +1,4 @@
-"""Appends of a follower that begin below the log end have an error of their own (PAR-15)."""
+"""Follower appends that begin below the log end raise their own error (PAR-15)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def refused(log: Log, data: bytes) -> UnexpectedAppendOffsetError:
 
 
 @pytest.mark.parametrize("origin", [None, AppendOrigin.REPLICATION])
-def test_append_below_the_log_end_says_its_offsets(
+def test_append_below_the_log_end_error_has_its_offsets(
     directory: Path, origin: AppendOrigin | None
 ) -> None:
-    """PAR-15: first and last offset of the append, and the log end, for what comes next."""
+    """PAR-15: first and last offset, and the log end, so that the follower can react."""
     with manual_log(directory) as log:
         log.append_batches(batch(base_offset=5), assign_offsets=False)
         data = batch(base_offset=7) + batch(base_offset=20)
@@ -38,7 +38,7 @@ def test_append_below_the_log_end_says_its_offsets(
         assert vars(error) == vars(pickle.loads(pickle.dumps(error)))
 
 
-def test_append_of_a_batch_that_is_there_is_unexpected(directory: Path) -> None:
+def test_append_of_an_existing_batch_raises_unexpected_offset(directory: Path) -> None:
     """PAR-15: a follower that fetched it twice compares the last offset with its end."""
     with manual_log(directory) as log:
         log.append_batches(batch(base_offset=0), assign_offsets=False)
@@ -49,18 +49,16 @@ def test_append_of_a_batch_that_is_there_is_unexpected(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrapper_below_the_log_end_says_the_offset_of_its_first_record(
-    directory: Path, magic: int
-) -> None:
-    """PAR-15: its own offset is that of the last record, which may be above the log end."""
+def test_wrapper_below_the_log_end_error_has_its_first_offset(directory: Path, magic: int) -> None:
+    """PAR-15: the wrapper's own offset is that of its last record, maybe above the log end."""
     with manual_log(directory) as log:
         log.append_batches(batch(base_offset=0), assign_offsets=False)
         error = refused(log, chapter(magic, 1, [2, 3, 4]).data)
         assert (2, 4, 3) == (error.first_offset, error.last_offset, error.log_end_offset)
 
 
-def test_offsets_that_do_not_rise_have_the_other_error(directory: Path) -> None:
-    """PAR-15: by type a follower can tell its own state from a broken append."""
+def test_append_of_falling_offsets_raises_out_of_order(directory: Path) -> None:
+    """PAR-15: the type separates a follower's own state from a wrong append."""
     with manual_log(directory) as log:
         data = batch(base_offset=9) + batch(base_offset=5)
         with pytest.raises(OffsetsOutOfOrderError) as caught:

@@ -1,4 +1,4 @@
-"""`kafkalog.log.unflushed`: which bytes are written again, and how."""
+"""`kafkalog.log.unflushed`: the bytes that are written again, and the method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = DATA / "00000000000000000000.log"
 
 
 def batches(*sizes: int, first: int = 0) -> list[bytes]:
-    """Return batches of so many records each, offsets consecutive."""
+    """Return batches of these record counts, with consecutive offsets."""
     made = []
     for size in sizes:
         builder = BatchBuilder()
@@ -28,7 +28,7 @@ def batches(*sizes: int, first: int = 0) -> list[bytes]:
 
 
 def position_of(data: list[bytes], recovery_point: int) -> int:
-    """Return how many whole batches lie below a recovery point."""
+    """Return the number of whole batches below a recovery point."""
     position = unflushed_position(
         memoryview(b"".join(data)), base_offset=0, recovery_point=recovery_point
     )
@@ -42,26 +42,26 @@ def position_of(data: list[bytes], recovery_point: int) -> int:
 def test_unflushed_position_is_the_batch_that_reaches_the_recovery_point(
     recovery_point: int, count: int
 ) -> None:
-    """A batch that straddles it counts as unflushed; the end where all lies below."""
+    """A batch that straddles it counts as unflushed; the end if all are below."""
     assert count == position_of(batches(2, 3, 1), recovery_point)
 
 
-def test_unflushed_position_passes_more_batches_than_one_walk_takes() -> None:
-    """Walks of columns are continued where the last one was full."""
+def test_unflushed_position_covers_more_batches_than_one_walk() -> None:
+    """A walk continues where the last one filled its columns."""
     data = batches(*[1] * 5000)
     assert 4500 == position_of(data, 4500)
 
 
 @pytest.mark.parametrize("damaged", [8, 11, 17, 65])
 def test_unflushed_position_stops_at_damage(damaged: int) -> None:
-    """A length, CRC or byte that lies must not lead beyond what it says."""
+    """A wrong length, CRC or byte must not lead beyond its batch."""
     data = [bytearray(batch) for batch in batches(1, 1, 1, 1)]
     data[1][damaged] ^= 1
     assert 1 == position_of([bytes(batch) for batch in data], 3)
 
 
-def test_unflushed_position_does_not_follow_a_length_that_skips_a_batch() -> None:
-    """Batches of one size, the length of one says two: what it skips is not taken for flushed."""
+def test_unflushed_position_rejects_a_length_that_skips_a_batch() -> None:
+    """The skipped batch does not count as flushed."""
     data = [bytearray(batch) for batch in batches(1, 1, 1, 1)]
     size = len(data[1])
     data[1][8:12] = (2 * size - 12).to_bytes(4, "big")
@@ -69,7 +69,7 @@ def test_unflushed_position_does_not_follow_a_length_that_skips_a_batch() -> Non
 
 
 def written_after(content: bytes, position: int) -> tuple[SimulatedDisk, int]:
-    """Rewrite a file whose sync failed; return the disk and what `rewrite` said."""
+    """Rewrite a file whose sync failed; return the disk and the result of `rewrite`."""
     disk = SimulatedDisk()
     disk.keeps_unwritten = False
     disk.make_durable(DATA)
@@ -85,24 +85,24 @@ def written_after(content: bytes, position: int) -> tuple[SimulatedDisk, int]:
 
 
 @pytest.mark.parametrize("position", [0, 1, 700, REWRITE_BYTES + 5])
-def test_rewrite_puts_every_byte_from_the_position_on_the_disk(position: int) -> None:
-    """Larger than what is written at a time, and not a multiple of it."""
+def test_rewrite_syncs_every_byte_from_the_position(position: int) -> None:
+    """The size exceeds one write, and is not a multiple of it."""
     content = bytes(1 + number % 255 for number in range(REWRITE_BYTES + 3000))
     disk, written = written_after(content, position)
     assert len(content) - position == written
     assert content == disk.crash().snapshot()[str(FILE)]
 
 
-def test_rewrite_keeps_the_length_of_what_ends_in_zeros() -> None:
-    """A batch may end in zeros; a file that the disk has shorter would lose its end."""
+def test_rewrite_keeps_the_length_of_a_file_that_ends_in_zeros() -> None:
+    """A batch may end in zeros; a shorter file on the disk would lose its end."""
     content = b"x" * 1000 + bytes(2 * REWRITE_BYTES)
     disk, written = written_after(content, 0)
     assert content == disk.crash().snapshot()[str(FILE)]
     assert REWRITE_BYTES + 1 == written
 
 
-def test_rewrite_leaves_a_hole_a_hole() -> None:
-    """A file made long before its bytes takes no more room than before."""
+def test_rewrite_keeps_holes() -> None:
+    """A file that was extended before its bytes takes no more space than before."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(FILE, create=True)
@@ -112,8 +112,8 @@ def test_rewrite_leaves_a_hole_a_hole() -> None:
     assert 10 * REWRITE_BYTES == disk.open(FILE).size()
 
 
-def test_copy_to_new_blocks_leaves_holes_and_times_as_they_were() -> None:
-    """DUR-2: a preallocated tail takes no space, and retention goes by the time of the file."""
+def test_copy_to_new_blocks_keeps_holes_and_times() -> None:
+    """DUR-2: a preallocated tail takes no space, and retention uses the time of the file."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(FILE, create=True)
@@ -132,7 +132,7 @@ def test_copy_to_new_blocks_leaves_holes_and_times_as_they_were() -> None:
 
 
 def aged_file() -> tuple[SimulatedDisk, int]:
-    """Return a disk with a file that was last modified a while ago, and when that was."""
+    """Return a disk with a file of some age, and its time of last modification."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     disk.open(FILE, create=True).pwrite(b"x" * 1000, 0)
@@ -151,10 +151,10 @@ def test_rewrite_keeps_the_time_of_last_modification() -> None:
     assert modified_ms == facts.modified_ms
 
 
-def test_rewrite_of_a_file_that_another_user_owns_makes_it_young(
+def test_rewrite_of_another_users_file_changes_its_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """To write it is allowed to more users than to set its time."""
+    """More users may write a file than may set its time."""
     disk, modified_ms = aged_file()
     disk.fail_at(1, errno.EPERM, only=frozenset({"set_modified_ms"}))
     assert 300 == rewrite(disk, FILE, 700)
@@ -165,8 +165,8 @@ def test_rewrite_of_a_file_that_another_user_owns_makes_it_young(
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_rewrite_of_nothing_syncs_all_the_same(size: int) -> None:
-    """A length that was set, to cut a torn tail, may wait for its sync."""
+def test_rewrite_of_no_bytes_still_syncs(size: int) -> None:
+    """A new length, from the cut of a torn tail, may still need a sync."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(FILE, create=True)

@@ -1,6 +1,6 @@
-"""A log on a disk without mappings: it says what one with them says, and never reads all of a file.
+"""A log on a disk without mappings equals a mapped one, and never reads a whole file.
 
-Files that other machines see are read so: one that is mapped and then cut kills the process.
+Files that other machines see are read this way: a mapped file that is cut kills the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WINDOW_BYTES = 700
 
 
 class WatchedDisk:
-    """A disk that maps nothing, and remembers how much of `.log` files was read at a time."""
+    """A disk without mappings that records the largest read of `.log` files."""
 
     def __init__(self) -> None:
         self._disk = PosixFileSystem()
@@ -53,7 +53,7 @@ class WatchedDisk:
 
 
 class WatchedHandle:
-    """A file of such a disk."""
+    """A file of a `WatchedDisk`."""
 
     def __init__(self, disk: WatchedDisk, handle: FileHandle, is_log: bool) -> None:
         self._disk = disk
@@ -72,7 +72,7 @@ class WatchedHandle:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a log of several segments with transactions, not closed in order."""
+    """Write a log of several segments with transactions, without a clean close."""
     directory = tmp_path_factory.mktemp("unmapped") / "orders-0"
     clock = ManualClock(NOW_MS)
     with open_log(directory, config=CONFIG, clock=clock) as log:
@@ -83,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a segment be many windows, some smaller than a batch."""
+    """Make windows smaller than a segment, and some smaller than a batch."""
     monkeypatch.setattr(batch_walk, "WINDOW_BYTES", WINDOW_BYTES)
 
 
@@ -101,8 +101,8 @@ def runs_of(log: Log, run_bytes: int) -> Iterator[tuple[int, bytes]]:
             yield run.position, bytes(run.data)
 
 
-def test_unmapped_log_is_the_same_log_and_reads_it_in_windows(made: Path) -> None:
-    """Recovery, facts for a cleaning, producers, transactions; a window or a batch at a time."""
+def test_unmapped_log_equals_mapped_log_and_reads_windows(made: Path) -> None:
+    """Recovery, facts for cleaning, producers, transactions; a window or a batch at a time."""
     disk = WatchedDisk()
     with opened(made) as log, opened(made, disk) as other:
         target, unmapped_target = log_to_clean(log), log_to_clean(other)
@@ -119,21 +119,21 @@ def test_unmapped_log_is_the_same_log_and_reads_it_in_windows(made: Path) -> Non
             assert segment.scan() == its.scan()
         assert list(runs_of(log, 2_000)) == list(runs_of(other, 2_000))
         largest = max(each.header.size_bytes for each in log.batches())
-        # A header more than the window shows whether its last batch is followed by another.
+        # The window includes one more header, which shows whether another batch follows.
         assert disk.largest_read <= max(2 * largest, 2_000 + RECORD_BATCH_OVERHEAD)
         assert list(log.records()) == list(other.records())
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 12_000), st.integers(0, 255), st.integers(1, 4_000))
-def test_damage_is_told_as_in_a_mapped_log(
+def test_damage_in_unmapped_log_equals_that_in_a_mapped_log(
     tmp_path_factory: pytest.TempPathFactory,
     made: Path,
     position: int,
     value: int,
     run_bytes: int,
 ) -> None:
-    """The same runs before it, the same range of it, and the same of what a scan finds behind."""
+    """The same runs before it, the same range, and the same result of a scan after it."""
     directory = tmp_path_factory.mktemp("damaged") / "orders-0"
     shutil.copytree(made, directory)
     first = min(directory.glob("*.log"))
@@ -159,8 +159,8 @@ def test_damage_is_told_as_in_a_mapped_log(
     assert told[0] == told[1]
 
 
-def test_file_that_was_cut_reads_as_zeros(made: Path, tmp_path: Path) -> None:
-    """What somebody cuts while it is read is damage, and kills nobody."""
+def test_cut_file_without_mapping_reads_as_zeros(made: Path, tmp_path: Path) -> None:
+    """Bytes that another process cuts are damage, and kill no process."""
     directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
     with opened(directory, WatchedDisk()) as log:
         segment = partition_of(log).view.snapshot().segments.segments[0]
@@ -175,8 +175,8 @@ def test_file_that_was_cut_reads_as_zeros(made: Path, tmp_path: Path) -> None:
             list(runs_of(log, 2_000))
 
 
-def test_segment_that_lost_its_name_is_read_on(made: Path, tmp_path: Path) -> None:
-    """By the descriptor that was kept: an exchange of segments takes no memory for the old ones."""
+def test_unlinked_segment_without_mapping_is_still_read(made: Path, tmp_path: Path) -> None:
+    """By its open descriptor: a replacement needs no memory for the old segments."""
     directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
     with opened(directory, WatchedDisk()) as log:
         segment = partition_of(log).view.snapshot().segments.segments[0]

@@ -1,4 +1,4 @@
-"""Guards of transactions, shown to `append_batches`: Kafka's rules for them (PAR-7)."""
+"""Guards of transactions, passed to `append_batches`: Kafka's rules for them (PAR-7)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def send(
     transactional: bool = True,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> AppendInfo:
-    """Append the next batch of a client, which keeps its sequence where that fails."""
+    """Append the next batch of a client, which keeps its sequence if the append fails."""
     before = client.sequence
     data = client.batch(transactional=transactional)
     try:
@@ -49,8 +49,8 @@ def verify(log: Log, client: Client) -> int:
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
-def test_transaction_begins_only_with_its_guard(directory: Path, origin: AppendOrigin) -> None:
-    """PAR-7: no guard, that of another producer, one that was never given; then its own."""
+def test_transaction_begins_only_with_its_own_guard(directory: Path, origin: AppendOrigin) -> None:
+    """PAR-7: no guard, one of another producer, one that was never created; then its own."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         own, other = verify(log, client), log.begin_verification(Q, 0, 0)
@@ -65,8 +65,8 @@ def test_transaction_begins_only_with_its_guard(directory: Path, origin: AppendO
         assert 0 == verify(log, client)
 
 
-def test_same_verification_gives_one_guard_until_it_is_used(directory: Path) -> None:
-    """PAR-7: retries wait for one answer; the next transaction needs another one."""
+def test_verification_returns_one_guard_until_it_is_used(directory: Path) -> None:
+    """PAR-7: retries wait for one answer; the next transaction needs another guard."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         guard = verify(log, client)
@@ -82,10 +82,10 @@ def test_same_verification_gives_one_guard_until_it_is_used(directory: Path) -> 
 
 @pytest.mark.parametrize("how", ["commit", "abort"])
 @pytest.mark.parametrize("epoch", [0, 1], ids=["same epoch", "bumped epoch"])
-def test_late_batch_behind_its_marker_begins_no_transaction(
+def test_late_batch_after_its_marker_begins_no_transaction(
     directory: Path, how: str, epoch: int
 ) -> None:
-    """PAR-7: the marker ends nothing here, and makes the guard worthless; readers go on."""
+    """PAR-7: the marker ends no transaction and invalidates the guard; readers are not blocked."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         guard = verify(log, client)
@@ -98,8 +98,8 @@ def test_late_batch_behind_its_marker_begins_no_transaction(
         assert log.log_end_offset == log.last_stable_offset == 1
 
 
-def test_without_the_setting_a_late_batch_hangs_as_documented(directory: Path) -> None:
-    """PAR-7: what the setting is for; a guard is not asked for, and harms nothing."""
+def test_late_batch_without_the_setting_opens_a_transaction(directory: Path) -> None:
+    """PAR-7: the reason for the setting. A guard is not required, and has no effect."""
     with manual_log(directory) as log:
         client = Client(P)
         verify(log, client)
@@ -109,8 +109,8 @@ def test_without_the_setting_a_late_batch_hangs_as_documented(directory: Path) -
         assert 1 == log.last_stable_offset < log.log_end_offset
 
 
-def test_disabled_verification_lets_the_first_batch_end_a_waiting_one(directory: Path) -> None:
-    """PAR-7: Kafka's rule for a setting that was switched off while a request was on its way."""
+def test_disabled_verification_first_batch_ends_the_pending_one(directory: Path) -> None:
+    """PAR-7: Kafka's rule for a setting that was switched off during a request."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         guard = verify(log, client)
@@ -122,8 +122,8 @@ def test_disabled_verification_lets_the_first_batch_end_a_waiting_one(directory:
             send(log, client, guard=guard)
 
 
-def test_enabled_verification_refuses_an_append_that_asked_before(directory: Path) -> None:
-    """PAR-7: the request had no guard when the setting was switched on."""
+def test_enabled_verification_refuses_an_append_without_guard(directory: Path) -> None:
+    """PAR-7: the request began before the setting was switched on."""
     with manual_log(directory) as log:
         client = Client(P)
         log.reconfigure(log.config.replace(verify_transactions=True))
@@ -133,7 +133,7 @@ def test_enabled_verification_refuses_an_append_that_asked_before(directory: Pat
 
 
 def test_batch_outside_of_a_transaction_needs_no_guard(directory: Path) -> None:
-    """PAR-7: nor does it end a verification that waits."""
+    """PAR-7: and it does not end a pending verification."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         guard = log.begin_verification(P, 0, 1)
@@ -151,7 +151,7 @@ def test_replicated_and_embedded_batches_need_no_guard(directory: Path) -> None:
         assert [P, Q] == [each.producer_id for each in log.list_transactions()]
 
 
-def test_later_of_two_waiting_batches_is_refused_until_the_first_came(directory: Path) -> None:
+def test_second_pending_batch_is_refused_until_the_first_arrives(directory: Path) -> None:
     """PAR-7: both were verified together, and arrive in the wrong order."""
     with manual_log(directory, **VERIFYING) as log:
         first, second = Client(P, sequence=0), Client(P, sequence=1)
@@ -163,8 +163,8 @@ def test_later_of_two_waiting_batches_is_refused_until_the_first_came(directory:
         assert 1 == send(log, second, guard=guard).first_offset
 
 
-def test_first_batch_of_transaction_version_2_begins_with_sequence_0(directory: Path) -> None:
-    """PAR-7: where nothing of the producer is known; otherwise any sequence may be the first."""
+def test_first_batch_of_transaction_version_2_needs_sequence_0(directory: Path) -> None:
+    """PAR-7: if the producer is unknown; without version 2 any sequence may be the first."""
     with manual_log(directory, **VERIFYING) as log:
         for producer_id, bumps in ((P, True), (Q, False)):
             client = Client(producer_id, sequence=4)
@@ -177,7 +177,7 @@ def test_first_batch_of_transaction_version_2_begins_with_sequence_0(directory: 
 
 
 def test_duplicate_of_a_committed_batch_needs_no_guard(directory: Path) -> None:
-    """PAR-7: Kafka looks for duplicates first; nothing is written."""
+    """PAR-7: Kafka checks for duplicates first; nothing is written."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         data = client.batch(transactional=True)
@@ -189,8 +189,8 @@ def test_duplicate_of_a_committed_batch_needs_no_guard(directory: Path) -> None:
         assert 2 == log.log_end_offset
 
 
-def test_append_that_a_full_disk_refused_may_show_its_guard_again(directory: Path) -> None:
-    """PAR-7: what was not written has not begun."""
+def test_guard_is_valid_again_after_a_full_disk(directory: Path) -> None:
+    """PAR-7: an append that was not written began no transaction."""
     disk = SimulatedDisk()
     place = Path("/alone/orders-0")
     disk.make_durable(place.parent)
@@ -205,8 +205,8 @@ def test_append_that_a_full_disk_refused_may_show_its_guard_again(directory: Pat
         assert [0] == committed_offsets(log)
 
 
-def test_guard_waits_for_the_disk_and_tells_watchers_like_any_append(directory: Path) -> None:
-    """PAR-7: an append with a guard keeps every promise of one without."""
+def test_append_with_guard_is_durable_and_notifies_watchers(directory: Path) -> None:
+    """PAR-7: an append with a guard has the effects of one without."""
     seen = []
     with manual_log(directory, **VERIFYING) as log:
         log.watch(lambda: seen.append(log.log_end_offset))
@@ -217,8 +217,8 @@ def test_guard_waits_for_the_disk_and_tells_watchers_like_any_append(directory: 
         assert (1, [1]) == (log.durable_offset, seen)
 
 
-def test_verification_expires_with_the_silent_producers(directory: Path) -> None:
-    """PAR-7: nobody waits a day for a coordinator; the guard is worthless then."""
+def test_verification_expires_with_silent_producers(directory: Path) -> None:
+    """PAR-7: a request does not wait a day for a coordinator; the guard is invalid then."""
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
     with manual_log(directory, clock=clock, scheduler=scheduler, **VERIFYING) as log:
@@ -230,8 +230,8 @@ def test_verification_expires_with_the_silent_producers(directory: Path) -> None
             send(log, client, guard=guard)
 
 
-def test_verification_needs_a_log_that_takes_appends(directory: Path) -> None:
-    """PAR-7: as a write, whose first step it is."""
+def test_verification_of_closed_or_read_only_log_is_refused(directory: Path) -> None:
+    """PAR-7: like a write, which it begins."""
     with manual_log(directory) as log:
         pass
     with pytest.raises(LogClosedError):
@@ -240,8 +240,8 @@ def test_verification_needs_a_log_that_takes_appends(directory: Path) -> None:
         reader.begin_verification(P, 0, 0)
 
 
-def test_setting_has_a_key_of_its_own() -> None:
-    """PAR-7: off unless asked for, and named like the settings that Kafka does not have."""
+def test_verify_transactions_is_off_by_default_and_has_a_key() -> None:
+    """PAR-7: the key has the prefix of settings that Kafka does not have."""
     assert not LogConfig().verify_transactions
     config = LogConfig.from_properties({"kafkalog.verify.transactions": "true"})
     assert config.verify_transactions

@@ -1,4 +1,4 @@
-"""Who lies: batches whose base offset, which no CRC covers, was changed."""
+"""Walks over batches whose base offset, which no CRC covers, was changed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def with_base(data: bytes, number: int, base_offset: int) -> bytes:
 
 @pytest.mark.parametrize("number", range(len(COUNTS)))
 @pytest.mark.parametrize("bit", range(63))
-def test_log_flipped_base_offset_loses_that_batch_alone(
+def test_log_with_one_flipped_base_offset_loses_that_batch_only(
     tmp_path: Path, number: int, bit: int
 ) -> None:
-    """All whole batches around the liar are served under their own offsets, in both openings."""
+    """All other batches are served under their own offsets, read-only and for writing."""
     bases = true_bases()
     flipped = bases[number] ^ (1 << bit)
     path = tmp_path / "t-0"
@@ -55,7 +55,7 @@ def test_log_flipped_base_offset_loses_that_batch_alone(
         if other != number
         for each in range(count)
     }
-    # The last batch has no neighbour behind it that could contradict an offset that is too high.
+    # After the last batch there is no neighbour that could contradict an offset that is too high.
     unprovable = number == len(COUNTS) - 1 and bases[number] < flipped <= LIMIT - COUNTS[number]
 
     for read_only in (True, False):
@@ -70,8 +70,8 @@ def test_log_flipped_base_offset_loses_that_batch_alone(
         assert unprovable or told
 
 
-def test_log_after_a_lie_takes_appends_behind_its_true_end(tmp_path: Path) -> None:
-    """The log end comes from the batches that are believed."""
+def test_log_after_a_wrong_offset_appends_at_its_true_end(tmp_path: Path) -> None:
+    """The log end comes from the accepted batches."""
     path = tmp_path / "t-0"
     path.mkdir()
     data = with_base(batches(true_bases()), 2, 1 << 20)
@@ -82,8 +82,8 @@ def test_log_after_a_lie_takes_appends_behind_its_true_end(tmp_path: Path) -> No
         assert (4, 8) == (log.corrupt_ranges()[0].first_offset, log.corrupt_ranges()[0].next_offset)
 
 
-def test_walk_both_could_lie_fences_both() -> None:
-    """In a log with holes the offsets around do not decide: neither batch is believed."""
+def test_walk_either_of_two_offsets_wrong_rejects_both() -> None:
+    """In a log with holes the offsets around do not decide."""
     bases = [0, 10, 12, 30, 40]
     data = batches([0, 10, 12, 30, 40])
     start = len(batch(0, 3)) + len(batch(10, 1))
@@ -95,8 +95,8 @@ def test_walk_both_could_lie_fences_both() -> None:
     assert start + len(batch(bases[2], COUNTS[2])) == walk.resume_min
 
 
-def test_walk_full_columns_still_looks_at_the_next_batch() -> None:
-    """The last batch of a chunk is believed only once the one behind it agrees."""
+def test_walk_full_columns_still_checks_the_next_batch() -> None:
+    """The last batch of a chunk is accepted only once the next one agrees."""
     data = with_base(batches(true_bases()), 1, 50)
 
     walk = walk_batches(memoryview(data), 0, BatchColumns(2), next_offset=0, offset_max=LIMIT)

@@ -1,4 +1,4 @@
-"""Who watches a log is told of what there may be to read."""
+"""Watchers of a log are notified of new data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kafkalog.log.log import partition_of
 from tests.support.logs import manual_log
 
 
-def test_watcher_is_told_of_appends_and_the_end(tmp_path: Path) -> None:
-    """After each append, the high watermark, and the close; no longer once it has left."""
+def test_watcher_is_notified_of_appends_and_close(tmp_path: Path) -> None:
+    """After each append, high watermark and close; not after it was unregistered."""
     told: list[int] = []
     log = manual_log(tmp_path / "orders-0")
     leave = log.watch(lambda: told.append(partition_of(log).local.snapshot.end_offset))
@@ -30,8 +30,8 @@ def test_watcher_is_told_of_appends_and_the_end(tmp_path: Path) -> None:
     assert told[5:] == [-2]
 
 
-def test_watcher_that_fails_fails_nothing(tmp_path: Path) -> None:
-    """What is in the log is in the log, and the next one is told."""
+def test_watcher_raises_append_succeeds(tmp_path: Path) -> None:
+    """The records are in the log, and the next watcher is notified."""
 
     def fail() -> None:
         raise RuntimeError("a watcher's own fault")

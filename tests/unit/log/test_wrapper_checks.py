@@ -1,4 +1,4 @@
-"""Wrappers held against their neighbours, read from files that others change."""
+"""Wrappers compared with their neighbours, read from files that other processes change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST = 40
 
 
 class CountedFile:
-    """Bytes of a segment; counts which of them are read."""
+    """Bytes of a segment, with a count of the bytes that were read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -26,7 +26,7 @@ class CountedFile:
 
 
 def write(magic: int, count: int) -> tuple[CountedFile, list[Neighbour]]:
-    """Return a segment of wrappers, and what their headers say."""
+    """Return a segment of wrappers, and the facts of their headers."""
     chapters = chapters_of([(magic, Codec.GZIP, 3)] * count, first_offset=FIRST)
     found, position = [], 0
     for chapter in chapters:
@@ -36,20 +36,20 @@ def write(magic: int, count: int) -> tuple[CountedFile, list[Neighbour]]:
 
 
 def checks_of(file: CountedFile) -> WrapperChecks:
-    """Return checks where no index leads to a batch."""
+    """Return checks without an index that leads to a batch."""
     return WrapperChecks(file, FIRST, lambda _offset, _position: 0, lambda _base: 0)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("kept", [0, 10, 60])
-def test_wrapper_of_a_file_that_was_cut_meanwhile_is_no_misfit(magic: int, kept: int) -> None:
-    """What lies before the cut is the log now, and the next walk meets its end."""
+def test_wrapper_of_a_file_cut_during_the_check_is_no_misfit(magic: int, kept: int) -> None:
+    """The log ends before the cut now, and the next walk finds its end."""
     file, batches = write(magic, 3)
     whole, file.data = file.data, file.data[: batches[1].position + kept]
     checks = checks_of(file)
     assert checks.find_misfit(batches[1:2], 0, batches[-1].end) is None
     file.data = whole
-    # Nothing was remembered: it is looked at once it is there.
+    # The missing bytes were not cached: the wrapper is checked once they exist.
     lying = batches[1]._replace(magic=0, next_offset=batches[1].next_offset + 1)
     found = checks.find_misfit([lying], 0, batches[-1].end)
     assert found is not None
@@ -57,8 +57,8 @@ def test_wrapper_of_a_file_that_was_cut_meanwhile_is_no_misfit(magic: int, kept:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrappers_read_one_after_the_other_are_read_a_few_times(magic: int) -> None:
-    """Where there is no index, what is in front of a wrapper is known from the look before."""
+def test_wrappers_checked_in_order_are_read_a_few_times(magic: int) -> None:
+    """Without an index the check of one wrapper uses the batches that the last one read."""
     file, batches = write(magic, 100)
     checks = checks_of(file)
     for number in range(100):

@@ -34,7 +34,7 @@ DIRECTORY = Path("/data/orders-0")
 
 
 class Rig:
-    """A gate without a log, and what it called."""
+    """A gate without a log, and a list of its calls."""
 
     def __init__(self, **state: bool) -> None:
         self.calls: list[Any] = []
@@ -87,10 +87,10 @@ def offline() -> Rig:
         (offline, LogOfflineError, "the disk is gone; reopen it to recover"),
     ],
 )
-def test_gate_that_is_shut_raises_the_reason_everywhere(
+def test_closed_gate_raises_the_reason_from_every_method(
     make: Callable[[], Rig], error: type[KafkaLogError], text: str
 ) -> None:
-    """The lock is free again, and no file of an idle log was opened."""
+    """The lock is released, and no file of an idle log was opened."""
     rig = make()
     gate = rig.gate
     for call in (gate.ensure_owner, gate.ensure_writable, gate.pause_cleaning):
@@ -104,7 +104,7 @@ def test_gate_that_is_shut_raises_the_reason_everywhere(
 
 
 def test_gate_in_a_forked_child_refuses_writes() -> None:
-    """The parent has the log; the error names both processes."""
+    """The parent owns the log; the error names both processes."""
     gate = Rig().gate
     assert gate.can_write()
     child = os.fork()
@@ -158,10 +158,10 @@ def test_gate_goes_offline_once_and_notifies_once() -> None:
         (KeyError("no error of the disk"), False, False),
     ],
 )
-def test_change_that_fails_takes_the_log_offline_if_it_had_begun(
+def test_failed_change_takes_the_log_offline_if_it_had_begun(
     error: Exception, is_active: bool, is_offline: bool
 ) -> None:
-    """While the active segment takes appends nothing had changed; a failed sync always counts."""
+    """Nothing had changed if the active segment takes appends; a failed sync always counts."""
     rig = Rig()
     rig.active.is_active = is_active
     is_of_disk = isinstance(error, OSError)
@@ -172,8 +172,8 @@ def test_change_that_fails_takes_the_log_offline_if_it_had_begun(
     assert is_of_disk == any(isinstance(call, LogStorageError) for call in rig.calls)
 
 
-def test_change_that_succeeds_leaves_the_gate_as_it_was() -> None:
-    """Nothing is reported."""
+def test_successful_change_leaves_the_gate_unchanged() -> None:
+    """No callback is called."""
     rig = Rig()
     with rig.gate.mark_offline_on_error("changing"):
         pass
