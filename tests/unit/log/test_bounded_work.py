@@ -90,7 +90,7 @@ def test_roll_cost_is_independent_of_log_size(tmp_path: Path) -> None:
 
 
 def held_and_peak(work: Callable[[], object], times: int) -> tuple[int, int]:
-    """Return the bytes that the calls leave behind, and the peak of memory, above the start."""
+    """Return the bytes that the calls do not free, and the peak of memory above the start."""
     for _ in range(20):
         work()
     tracemalloc.start()
@@ -131,7 +131,7 @@ def test_read_at_the_end_allocates_almost_nothing(kept: Log) -> None:
 
 
 def test_poll_without_records_allocates_almost_nothing(tmp_path: Path) -> None:
-    """Repeated polls leave no memory behind."""
+    """Repeated polls keep almost no memory."""
     logs = Logs(tmp_path)
     try:
         logs.create_topic("orders", 1)

@@ -171,7 +171,7 @@ def test_damaged_epoch_checkpoint_is_rebuilt_from_batches(tmp_path: Path) -> Non
 def test_append_of_old_format_clears_the_epochs(
     tmp_path: Path, release: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such messages have no epoch. The next v2 batch starts a list with the same epoch."""
+    """Old messages have no epoch. The next v2 batch starts a list with the same epoch."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append_batches(_with_epoch(0, 4), assign_offsets=False)

@@ -33,8 +33,8 @@ from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 FIRST = 40
 PARTITION = TopicPartition("orders", 0)
 EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
-# What is known of the end of the segment: nothing, that of the next one, that of a clean stop, how
-# far it was on the disk.
+# The known facts about the end of a segment: none, the base of the next segment, a clean stop, or
+# the recovery point.
 ENDS = ("open", "sealed", "clean", "durable")
 
 

@@ -14,8 +14,8 @@ from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 ANY_OFFSET = 2**63 - 2
 FIRST = 40
 EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
-# What is known of the end of a segment: nothing, that of the next one, that of a clean stop, how
-# far it was on the disk.
+# The known facts about the end of a segment: none, the base of the next segment, a clean stop, or
+# the recovery point.
 ENDS = ("open", "sealed", "clean", "durable")
 
 
@@ -148,7 +148,7 @@ def test_judge_offset_without_hole_is_not_preferred_in_a_log_with_holes() -> Non
 
 
 def test_judge_offset_without_hole_is_preferred_in_a_log_without() -> None:
-    """HOST-4: of the last two batches the one that follows those before is accepted."""
+    """HOST-4: of the last two batches the one without a hole before it is accepted."""
     segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 50, 2)])
     start = segment.starts[3]
     data = segment.data[:start] + (50).to_bytes(8) + segment.data[start + 8 :]
@@ -275,7 +275,7 @@ def test_judge_again_without_the_torn_tail_gives_the_same(tail: bytes) -> None:
 
 
 def test_judge_several_agreeing_batches_outweigh_one() -> None:
-    """HOST-4: the one that contradicts all the others is rejected."""
+    """HOST-4: a batch that contradicts all the others is rejected."""
     segment = Segment([chapter(2, 0, [number]) for number in range(10)])
     for bit in range(64):
         for kind in ("magic", "length", "header"):

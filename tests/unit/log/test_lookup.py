@@ -228,7 +228,7 @@ def _slices_or_damage(log: Log) -> int:
 
 
 def test_slice_of_a_closed_log_has_its_fetched_bytes_only(tmp_path: Path) -> None:
-    """Whether a cached reader made it or not."""
+    """With and without a cached reader."""
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         append(log, [1, 2, 3])
         first = log.read(1)

@@ -212,7 +212,7 @@ def test_appender_uses_new_settings_for_the_next_run(directory: Path) -> None:
 
 
 def test_appender_full_disk_keeps_waiting_records() -> None:
-    """None is lost or written twice; the refused record is not kept, and memory is limited."""
+    """No record is lost or written twice; a refused one is not kept, and memory is limited."""
     disk = SimulatedDisk(capacity_bytes=1 << 20)
     with manual_log(
         Path("/orders-0"), filesystem=disk, batch_bytes=2000, segment_index_bytes=4096

@@ -75,7 +75,7 @@ def test_plan_log_start_within_the_first_segment_stays() -> None:
 
 
 def test_plan_keep_decision_deletes_nothing() -> None:
-    """Nor an empty segment at offset 0: the bound -1 is below every offset."""
+    """Not even an empty segment at offset 0: the bound -1 is below every offset."""
     log = facts_of([segment(size=0, records=0), segment()])
     assert [] == bases(plan_retention(log, [lambda log: RetentionDecision.keep("no")]))
 

@@ -82,7 +82,7 @@ def test_roll_by_time_older_timestamp_does_not_roll(directory: Path) -> None:
 
 
 def test_roll_by_time_without_first_timestamp_uses_the_clock(directory: Path) -> None:
-    """Such a segment is timed by the clock for all its life."""
+    """The segment is timed by the clock for all its life."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, segment_ms=HOUR_MS) as log:
         log.append([Record(value=b"no time")], timestamp_ms=-1)

@@ -181,7 +181,7 @@ def test_scan_of_empty_log_or_range_has_no_batch(tmp_path: Path) -> None:
 
 
 def test_scan_reads_the_log_again_each_time(tmp_path: Path) -> None:
-    """Each iteration has the records of its own start."""
+    """Each iteration reads the log as it is at its start."""
     with manual_log(tmp_path / "orders-0") as log:
         scanned = log.scan(columns=["offset"])
         assert ([], None) == rows_of_scan(scanned)

@@ -91,7 +91,7 @@ def test_epochs_follow_the_log_start(directory: Path) -> None:
 
 
 def test_old_coordinator_is_fenced_after_snapshot_and_reload(directory: Path) -> None:
-    """PAR-21, 16: by the epoch of the last marker, also of one that fenced the producer."""
+    """PAR-21, 16: by the epoch of the last marker, also of a marker that fenced the producer."""
     for is_clean in (True, False):
         with manual_log(directory) as log:
             if is_clean:
@@ -110,7 +110,7 @@ def test_old_coordinator_is_fenced_after_snapshot_and_reload(directory: Path) ->
 
 
 def test_marker_of_unknown_producer_requires_sequence_0(directory: Path) -> None:
-    """PAR-21, 17: and fences older epochs, as does a bumped epoch of a known producer."""
+    """PAR-21, 17: and older epochs are refused, as after a bumped epoch of a known producer."""
     with manual_log(directory) as log:
         mark(log, 4, 0)
         with pytest.raises(InvalidProducerEpochError):

@@ -117,7 +117,7 @@ class DeletingFileSystem(PosixFileSystem):
 def test_aborted_transactions_index_deleted_returns_the_remaining(
     tmp_path: Path, is_open: bool
 ) -> None:
-    """An open reader, or one that is opened then, uses the segments that the writer kept."""
+    """A reader, opened before or during the deletion, uses the segments that the writer kept."""
     client, clock, directory = Client(7), ManualClock(), tmp_path / "orders-0"
     scheduler, disk = ManualScheduler(clock), DeletingFileSystem()
     with manual_log(directory, clock=clock, scheduler=scheduler) as writer:

@@ -1,6 +1,7 @@
 """A log on a disk without mappings equals a mapped one, and never reads a whole file.
 
-Files that other machines see are read this way: a mapped file that is cut kills the process.
+Files that other machines see are read without mappings: a mapped file that is cut kills the
+process.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def verify(log: Log, client: Client) -> int:
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
 def test_transaction_begins_only_with_its_own_guard(directory: Path, origin: AppendOrigin) -> None:
-    """PAR-7: no guard, one of another producer, one that was never created; then its own."""
+    """PAR-7: no guard, another producer's, a guard that was never created; then its own."""
     with manual_log(directory, **VERIFYING) as log:
         client = Client(P)
         own, other = verify(log, client), log.begin_verification(Q, 0, 0)
