@@ -118,7 +118,6 @@ class AccumulatorSettings:
         transactional: whether batches belong to transactions.
         new_identity: returns a new producer id for a partition; None if the transaction decides
             it, or batches are not numbered.
-        on_open: called with each new batch and its number, with the lock held.
     """
 
     source: LogSource
@@ -131,7 +130,6 @@ class AccumulatorSettings:
     durable: bool
     transactional: bool
     new_identity: Callable[[], Identity] | None
-    on_open: Callable[[Accumulator, ProducerBatch, int], object]
 
 
 class Acknowledgement(NamedTuple):
@@ -151,17 +149,25 @@ class Accumulator:
         where: the partition.
         log: its log.
         settings: settings that all accumulators share.
+        on_open: called with each new batch and its number, with the lock held.
 
     Attributes:
         closed: batches to be written, in order.
     """
 
-    def __init__(self, where: TopicPartition, log: Log, settings: AccumulatorSettings) -> None:
+    def __init__(
+        self,
+        where: TopicPartition,
+        log: Log,
+        settings: AccumulatorSettings,
+        on_open: Callable[[Accumulator, ProducerBatch, int], object],
+    ) -> None:
         self.where = where
         self.log = log
         self.closed: deque[ProducerBatch] = deque()
         self._transaction: object = None
         self._settings = settings
+        self._on_open = on_open
         self._lock = threading.Lock()
         self._open: ProducerBatch | None = None
         self._open_number = 0
@@ -330,7 +336,7 @@ class Accumulator:
             raise
         self._open = batch
         self._open_number += 1
-        self._settings.on_open(self, batch, self._open_number)
+        self._on_open(self, batch, self._open_number)
         return delivery
 
     def _close_open(self) -> None:

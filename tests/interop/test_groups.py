@@ -76,8 +76,8 @@ def fill(manager: LogManager) -> None:
     deciding.send("bills", b"decided")
     deciding.send_offsets_to_transaction({ORDERS: OURS["decided"]}, "decided")
     deciding.flush()
-    session, coordinator = deciding._require_transaction()
-    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    transaction = deciding._require_transaction()
+    transaction._coordinator.decide(transaction.session, TransactionState.PREPARE_COMMIT)
 
 
 def positions_of(address: str, groups: list[str]) -> dict[str, tuple[int, str]]:

@@ -113,14 +113,17 @@ def quietly(act: Callable[[], None]) -> Callable[[], str]:
 
 def locks_of(producer: Producer) -> list[object]:
     """Return every lock that a send, a flush or a close may take."""
-    (accumulator,) = producer._accumulators()
-    assert producer._coordinator is not None
-    (outcome,) = producer._pending
+    sender, transaction = producer._sender, producer._transaction
+    (accumulator,) = sender._accumulators
+    (outcome,) = sender._pending
+    assert transaction is not None
     return [
         producer._lock,
-        producer._transaction_lock,
+        producer._topics._lock,
+        sender._lock,
+        transaction._lock,
         producer._memory._freed,
-        producer._coordinator._lock,
+        transaction._coordinator._lock,
         accumulator._lock,
         outcome.condition,
     ]

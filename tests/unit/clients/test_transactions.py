@@ -45,6 +45,13 @@ def producer_of(logs: Logs, name: str = "t") -> Producer:
     return logs.clients().producer(transactional_id=name)
 
 
+def decide_commit(producer: Producer) -> None:
+    """Append the decision of a producer's transaction, without its markers: a crash follows."""
+    transaction = producer._transaction
+    assert transaction is not None
+    transaction._coordinator.decide(transaction.session, TransactionState.PREPARE_COMMIT)
+
+
 def committed_values(logs: Logs, topic: str = "orders") -> list[bytes | None]:
     """Return what readers of committed records see of a topic."""
     return [
@@ -296,10 +303,7 @@ def test_commit_waits_for_a_partition_that_may_be_offline(
     for number in range(2):
         first.send("orders", b"%d" % number, partition=number)
     first.flush()
-    session, coordinator = first._session, first._coordinator
-    assert session is not None
-    assert coordinator is not None
-    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    decide_commit(first)
     find = logs.log
 
     def found(topic: str, partition: int) -> Log:
@@ -411,9 +415,7 @@ def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
     producer.send("orders", b"v", partition=0)
     producer.send_offsets_to_transaction(POSITION, GROUP)
     producer.flush()
-    session = producer._session
-    assert session is not None
-    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    decide_commit(producer)
     with pytest.raises(InvalidTxnStateError, match="is decided"):
         producer.abort_transaction()
     next_process(logs)

@@ -1,0 +1,204 @@
+"""Sender of a producer's batches: writes them when they are full, due, retried, or flushed.
+
+There is no network to wait for, and so no sender thread: the thread that fills a batch writes it. A
+scheduler writes batches that are not filled in time (`linger.ms`), retries batches that did not fit
+the disk, and with wait="durable" syncs the written batches, with one sync for all of a log.
+
+Thread-safety: every method from any thread. The lock guards the sets of accumulators, tasks and
+pending batches; it is not held during a write or a sync, nor while futures are completed. It is
+acquired below the lock of an accumulator.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Acknowledgement
+from kafkalog.clients.config import ProducerConfig
+from kafkalog.clients.delivery import BatchOutcome
+from kafkalog.clients.producer_batch import ProducerBatch
+from kafkalog.errors import BufferExhaustedError, KafkaLogError
+from kafkalog.log.log import Log
+from kafkalog.model import TopicPartition
+from kafkalog.scheduler import Scheduler
+
+__all__ = ["BatchSender"]
+
+# More than any delivery takes: `delivery.timeout.ms` ends it, and locks take no longer time.
+LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
+
+
+class BatchSender:
+    """
+    Sender of the batches of one producer.
+
+    Args:
+        config: settings of the producer.
+        settings: settings that its accumulators share.
+        scheduler: runs delayed tasks.
+        on_write: called with the topic and the time after each write of batches.
+        on_failure: called with the error of each batch that is not delivered.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        settings: AccumulatorSettings,
+        scheduler: Scheduler,
+        *,
+        on_write: Callable[[str, int], object],
+        on_failure: Callable[[KafkaLogError], object],
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._scheduler = scheduler
+        self._on_write = on_write
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._accumulators: list[Accumulator] = []
+        # Time, accumulator and number of a batch: the batch itself would keep its records alive.
+        self._lingering: deque[tuple[int, Accumulator, int]] = deque()
+        self._tasks: set[str] = set()
+        self._retrying: set[Accumulator] = set()
+        self._unsynced: set[Accumulator] = set()
+        # Batches whose futures are not completed.
+        self._pending: set[BatchOutcome] = set()
+
+    def new_accumulator(self, where: TopicPartition, log: Log) -> Accumulator:
+        """Return the accumulator of another partition, whose batches are sent from now on."""
+        made = Accumulator(where, log, self._settings, self._add_open)
+        with self._lock:
+            self._accumulators.append(made)
+        return made
+
+    def write(self, accumulator: Accumulator) -> None:
+        """Write the closed batches of a partition; what does not fit the disk is retried later."""
+        now_ms = self._settings.clock.monotonic_ms()
+        acknowledged, waiting = accumulator.write(now_ms)
+        if waiting is not None:
+            with self._lock:
+                self._retrying.add(accumulator)
+            self._schedule("producer-retry", self._retry, self._config.retry_backoff_ms)
+        if self._settings.durable:
+            with self._lock:
+                self._unsynced.add(accumulator)
+            self._schedule("producer-sync", self._sync, 0)
+        self._complete(acknowledged)
+        self._on_write(accumulator.where.topic, now_ms)
+
+    def flush(self, timeout_ms: int | None) -> int:
+        """
+        Deliver all batches; return the number of undelivered records after `timeout_ms`.
+
+        It waits for other threads that deliver a batch, and for free disk space.
+        """
+        with self._lock:
+            pending, accumulators = list(self._pending), list(self._accumulators)
+        for accumulator in accumulators:
+            if accumulator.close_open():
+                self.write(accumulator)
+        self._sync()
+        seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
+        deadline = time.monotonic() + seconds
+        for outcome in pending:
+            # The other batches are with another thread, or wait for free disk space.
+            if not outcome.wait(max(deadline - time.monotonic(), 0)):
+                return sum(each.record_count for each in self._all())
+        return 0
+
+    def drop(self, error: KafkaLogError) -> None:
+        """Give up all batches that were not written."""
+        for accumulator in self._all():
+            self._complete(accumulator.drop(error))
+
+    def reserve_memory(self, accumulator: Accumulator, size: int) -> None:
+        """
+        Reserve memory for a batch: write open batches, then wait for other threads.
+
+        Raises:
+            BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
+        """
+        memory = self._settings.memory
+        for each in self._all():
+            if each.close_open():
+                self.write(each)
+            if memory.try_reserve(size):
+                return
+        if not memory.reserve(size, self._config.max_block_ms):
+            raise BufferExhaustedError(
+                f"{accumulator.where}: buffer.memory = {self._config.buffer_memory} was full for "
+                f"max.block.ms = {self._config.max_block_ms}"
+            )
+
+    def become_inherited(self, error: KafkaLogError) -> None:
+        """Abandon all pending batches in a forked child, with new locks."""
+        self._lock = threading.Lock()
+        for outcome in list(self._pending):
+            outcome.abandon(error)
+
+    # ------------------------------------------------------------------------------------ private
+
+    def _all(self) -> list[Accumulator]:
+        with self._lock:
+            return list(self._accumulators)
+
+    def _add_open(self, accumulator: Accumulator, batch: ProducerBatch, number: int) -> None:
+        due_ms = batch.opened_ms + self._config.linger_ms
+        self._lingering.append((due_ms, accumulator, number))
+        with self._lock:
+            self._pending.add(batch.outcome)
+        self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
+
+    def _schedule(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
+        """Schedule a task, unless it is scheduled already."""
+        if name in self._tasks:
+            return
+        with self._lock:
+            if name in self._tasks:
+                return
+            self._tasks.add(name)
+
+        def run() -> None:
+            self._tasks.discard(name)
+            task()
+
+        self._scheduler.schedule(name, run, delay_ms=delay_ms)
+
+    def _write_lingering(self) -> None:
+        now_ms = self._settings.clock.monotonic_ms()
+        while self._lingering:
+            due_ms, accumulator, number = self._lingering[0]
+            if due_ms > now_ms:
+                self._schedule("producer-linger", self._write_lingering, due_ms - now_ms)
+                return
+            self._lingering.popleft()
+            if accumulator.close_open(number):
+                self.write(accumulator)
+
+    def _retry(self) -> None:
+        with self._lock:
+            retrying, self._retrying = self._retrying, set()
+        for accumulator in retrying:
+            self.write(accumulator)
+
+    def _sync(self) -> None:
+        with self._lock:
+            unsynced, self._unsynced = self._unsynced, set()
+        for accumulator in unsynced:
+            self._complete(accumulator.sync())
+
+    def _complete(self, acknowledged: Iterable[Acknowledgement]) -> None:
+        for outcome, reserved_bytes, info, error in acknowledged:
+            if error is not None:
+                self._on_failure(error)
+                outcome.fail(error)
+            elif info is not None:
+                outcome.succeed(info.first_offset, info.log_append_time_ms)
+            if reserved_bytes:
+                with self._lock:
+                    self._pending.discard(outcome)
+                self._settings.memory.release(reserved_bytes)
