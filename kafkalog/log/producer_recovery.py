@@ -1,7 +1,7 @@
-"""Producer state told from the batches of a log: after a start, and for a transaction index.
+"""Replay of producer state from the batches of a log: after a start, and for a transaction index.
 
-What is replayed has been accepted once; nothing is refused. The state after a batch is what the
-broker that wrote the log had, so its snapshots and its transaction index come out again.
+Replayed batches were accepted before; none is refused. The state after a batch is that of the
+broker that wrote the log, so its snapshots and its transaction index are reproduced.
 
 Of the batches of a producer without transactions only the last five matter, and of a transaction
 its first batch, its marker, and again the last five. They are chosen by array arithmetic, so that
@@ -52,15 +52,15 @@ def replay_batches(
     position: int = 0,
 ) -> list[CompletedTransaction]:
     """
-    Bring the state forward over a run of batches.
+    Advance the state over a run of batches.
 
     Args:
-        states: the state below the first of them; batches that it covers already are passed over.
-        data: the bytes that were scanned.
-        columns: the headers that the scan found, positions counting from the start of `data`.
-        count: how many of them, all if None.
+        states: state below the first of them; batches that it covers already are skipped.
+        data: the scanned bytes.
+        columns: headers of the scan, with positions from the start of `data`.
+        count: number of them, all if None.
         path: the segment, for messages.
-        position: where in it `data` begins.
+        position: position of `data` in it.
 
     Returns the transactions whose markers are among them, in order.
     """
@@ -99,7 +99,7 @@ def replay_batches(
 
 def add_batch(append: ProducerAppend, batch: BatchView) -> None:
     """
-    Add a batch, with its offsets as they stand in it, to an append under way.
+    Add a batch, with the offsets that it has, to a current append.
 
     Raises:
         ProducerStateError: it may not be appended.
@@ -123,15 +123,15 @@ def add_batch(append: ProducerAppend, batch: BatchView) -> None:
 
 def add_marker(append: ProducerAppend, batch: BatchView) -> None:
     """
-    Add a control batch: the end of a transaction, or one that says nothing of any.
+    Add a control batch: the end of a transaction, or an empty one.
 
-    A control batch that compaction has emptied says nothing: its transaction is gone altogether. A
-    marker that cannot be decoded is passed over with a warning, and its transaction stays open: a
-    reader of committed records then sees too little, never what was aborted.
+    A control batch that compaction has emptied is ignored: its whole transaction was removed. A
+    marker that cannot be decoded is skipped with a warning, and its transaction stays open: a
+    reader of committed records then gets too few records, never aborted ones.
     """
     header = batch.header
     try:
-        # The first record decides; a broker looks at no other.
+        # The first record decides; a broker reads no other.
         record = next(iter(batch.control_records()), None)
     except KafkaLogError as error:
         where = f"{batch.path or 'a batch'}:{batch.position}, offset {header.base_offset}"
@@ -150,7 +150,7 @@ def add_marker(append: ProducerAppend, batch: BatchView) -> None:
 
 
 def aborted_of(completed: list[CompletedTransaction]) -> list[AbortedTransaction]:
-    """Return the entries of the transaction index that completed transactions make."""
+    """Return the entries of the transaction index for completed transactions."""
     return [
         AbortedTransaction(
             each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset
@@ -168,7 +168,7 @@ def _rows_that_matter(columns: BatchColumns, used: int, end_offset: int) -> _Row
     """
     producers = columns.producer_id[:used]
     matters = (producers >= 0) & (columns.last_offset[:used] >= end_offset)
-    # No producer has such an epoch or sequence, and no snapshot takes it: a batch of nobody.
+    # No producer has such an epoch or sequence, and no snapshot can hold it: ignore the batch.
     matters &= columns.producer_epoch[:used] >= NO_PRODUCER_EPOCH
     is_marker = (columns.attributes[:used] & CONTROL_MASK) != 0
     matters &= (columns.base_sequence[:used] >= NO_SEQUENCE) | is_marker

@@ -1,10 +1,10 @@
-"""Reading: where an offset or a timestamp lies, slices of segments, batches around damage.
+"""Reads of a log: positions of offsets and timestamps, slices of segments, batches around damage.
 
-Everything works on one `LogSnapshot` taken at the start, so a reader needs no lock and sees one
-consistent log whatever the writer does meanwhile.
+All functions work on one `LogSnapshot` taken at the start, so a reader needs no lock and sees one
+consistent log during writes.
 
-What a reader meets at damage is its choice: `on_corrupt="raise"` gives everything before the damage
-and then the typed error; `"skip"` goes on behind the corrupt range with the next whole batch.
+At damage `on_corrupt="raise"` returns everything before it and then raises the typed error;
+`"skip"` continues after the corrupt range with the next whole batch.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ OnCorrupt = Literal["raise", "skip"]
 
 _Decoded = TypeVar("_Decoded")
 
-# Checked ahead of the batch that a reader gets: so many bytes of small batches, and of larger ones
-# so many batches. More than the last number cost memory, and no less time each.
+# Amount that is checked ahead of the batch that a reader gets: bytes of small batches, number of
+# large ones. More batches cost memory, and save no time.
 WALK_BYTES = 1024 * 1024
 WALK_BATCHES = 64
 WALK_BATCHES_MAX = 1024
@@ -72,7 +72,7 @@ def fetch(
     It is empty at `end_offset` and above, and holds no batch that reaches it.
 
     Raises:
-        CorruptRecordError: the offset lies in a damaged range.
+        CorruptRecordError: the offset is in a corrupt range.
     """
     segments = snapshot.segments
     first = max(segments.floor_slot(offset), 0) if offset < snapshot.end_offset else len(segments)
@@ -101,7 +101,7 @@ def fetch(
 
 
 def _end_position(segment: LogSegment, end_offset: int, bound: ReadBound) -> int:
-    """Return where the first batch begins that reaches `end_offset`."""
+    """Return the position of the first batch that reaches `end_offset`."""
     if end_offset >= bound.following_offset:
         return bound.end
     position = segment.find_position(end_offset, bound)
@@ -119,7 +119,7 @@ def read_batches(
     Yield whole batches, CRC checked, from the one that holds `start_offset` on.
 
     Args:
-        snapshot: the log as it was taken.
+        snapshot: snapshot of the log.
         start_offset: first offset wanted; the first batch may begin below it.
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
@@ -150,7 +150,7 @@ def read_parts(
     *,
     on_corrupt: OnCorrupt,
 ) -> Iterator[BatchView | MessageRun]:
-    """Yield what `read_batches` does, but plain messages of the old formats in runs."""
+    """Yield batches as `read_batches`, but plain messages of the old formats in runs."""
     segments = snapshot.segments.segments
     expected, before = 0, None
     for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
@@ -172,14 +172,14 @@ def read_parts(
 
 class WalkStart(NamedTuple):
     """
-    Where reading begins in a segment.
+    Start of a read in a segment.
 
     Attributes:
         segment: the segment.
-        bound: how far it may be read.
-        position: of the first batch.
-        next_offset: the least that its base offset may be.
-        first_size: what its header says of its size, 0 where that is damaged.
+        bound: its readable range.
+        position: position of the first batch.
+        next_offset: smallest possible base offset of it.
+        first_size: its size by its header, 0 if that is damaged.
     """
 
     segment: LogSegment
@@ -192,7 +192,7 @@ class WalkStart(NamedTuple):
 def walk_starts(
     snapshot: LogSnapshot, start_offset: int, end_offset: int, on_corrupt: OnCorrupt
 ) -> Iterator[WalkStart]:
-    """Yield where to read in each segment that may hold offsets of the range."""
+    """Yield the start in each segment that may have offsets of the range."""
     slot = max(snapshot.segments.floor_slot(start_offset), 0)
     for number in range(slot, len(snapshot.segments)):
         segment = snapshot.segments.segments[number]
@@ -207,7 +207,7 @@ def walk_starts(
             position = found
         head = _header_at(segment, position, bound)
         if number == slot:
-            # What lies before is not walked, but it ends below both.
+            # Batches before it are not walked, but they end below both.
             begins = 0 if head is None else head.base_offset
             expected = max(min(start_offset, begins), expected)
         yield WalkStart(segment, bound, position, expected, 0 if head is None else head.size_bytes)
@@ -215,26 +215,26 @@ def walk_starts(
 
 def walk_ahead(walk_start: WalkStart, offset_count: int, walk_bytes: int = WALK_BYTES) -> int:
     """
-    Return how many batches to check ahead of a reader that wants so many offsets at most.
+    Return the number of batches to check ahead of a reader of at most `offset_count` offsets.
 
-    About `walk_bytes` where all are like the first, but some even of large ones.
+    About `walk_bytes` if all are as large as the first, but several even of large ones.
     """
     size = walk_start.first_size
     ahead = min(max(walk_bytes // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
-    # A batch takes an offset at least: no more of them are wanted than offsets are.
+    # A batch has at least one offset: no more batches are needed than offsets.
     return min(max(offset_count, 1), ahead)
 
 
 def start_position(
     segment: LogSegment, offset: int, bound: ReadBound, on_corrupt: OnCorrupt
 ) -> int | None:
-    """Return where the batch that holds `offset` begins, None where nothing at or above it does."""
+    """Return the position of the batch with `offset`, None if no batch is at or above it."""
     try:
         return segment.find_position(offset, bound)
     except CorruptRecordError:
         if on_corrupt == "raise":
             raise
-    # The offset lies in a corrupt range: begin behind it.
+    # The offset is in a corrupt range: begin after it.
     ends = [
         f.end_position for f in segment.corrupt_ranges if f.first_offset <= offset < f.next_offset
     ]
@@ -242,7 +242,7 @@ def start_position(
 
 
 def _header_at(segment: LogSegment, position: int, bound: ReadBound) -> BatchHeader | None:
-    """Return the header at `position`, None where it is damaged or nothing is there."""
+    """Return the header at `position`, None if it is damaged or missing."""
     head = segment.file.read(position, min(RECORD_BATCH_OVERHEAD, bound.end - position))
     try:
         return parse_header(head)
@@ -277,7 +277,7 @@ def _segment_parts(
 def walk_place(
     walk_start: WalkStart, expected: int, columns: BatchColumns, on_corrupt: OnCorrupt
 ) -> Iterator[WalkedBatches]:
-    """Walk a segment from a place on; offsets below `expected` were read before."""
+    """Walk a segment from a position on; offsets below `expected` were read before."""
     start, on_damage = (
         ResumePoint(walk_start.position, expected),
         after_damage(walk_start.segment, walk_start.bound, on_corrupt),
@@ -288,7 +288,7 @@ def walk_place(
 def _views(
     walked: WalkedBatches, path: Path, columns: BatchColumns, first: int, stop: int
 ) -> Iterator[BatchView]:
-    """Yield batch by batch what a walk has found."""
+    """Yield the batches of a walk one by one."""
     data, origin = walked.data, walked.origin
     starts = columns.position[first:stop].tolist()
     sizes = columns.size_bytes[first:stop].tolist()
@@ -297,7 +297,7 @@ def _views(
 
 
 def _stretches(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (first, stop, whether plain messages of old formats) of rows side by side."""
+    """Yield (first, stop, whether plain messages of old formats) of adjacent rows."""
     is_old = columns.magic[:count] < MAGIC_V2
     if not is_old.any():
         yield 0, count, False
@@ -332,12 +332,12 @@ def walk_whole_segment(
 
 def after_damage(segment: LogSegment, bound: ReadBound, on_corrupt: OnCorrupt) -> OnDamage:
     """
-    Return what a reader of a segment does at damage: raise, or go on behind the corrupt range.
+    Return the reaction of a reader to damage: raise, or continue after the corrupt range.
 
     Args:
-        segment: the segment. It remembers the corrupt range.
-        bound: how far it is read.
-        on_corrupt: what to do.
+        segment: the segment, which caches the corrupt range.
+        bound: its readable range.
+        on_corrupt: "raise" or "skip".
     """
 
     def go_on(damage: WalkDamage) -> ResumePoint:
@@ -357,8 +357,8 @@ def find_timestamp(
     """
     Return the first record, by offset, whose timestamp is at or above `timestamp_ms`.
 
-    None where it does not lie below `end_offset`. Batches in damaged ranges are passed over. With
-    `check_crcs=False` what is found at once need not have the right sum.
+    None if it is not below `end_offset`. Batches in corrupt ranges are skipped. With
+    `check_crcs=False` the CRC of a batch that is found directly is not checked.
     """
     start_offset = snapshot.start_offset
     for slot in reaching_slots(snapshot, timestamp_ms, end_offset):
@@ -381,7 +381,7 @@ def find_timestamp(
 def reaching_slots(
     snapshot: LogSnapshot, timestamp_ms: int, end_offset: int, first: int = 0
 ) -> Iterator[int]:
-    """Yield which segments, from `first` on, may hold records at or above a time."""
+    """Yield the slots of segments, from `first` on, that may have records at or above a time."""
     for slot in range(first, len(snapshot.segments)):
         segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         if segment.base_offset >= end_offset:
@@ -406,16 +406,16 @@ def find_latest(snapshot: LogSnapshot, end_offset: int) -> TimestampOffset | Non
             elif start < end:
                 largest = max(largest, _max_timestamp_between(snapshot, segment, start, end))
         found = find_timestamp(snapshot, largest, end_offset) if largest >= 0 else None
-        # The active segment may know a larger one by now than the snapshot holds: walk it then.
+        # The active segment may have a larger one by now than the snapshot: walk it then.
         if found is not None or largest < 0:
             return found
-    # What headers say no record has: a batch that a compaction left empty keeps its timestamp.
+    # No record has the timestamp of the headers: a batch emptied by a compaction keeps its own.
     largest = _max_timestamp_of_records(snapshot, end_offset)
     return find_timestamp(snapshot, largest, end_offset) if largest >= 0 else None
 
 
 def _max_timestamp_of_records(snapshot: LogSnapshot, end_offset: int) -> int:
-    """Return the largest timestamp that a record has, decoding what claims to have a larger one."""
+    """Return the largest timestamp of a record; batches whose headers have a larger are decoded."""
     largest, start_offset = -1, snapshot.start_offset
     limit_bytes = snapshot.segments.active.decompressed_max_bytes
     for batch in read_batches(snapshot, start_offset, end_offset, on_corrupt="skip"):
@@ -461,14 +461,14 @@ def find_timestamp_in(
             return None
         batch = _batch_at(segment, found, bound)
         if batch is None:
-            # Damage: its length or its timestamp led here, and past others perhaps.
+            # Damage: its length or its timestamp led here, perhaps past other batches.
             found = segment.find_timestamp_slow_path(timestamp_ms, bound, position)
             batch = None if found is None else _batch_at(segment, found, bound)
             if found is None or batch is None:
                 return None
         position = found + batch.header.size_bytes
         record = _first_record_at(batch, timestamp_ms, start_offset, segment.decompressed_max_bytes)
-        # A header may claim a larger timestamp than any of its records has: look on.
+        # A header may have a larger timestamp than any of its records: continue.
         if record is not None:
             epoch = batch.header.partition_leader_epoch
             return TimestampOffset(*record, epoch if epoch >= 0 else None), batch
@@ -476,10 +476,10 @@ def find_timestamp_in(
 
 def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> list[Record] | None:
     """
-    Return the records of a batch, None where its bytes make none although their CRC is right.
+    Return the records of a batch, None if it cannot be decoded although its CRC is right.
 
     Raises:
-        UnsupportedCodecError: only a library is missing; to pass the batch over would hide it.
+        UnsupportedCodecError: a library is missing; to skip the batch would hide it.
     """
     return _tried(batch, lambda: batch.records(limit_bytes=limit_bytes, strict=strict))
 

@@ -1,37 +1,37 @@
-"""Putting finished segments in the place of old ones: the end of a conversion, as of a compaction.
+"""Replacement of old segments by finished ones: the last step of a conversion and a compaction.
 
-Several take the place of one that was split or converted; one takes the place of several that were
-compacted. They hold the same records,
-or fewer, under the same offsets; the first has the base offset of the first old one. They are
-complete, and synced, under names `.cleaned`. From there, each step on the disk before the next:
+Several new segments replace one that was split or converted; one replaces several that were
+compacted. They have the same records, or fewer, under the same offsets; the first has the base
+offset of the first old one. They are complete, and synced, under names `.cleaned`. Steps, each on
+the disk before the next:
 
   1. one mark `.covered` names all old and all new files (`covering`);
-  2. `.cleaned` becomes `.swap`; the lowest comes last, and with it the new ones count;
+  2. `.cleaned` becomes `.swap`, the lowest last: with it the new segments are valid;
   3. old segments whose base offset no new one has are renamed `.deleted`;
   4. `.swap` loses its suffix, the highest base offset first, the lowest over the files of the old
-     segment; the log is published as it is now;
-  5. the mark goes, and is not waited for: without `.swap` files it means nothing.
+     segment; the log is published with the new segments;
+  5. the mark is removed, without a sync: without `.swap` files it means nothing.
 
-Crash points, with what the next start (`startup_cleanup`) makes of them:
+Crash points, with the action of the next start (`startup_cleanup`):
 
-  * before the last of step 2: a `.cleaned` is left at or below each `.swap`, so nothing counts: the
-    old segments stay;
-  * afterwards, up to the last of step 4: a `.swap` is left, and the mark vouches for it: what it
-    names as old goes, and the rest is renamed. The mark is needed where a new segment ends below
-    the last old one, since nothing of that was worth keeping;
-  * later: nothing is left to do but to remove the mark.
+  * before the last of step 2: a `.cleaned` is left at or below each `.swap`, so the new segments
+    are not valid: the old segments stay;
+  * then up to the last of step 4: a `.swap` is left, and the mark confirms it: the files that it
+    names as old are removed, and the rest is renamed. The mark is needed if a new segment ends
+    below the last old one, whose records were all removed;
+  * later: only the mark is left, and removed.
 
-A broker in between finds these steps as it makes them itself: old segments have left before a new
-one has its name, so never do both lie in its log. It removes `.cleaned` files, completes `.swap`
-files, and passes over the mark. Where it completes a swap it may keep an old segment behind the new
-one; it cleans that once more, as after a crash of its own. The mark that it leaves counts no more.
+These steps are those of a broker: old segments lose their names before a new one gets its name, so
+a broker never finds both. It removes `.cleaned` files, completes `.swap` files, and ignores the
+mark. If it completes a swap it may keep an old segment after the new one; it cleans that again, as
+after its own crash. The mark that it leaves is not valid any more.
 
-Removed records are seen no more from the last of step 2 on. So none comes back: the old files count
-until all of the new ones do, and never again.
+Removed records are not visible from the last of step 2 on. None returns: the old files are valid
+until all new ones are, and never again.
 
-Readers that hold an old segment go on reading it: its bytes are mapped before its name goes. A
-reader in another process finds either by `exchanges.present_segments`: the old ones before the last
-of step 2, the new ones afterwards, also where they are `.swap` yet.
+Readers that hold an old segment continue to read it: its bytes are mapped before its name is
+removed. A reader in another process finds either by `exchanges.present_segments`: the old ones
+before the last of step 2, the new ones then, also with the suffix `.swap`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
     "replace_segments",
 ]
 
-# A snapshot is its log's, not a segment's: the caller knows which may go.
+# Snapshots are not included: they belong to the log, and the caller decides on them.
 _SEGMENT_KINDS = (
     FileKind.LOG,
     FileKind.OFFSET_INDEX,
@@ -68,16 +68,16 @@ def mark_replaced(
     context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
     """
-    Take step 1, which needs no lock: the mark counts only with the new segments.
+    Do step 1, which needs no lock: the mark is valid only with the new segments.
 
     Args:
-        context: what the log's segments share.
-        leaving: old segments, one behind the other; bases: of the new ones.
+        context: settings and parts that the segments of the log share.
+        leaving: old segments, in sequence; bases: base offsets of the new ones.
 
     Raises:
-        LogCleaningAbortedError: a segment has left the log, or the log was closed, meanwhile.
-        OSError: the disk refused. Nothing was changed, and the `.cleaned` files are gone.
-        UndoFailedError: nor would it let what was made be removed.
+        LogCleaningAbortedError: a segment was removed from the log, or the log was closed.
+        OSError: the disk failed. Nothing was changed, and the `.cleaned` files are removed.
+        UndoFailedError: the disk failed, and the new files could not be removed.
     """
     filesystem, directory = context.filesystem, context.directory
     try:
@@ -101,21 +101,21 @@ def replace_segments(
     required_segments: Sequence[LogSegment] = (),
 ) -> list[int]:
     """
-    Put the `.cleaned` segments with these base offsets in the place of sealed ones: steps 2 to 4.
+    Replace sealed segments by the `.cleaned` segments with these base offsets: steps 2 to 4.
 
     Args:
         local: the log's segments.
-        leaving, bases: as for `mark_replaced`, which was done.
-        required_segments: segments that must still be there too: what was cleaned relies on them.
+        leaving, bases: as for `mark_replaced`, which was called.
+        required_segments: other segments that must still exist, because the cleaning used them.
 
     Returns:
         Base offsets of old segments that no new one has: their files are `.deleted`, and the
-        caller's to remove.
+        caller removes them.
 
     Raises:
-        LogCleaningAbortedError: a segment has left the log meanwhile; nothing was changed, and the
-            `.cleaned` files are gone.
-        UndoFailedError: the disk failed half way; the next start finishes it, or takes it back.
+        LogCleaningAbortedError: a segment was removed from the log; nothing was changed, and the
+            `.cleaned` files are removed.
+        UndoFailedError: the disk failed between two steps; the next start finishes or undoes them.
     """
     snapshot = local.snapshot
     _ensure_consistent(snapshot.segments, leaving, bases)
@@ -145,19 +145,19 @@ def replace_segments(
 
 def remove_replaced_marker(context: SegmentContext, bases: Sequence[int]) -> None:
     """
-    Take step 5, which needs no lock.
+    Do step 5, which needs no lock.
 
     Raises:
-        OSError: the disk refused; the next start removes it.
+        OSError: the disk failed; the next start removes the mark.
     """
     context.filesystem.unlink(replaced_marker_path(context.directory, min(bases)))
 
 
 def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
     """
-    Remove the `.cleaned` files of segments that are not wanted after all.
+    Remove the `.cleaned` files of segments that are not needed.
 
-    Not after a swap that failed half way: they say that its `.swap` files do not count.
+    Not after a failure in step 2: they show that its `.swap` files are not valid.
     """
     for base in bases:
         for path in context.files(base).in_state(FileState.CLEANED):
@@ -182,7 +182,7 @@ def _ensure_present(segments: LogSegments, needed: Sequence[LogSegment]) -> None
 
 
 def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> None:
-    """Remove what was made."""
+    """Remove the new files."""
     try:
         with contextlib.suppress(FileNotFoundError):
             context.filesystem.unlink(replaced_marker_path(context.directory, min(bases)))
@@ -195,10 +195,10 @@ def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> No
 
 def activate_exchange(context: SegmentContext, bases: Sequence[int]) -> None:
     """
-    Take step 2. While the lowest is `.cleaned`, the others may come in any order.
+    Do step 2. While the lowest is `.cleaned`, the others may be renamed in any order.
 
     Raises:
-        OSError: the disk refused; the next start undoes what was done, or goes on with it.
+        OSError: the disk failed; the next start undoes or continues it.
     """
     lowest, *others = sorted(bases)
     for base in others:
@@ -213,13 +213,13 @@ def _rename_to_live(local: LocalLog, bases: Sequence[int]) -> None:
     """Step 3."""
     for base in sorted(bases, reverse=True):
         _rename(local.context, base, FileState.SWAP, FileState.LIVE)
-        # Or a power cut might keep one between two that are `.swap` yet: the next start would take
-        # it for an old segment that they cover, and remove it.
+        # Else a power cut might keep one of these names between two `.swap` names: the next start
+        # would take it for an old segment that they cover, and remove it.
         local.context.filesystem.sync_directory(local.context.directory)
 
 
 def _rename(context: SegmentContext, base_offset: int, before: FileState, after: FileState) -> None:
-    """Rename the files of a segment, the `.log` first; what it lacks, nobody keeps in its place."""
+    """Rename the files of a segment, the `.log` first; missing files stay missing."""
     filesystem, files = context.filesystem, context.files(base_offset)
     pairs = zip(files.in_state(before), files.in_state(after), strict=True)
     for source, target in pairs:

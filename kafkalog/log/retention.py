@@ -1,11 +1,11 @@
 """Retention policies: pure functions from the facts of a log's segments to how far to delete.
 
-A policy sees the segments from the oldest on and answers with an offset: segments that end at or
-below it may go. Only whole segments go, only the oldest, and never one that reaches above the limit
-(the high watermark): `kafkalog.log.retention_plan` sees to that, whatever a policy says.
+A policy gets the segments from the oldest on and returns an offset: segments that end at or below
+it may be deleted. Only whole segments are, only the oldest, and never a segment that reaches above
+the limit (the high watermark): `kafkalog.log.retention_plan` ensures that for every policy.
 
 Kafka's three are here: by log start offset, by size, by time, which run in this order. The rules
-are Kafka's but for the guard against timestamps in the future (see `TimeRetention`).
+are Kafka's, except the guard against timestamps in the future (see `TimeRetention`).
 
 Thread-safety: everything is immutable; a policy may be shared by many logs.
 """
@@ -34,18 +34,18 @@ __all__ = [
     "policies_for",
 ]
 
-# Further in the future a timestamp is not believed: what clocks differ by, and more than an append
-# takes by default. Up to there it does no harm, and the times of files, which a copy may have lost,
-# decide nothing.
+# A timestamp further in the future is not believed: the difference of clocks, and more than an
+# append takes by default. A smaller difference does no harm, and then the times of files, which a
+# copy may have lost, decide nothing.
 FUTURE_TOLERANCE_MS: Final = 3_600_000
-# What a decision says that lets everything stay: no segment ends below it.
+# Offset of a decision that deletes nothing: no segment ends below it.
 _NOTHING: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """
-    What a policy knows of a segment.
+    Facts of a segment for a policy.
 
     Attributes:
         base_offset: names the segment; its offsets begin there.
@@ -67,12 +67,12 @@ class SegmentFacts:
 @dataclass(frozen=True)
 class LogFacts:
     """
-    What a policy knows of a log.
+    Facts of a log for a policy.
 
     Attributes:
         now_ms: the time of the question.
-        log_start_offset, log_end_offset: what may be read.
-        limit_offset: segments that reach above it stay, whatever a policy says.
+        log_start_offset, log_end_offset: the readable range.
+        limit_offset: segments that reach above it stay, whatever a policy returns.
         segments: from the oldest to the active one; at least one.
     """
 
@@ -88,7 +88,7 @@ class LogFacts:
         return sum(segment.size_bytes for segment in self.segments)
 
     def size_after(self, segment: SegmentFacts) -> int:
-        """Return the bytes of the segments behind `segment`, one of these."""
+        """Return the bytes of the segments after `segment`, one of these."""
         return self._sizes_after[segment.base_offset]
 
     @cached_property
@@ -103,11 +103,11 @@ class LogFacts:
 @dataclass(frozen=True, slots=True)
 class RetentionDecision:
     """
-    What a policy answers.
+    Decision of a policy.
 
     Attributes:
-        delete_before: segments that end at or below this offset may go; -1 for none.
-        reason: why they may go, or why none may.
+        delete_before: segments that end at or below this offset may be deleted; -1 for none.
+        reason: why they may, or why none may.
     """
 
     delete_before: int
@@ -122,12 +122,12 @@ class RetentionDecision:
 @dataclass(frozen=True, slots=True)
 class RetentionReason:
     """
-    Why a segment stays, or goes.
+    Reason for which a segment stays, or is deleted.
 
     Attributes:
-        policy: name of who says so: a policy, or "limit", "order", "active".
+        policy: name of the policy, or "limit", "order", "active".
         text: the reason.
-        due_ms: when the policy will let it go if nothing changes; None where that is not known.
+        due_ms: time at which the policy deletes it if nothing changes; None if unknown.
     """
 
     policy: str
@@ -137,10 +137,10 @@ class RetentionReason:
 
 class RetentionPolicy(Protocol):
     """
-    A function from the facts of a log to how far to delete; any callable of this shape will do.
+    Function from the facts of a log to a decision; any callable with this signature.
 
-    It must not have side effects: it is asked by `explain_retention` as well. What it raises ends
-    the pass before anything was deleted.
+    It must not have side effects: `explain_retention` calls it as well. An exception ends the pass
+    before anything is deleted.
     """
 
     def __call__(self, log: LogFacts, /) -> RetentionDecision: ...
@@ -148,20 +148,20 @@ class RetentionPolicy(Protocol):
 
 @runtime_checkable
 class ExplainingPolicy(Protocol):
-    """A policy that can say of each segment why it stays or goes; the others say it of the log."""
+    """Policy that gives a reason for each segment; the others give one for the whole log."""
 
     def explain(self, log: LogFacts, segment: SegmentFacts, /) -> RetentionReason: ...
 
 
 def name_of(policy: RetentionPolicy) -> str:
-    """Return what a policy is called in events: its `name`, or that of the function or class."""
+    """Return the name of a policy in events: its `name`, or that of the function or class."""
     name = getattr(policy, "name", None) or getattr(policy, "__name__", None)
     return str(name or type(policy).__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StartOffsetRetention:
-    """Deletes what lies below the log start offset; never the active segment."""
+    """Deletes segments below the log start offset; never the active segment."""
 
     name: ClassVar[str] = "start offset"
 
@@ -186,7 +186,7 @@ class StartOffsetRetention:
 @dataclass(frozen=True, slots=True)
 class SizeRetention:
     """
-    Deletes the oldest segments as long as the log does not fall below `retention_bytes`.
+    Deletes the oldest segments while the log stays at or above `retention_bytes`.
 
     A negative limit keeps everything; 0 deletes everything, a filled active segment too.
     """
@@ -230,10 +230,10 @@ class TimeRetention:
     """
     Deletes segments whose newest record is older than `retention_ms`; negative keeps everything.
 
-    The age of a segment is that of its largest timestamp, or of its file where it has none. In
-    Kafka one record with a timestamp in the future keeps its segment, and all behind it, until that
-    day and `retention_ms` more. With `future_guard` the time of the file, the last append, is
-    believed instead of a timestamp that lies more than an hour in the future.
+    The age of a segment is that of its largest timestamp, or of its file if it has none. In Kafka
+    one record with a timestamp in the future keeps its segment, and all after it, until that day
+    and `retention_ms` more. With `future_guard` the time of the file, the last append, replaces a
+    timestamp that is more than an hour in the future.
     """
 
     retention_ms: int
@@ -285,9 +285,9 @@ class TimeRetention:
 @dataclass(frozen=True, slots=True)
 class AllOf:
     """
-    Deletes what every one of its policies would delete: old segments of a log that is too large.
+    Deletes what each of its policies would delete: old segments of a log that is too large.
 
-    Policies one behind the other, as a log is given them, delete what any of them would.
+    The policies of a log in sequence delete what any of them would.
     """
 
     policies: tuple[RetentionPolicy, ...]
@@ -308,14 +308,14 @@ class AllOf:
 
     def explain(self, log: LogFacts, segment: SegmentFacts, /) -> RetentionReason:
         reasons = [explain(policy, log, segment) for policy in self.policies]
-        # It goes when the last of them lets it go, if each can say when.
+        # It is deleted at the latest of their times, if each of them is known.
         dues = [each.due_ms for each in reasons]
         due_ms = None if None in dues else max(due for due in dues if due is not None)
         return RetentionReason(self.name, "; ".join(each.text for each in reasons), due_ms)
 
 
 def explain(policy: RetentionPolicy, log: LogFacts, segment: SegmentFacts) -> RetentionReason:
-    """Return what a policy says of one segment; of the whole log where it says no more."""
+    """Return the reason of a policy for one segment, or its reason for the whole log."""
     if isinstance(policy, ExplainingPolicy):
         return policy.explain(log, segment)
     return RetentionReason(name_of(policy), policy(log).reason)
@@ -327,9 +327,9 @@ def policies_for(
     """
     Return the policies of a log, in the order in which they run.
 
-    What lies below the log start offset always goes. The rest is up to `own`, by default size and
-    time, and only where `delete` is in the cleanup policy: a log that is compacted alone keeps the
-    newest record of each key, however old.
+    Segments below the log start offset are always deleted. `own`, by default size and time, decides
+    on the others, and only if `delete` is in the cleanup policy: a log that is only compacted keeps
+    the newest record of each key, however old.
     """
     first = StartOffsetRetention()
     if not config.is_deleted:

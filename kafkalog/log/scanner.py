@@ -1,7 +1,7 @@
-"""One pass over the bytes of a segment: what is whole, what is damaged, what its indexes must say.
+"""Scan of the bytes of a segment: whole batches, damage, and the entries of its indexes.
 
-Used by recovery (with CRC), by the rebuild of an index, and by look-ups that met something odd.
-Works on a memoryview of the segment, or on windows of its file where that is not mapped; changes
+Used by recovery (with CRC), by the rebuild of an index, and by look-ups that found a contradiction.
+Works on a memoryview of the segment, or on windows of its file if that is not mapped; changes
 nothing.
 """
 
@@ -47,9 +47,9 @@ OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 CHUNK_BATCHES = 4096
-# The last batches of a segment, as a rule: where only the largest timestamp is wanted.
+# Usually the last batches of a segment, if only the largest timestamp is needed.
 HEADER_BATCHES = 64
-# One below the largest of 63 bits: the offset behind it is one, too.
+# One below the largest number of 63 bits: the next offset is valid, too.
 LARGEST_OFFSET = 2**63 - 2
 NO_EPOCH = -1
 
@@ -57,23 +57,24 @@ NO_EPOCH = -1
 @dataclass(slots=True)
 class SegmentScan:
     """
-    What a scan found.
+    Result of a scan.
 
     Attributes:
-        whole_end: one past the last whole batch.
+        whole_end: end of the last whole batch.
         next_offset: one above the last offset of the last whole batch that is believed.
-        free_offset: the least offset that no batch here may have, though its own offset lies.
-        max_timestamp: largest batch timestamp, -1 where there is none.
+        free_offset: smallest offset that no batch of the segment can have, even a batch with a
+            wrong offset.
+        max_timestamp: largest batch timestamp, -1 for none.
         offset_of_max_timestamp: last offset of the earliest batch that has it.
-        first_max_timestamp: timestamp of the first batch, which time-based rolling counts from.
-        batch_count, record_count: whole batches, and records that their headers declare; those
-            inside wrappers of old formats are not counted, which only decompression could do.
-        has_producers: whether a batch names a producer.
-        has_markers: whether one ends a transaction.
+        first_max_timestamp: timestamp of the first batch, the start for time-based rolling.
+        batch_count, record_count: whole batches, and records by their headers; records inside
+            wrappers of old formats are not counted, which would need decompression.
+        has_producers: whether a batch has a producer id.
+        has_markers: whether a batch ends a transaction.
         leader_epochs: each epoch that is above all before it, with the base offset of its batch;
-            NO_EPOCH where a message of an old format, which has none, begins that count anew.
-        corrupt_ranges: damaged ranges with whole batches behind or in them.
-        tail_status: why the scan ended: OK at the end of the data, else what failed there.
+            NO_EPOCH for a message of an old format, which has none and restarts the series.
+        corrupt_ranges: corrupt ranges with whole batches after or in them.
+        tail_status: why the scan ended: OK at the end of the data, else the failure there.
         offset_entries, time_entries: the index files of the segment, as bytes.
     """
 
@@ -95,7 +96,7 @@ class SegmentScan:
 
     @property
     def ends_in_corrupt_range(self) -> bool:
-        """Whether the last whole batch is one that is not believed."""
+        """True if the last whole batch is not believed."""
         return bool(self.corrupt_ranges) and self.corrupt_ranges[-1].end_position >= self.whole_end
 
 
@@ -115,11 +116,11 @@ def scan_segment(
     Args:
         data: all bytes of the segment.
         path: its file, for the corrupt ranges.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         interval: `index.interval.bytes`.
         offset_max: largest offset that may be in the segment; any if None.
-        known_end: what is known of the end of the log, for its last segment.
-        find_holes: returns large holes of the file, which a search after damage leaves out.
+        known_end: known end of the log, for its last segment.
+        find_holes: returns large holes of the file, which a search after damage skips.
     """
     limit = _limit(base_offset, offset_max)
     scanner = _Scanner(base_offset, interval, limit, known_end)
@@ -170,7 +171,7 @@ def scan_file(
         scanner = _Scanner(base_offset, interval, _limit(base_offset, offset_max), known_end)
         if scanner.run_in_order(file.source(file.size_bytes), lambda _damage: False):
             return scanner.finish()
-    # The extent of damage, and its kind, show only in all bytes.
+    # The extent and kind of damage can be found only with all bytes.
     return scan_segment(
         file.whole(),
         file.path,
@@ -189,7 +190,7 @@ def _is_tail(
     limit: int,
     find_holes: Callable[[], Holes],
 ) -> bool:
-    """Return whether what ended a walk is the torn end of a segment: nothing whole follows it."""
+    """Return whether a walk ended at the torn end of a segment: nothing whole follows it."""
     if damage.status in (OFFSET_ORDER, BASE_OFFSET):
         return False
     position, end = damage.position, len(data)
@@ -199,16 +200,16 @@ def _is_tail(
 
 class _Scanner:
     """
-    Scans a segment, and puts together what its batches say.
+    Scanner of a segment, which collects the facts of its batches.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         interval: `index.interval.bytes`.
         limit: largest offset that may be in the segment.
-        known_end: what is known of the end of the log, for its last segment.
+        known_end: known end of the log, for its last segment.
 
     Attributes:
-        questioned: where the last batch begins, if it is a wrapper that does not fit.
+        questioned: position of the last batch, if it is a wrapper that does not fit.
     """
 
     def __init__(
@@ -227,21 +228,21 @@ class _Scanner:
         self._tally = BatchTotals()
         self._next_offset, self._free_offset = self._base_offset, 0
         self._whole_end, self._tail_status = 0, OK
-        # Of the log's last segment: the last batch's base offset, and the end of those before it.
+        # In the last segment of the log: base offset of the last batch, and end of those before.
         self._last_base = self._before_last = self._base_offset
         # Its position and size, if it is a wrapper.
         self._last_wrapper: tuple[int, int] | None = None
 
     def run_in_order(self, source: ByteSource, is_tail: Callable[[WalkDamage], bool]) -> bool:
         """
-        Scan bytes as long as they are in order.
+        Scan bytes up to the first disorder.
 
         Args:
             source: all bytes of the segment.
-            is_tail: returns whether what ended the walk is only the end of the segment.
+            is_tail: returns whether a walk ended at the end of the segment.
 
         Returns:
-            False where the segment has to be judged.
+            False if the segment has to be judged.
         """
         is_odd = False
 
@@ -274,7 +275,7 @@ class _Scanner:
     def run_around(
         self, data: memoryview, corrupt_ranges: Sequence[CorruptRange], whole_end: int
     ) -> None:
-        """Scan what lies around the damaged ranges."""
+        """Scan the bytes around the corrupt ranges."""
         self._begin()
         source, position = MappedSource(data), 0
         for corrupt_range in corrupt_ranges:
@@ -308,7 +309,7 @@ class _Scanner:
         self._last_wrapper = place if is_wrapper else None
 
     def _has_odd_end(self, known_end: KnownEnd) -> bool:
-        """Return whether what is known of the log's end may contradict the last batch."""
+        """Return whether the known end of the log may contradict the last batch."""
         return has_odd_end(
             known_end,
             base_offset=self._base_offset,
@@ -318,7 +319,7 @@ class _Scanner:
         )
 
     def finish(self) -> SegmentScan:
-        """Return what was found."""
+        """Return the result."""
         offset_entries, time_entries = self._entries.finish()
         max_timestamp, offset_of_max_timestamp = self._entries.latest()
         tally = self._tally
@@ -348,8 +349,8 @@ def largest_timestamp(file: SegmentFile, position: int, next_offset: int) -> tup
     """
     Return the largest timestamp of the batches from a position on, and the offset that has it.
 
-    Of the earliest of them the last offset, (-1, -1) where there is none. Headers are read, no CRC
-    is checked; None where they are no run of whole batches.
+    The offset is the last one of the earliest such batch; (-1, -1) without batches. Headers are
+    read, no CRC is checked; None if they are not a run of whole batches.
     """
     largest, damage = (-1, -1), list[WalkDamage]()
     columns = BatchColumns(HEADER_BATCHES)
@@ -374,11 +375,11 @@ class _Entries:
         self._offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._offsets = bytearray()
         self._times = bytearray()
-        # Largest timestamp of the batches that no entry can name, and the offset that has it.
+        # Largest timestamp of the batches that no entry can address, and the offset that has it.
         self._beyond = (-1, -1)
 
     def select(self, columns: BatchColumns, walked: WalkedBatches) -> None:
-        # What does not fit an entry is found by a walk from the one before.
+        # A batch that does not fit an entry is found by a walk from the entry before.
         all_rows = count = walked.count
         if walked.next_offset > self._offset_max + 1:
             count = int(columns.last_offset[:count].searchsorted(self._offset_max, side="right"))

@@ -4,12 +4,12 @@ Reads are slices of a mapping of the file where it covers them, else `pread`. A 
 grows while anybody may have it mapped: truncation makes a new file (see `truncation.py`), and only
 bytes that were never published (a failed append, a torn tail at open) are cut in place.
 
-On a disk on which nothing is mapped (`kafkalog.files.unmapped_filesystem`) what is read is a copy,
-made anew each time; whoever goes over all of a file asks for it window by window. What is read of a
-file that somebody has cut is zeros there.
+On a disk on which nothing is mapped (`kafkalog.files.unmapped_filesystem`) each read returns a new
+copy; a walk over a whole file reads it window by window. Bytes above the end of a file that was cut
+during a read are returned as zeros.
 
-Zeros written ahead of the end are no bytes of the log. Crash points: before, within and behind that
-write; whatever of it is there is a tail of zeros, as a hole is, which the next start cuts.
+Zeros written ahead of the end are not bytes of the log. Crash points: before, within and after that
+write; its result is a tail of zeros, equal to a hole, which the next start cuts.
 
 Thread-safety: `read` from any thread, without a lock; the rest under the log's lock. A descriptor
 that readers may be using is not closed but forgotten; it closes when the last of them lets go.
@@ -41,7 +41,7 @@ __all__ = ["SegmentFile"]
 
 logger = logging.getLogger(__name__)
 
-# A growing file is mapped anew when this much lies behind the mapping; below that `pread` serves.
+# A growing file is mapped again if this much is after the mapping; `pread` reads less than that.
 REMAP_BYTES = 4 * 1024 * 1024
 
 # Smaller files are gone through as fast as the system is asked about holes.
@@ -58,13 +58,13 @@ class SegmentFile:
     Args:
         pool: opens and maps it.
         filesystem: the disk.
-        path: the file, or directory and name, of which its path is made when somebody wants it.
-        size_bytes: bytes that belong to the log; what the file has behind them is ignored.
+        path: the file, or directory and name, from which the path is made at its first use.
+        size_bytes: bytes that belong to the log; later bytes of the file are ignored.
         handle: open descriptor where the file takes appends, or is followed read-only.
 
     Attributes:
-        excluded_bytes: what the file has behind them and `exclude_hole` has left out.
-        is_closed: whether it was let go.
+        excluded_bytes: bytes after them that `exclude_hole` has excluded.
+        is_closed: whether it was closed.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
         is_trimmed: whether a preallocated tail was cut off, and no sync has covered that.
         on_error: called with each error of the disk that is not raised.
@@ -82,7 +82,7 @@ class SegmentFile:
         handle: FileHandle | None = None,
     ) -> None:
         self._given_path = path
-        # Where appends go; it refers to nothing that refers to this object.
+        # Target of appends; it refers to nothing that refers to this object.
         self.end = AppendFile(size_bytes)
         if handle is not None:
             self.end.attach(handle.pwrite)
@@ -196,21 +196,21 @@ class SegmentFile:
         return () if handle is None else find_holes(handle, size)
 
     def is_zero_from(self, position: int) -> bool:
-        """Say whether no byte from a position on is other than zero; holes are passed over."""
+        """Return whether all bytes from a position on are zero; holes are skipped."""
         holes, size = self.holes(), self.size_bytes
         if holes and self.maps:
             return is_zero_between(self.whole(), holes, position, size)
         return is_zero(self.read(position, size - position))
 
     def open_for_append(self) -> None:
-        """Take appends behind the present bytes."""
+        """Accept appends after the present bytes."""
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, write=True)
             self.end.attach(self._handle.pwrite)
 
     @property
     def is_followed(self) -> bool:
-        """Whether the file is held open for what another process appends."""
+        """True if the file is open for bytes that another process appends."""
         return self._handle is not None
 
     def open_for_following(self) -> None:
@@ -219,7 +219,7 @@ class SegmentFile:
             self._handle = self._filesystem.open(self.path)
 
     def read_unpublished(self, position: int, size: int) -> memoryview:
-        """Return up to `size` bytes of a file that is followed, also behind its known end."""
+        """Return up to `size` bytes of a file that is followed, also after its known end."""
         return memoryview(self._require_handle().pread(size, position))
 
     def unpublished_source(self, size: int) -> ByteSource:
@@ -248,7 +248,7 @@ class SegmentFile:
             self.on_error(error)
 
     def cut_unpublished(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`, on the disk too; nobody has seen what lies behind."""
+        """Cut the file to `size_bytes`, on the disk too; no reader has seen the bytes after it."""
         handle = self._require_handle()
         handle.truncate(size_bytes)
         handle.sync()
@@ -271,7 +271,7 @@ class SegmentFile:
 
     @property
     def unsynced_bytes(self) -> int:
-        """How much a sync would cover; nothing where the bytes are about to go."""
+        """Number of bytes that a sync would cover; 0 if the bytes are about to be removed."""
         if self._is_pinned:
             return 0
         return max(self.size_bytes - self._synced_bytes, 0)
@@ -294,7 +294,7 @@ class SegmentFile:
             try:
                 opened = self._filesystem.open(self.path, write=True)
             except FileNotFoundError:
-                # It has left the log meanwhile: pinned first, then renamed.
+                # It was removed from the log during this call: pinned first, then renamed.
                 if self._is_pinned:
                     return
                 raise
@@ -313,14 +313,14 @@ class SegmentFile:
             try:
                 self.trim()
             except OSError as error:
-                # What was appended is safe and published; zeros behind it are known at startup.
+                # Appended bytes are safe and published; zeros after them are handled at startup.
                 logger.warning("%s keeps its preallocated tail: %s", self.path, error)
                 self._hide(error)
         self.end.detach()
         self._handle = None
 
     def trim(self) -> bool:
-        """Cut a preallocated tail off, and say whether there was one; appends go on as before."""
+        """Cut off a preallocated tail; return whether there was one. Appends stay possible."""
         handle = self._require_handle()
         if handle.size() <= self.size_bytes:
             return False
@@ -330,8 +330,8 @@ class SegmentFile:
 
     def sync_trimmed(self) -> None:
         """Put the end on the disk where a preallocated tail was cut off."""
-        # Whatever is called synced: an empty file has an end, too, and a sync that runs beside
-        # this may have begun before the cut.
+        # Also with no unsynced bytes: an empty file has an end, too, and a concurrent sync may
+        # have begun before the cut.
         if self.is_trimmed and not self._is_pinned:
             self._sync()
             self.is_trimmed = False
@@ -344,10 +344,9 @@ class SegmentFile:
 
     def pin(self) -> None:
         """
-        Keep the bytes readable from here on, though the file loses its name.
+        Keep the bytes readable from here on, although the file loses its name.
 
-        They stay for as long as somebody refers to this object, which nobody but readers does then;
-        the pool forgets the file.
+        They stay as long as a reader refers to this object; the pool forgets the file.
         """
         if self._is_pinned:
             return

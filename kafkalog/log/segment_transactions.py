@@ -1,10 +1,10 @@
-"""A segment's transaction index, made when it is first asked for: most segments never need one.
+"""Transaction index of a segment, made at its first use: most segments never need one.
 
-How far it was held against the batches of the segment is noted with it; `kafkalog.log.transactions`
-does that, and says when it has to be done.
+It records up to which position it was compared with the batches of the segment;
+`kafkalog.log.transactions` compares it when that is needed.
 
 Thread-safety: fields change under the context's `repair_lock`; `verified_end` may be read by any
-thread, and what it promises stays true.
+thread, and never falls.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from kafkalog.log.segment_types import SegmentContext
 
 __all__ = ["KEPT", "SegmentTransactions"]
 
-# `verified_end` of an index that was kept with every batch since the segment was begun.
+# `verified_end` of an index that was written with every batch since the segment was begun.
 KEPT: Final = 2**63 - 1
 
 
 class SegmentTransactions:
     """
-    The aborted transactions whose markers lie in a segment.
+    Aborted transactions whose markers are in a segment.
 
     Args:
-        context: what the log's segments share.
-        base_offset: of the segment.
+        context: settings and parts that the segments of the log share.
+        base_offset: base offset of the segment.
 
     Attributes:
-        verified_end: bytes of the segment that the index was held against; -1 for none.
-        is_loaded: whether the file was read, or is none to read.
-        repaired: how the file contradicted the segment, None where it did not as far as is known.
+        verified_end: bytes of the segment that the index was compared with; -1 for none.
+        is_loaded: whether the file was read, or there is none.
+        repaired: known contradiction of the file and the segment, None without one.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class SegmentTransactions:
 
     @property
     def index(self) -> TransactionIndex:
-        """The index, as far as it was loaded; made under the repair lock, or after it was."""
+        """The index, with the loaded entries; made under the repair lock, or after it was."""
         index = self._index
         if index is None:
             context = self._context
@@ -73,10 +73,10 @@ class SegmentTransactions:
 
     def load(self) -> CorruptIndexError | None:
         """
-        Take what the file says now, and return what is wrong with it.
+        Read the file, and return its damage.
 
-        Of a log that is only read its writer adds entries meanwhile: the file is looked at each
-        time. An entry of which half is written is left to the next time.
+        The writer of a read-only log adds entries: the file is read each time. An incomplete entry
+        is left to the next time.
 
         Raises:
             LogStorageError: it cannot be read.
@@ -92,16 +92,16 @@ class SegmentTransactions:
         return None
 
     def begin_empty(self) -> None:
-        """Take note that the segment was just made, and has nothing."""
+        """Record that the segment is new and has no entries."""
         self.is_loaded = True
         self.verified_end = KEPT
 
     def sync(self) -> None:
         """
-        Put what was entered on the disk.
+        Sync the written entries.
 
         Raises:
-            LogStorageError: the disk refused.
+            LogStorageError: the disk failed.
         """
         index = self._index
         if index is not None:
@@ -111,12 +111,12 @@ class SegmentTransactions:
                 index.close()
 
     def retire(self) -> None:
-        """Take what the file says before its name goes, for readers that hold the segment."""
+        """Read the file before its name is removed, for readers that hold the segment."""
         with self._context.repair_lock:
             if not self.is_loaded:
                 files = self._context.files(self._base_offset)
                 if self._context.filesystem.stat(files.transaction_index) is not None:
-                    # Where it is damaged, its batches tell the same: they stay with its readers.
+                    # If it is damaged, the batches have the same facts, and stay with the readers.
                     with contextlib.suppress(CorruptIndexError):
                         self.index.load()
                 self.is_loaded = True
@@ -125,6 +125,6 @@ class SegmentTransactions:
                 self._index.retire()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._index is not None:
             self._index.close()

@@ -1,8 +1,8 @@
-"""Writing batches of old segments into new ones, under names that do not count yet.
+"""Writer of new segments from batches of old ones, under names that are not valid yet.
 
-Batches come in buffers of any size, as a cleaning or a split gives them. Their index files are made
-at the end, of what the file reads back as: so nothing takes the place of the old segments that
-cannot be read. Where offsets or bytes go beyond what one segment may have, another one is begun,
+Batches come in buffers of any size, from a cleaning or a split. Their index files are made at the
+end, from the bytes that the file returns when it is read: so a segment that cannot be read never
+replaces an old one. If offsets or bytes exceed the limits of one segment, another one is begun,
 named by its first batch.
 
 Crash points: any; files `.cleaned` are removed by the next opening.
@@ -36,18 +36,18 @@ from kafkalog.log.segment_types import SegmentContext
 
 __all__ = ["SEGMENT_BYTES_MAX", "OutputTarget", "SegmentWriter", "cleaned_context"]
 
-# Positions in an offset index are 32 bits with a sign.
+# Positions in an offset index are signed 32-bit numbers.
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
 _SCANNED_BATCHES: Final = 1024
 
 
 class OutputTarget(Protocol):
     """
-    Where new segments are written.
+    Directory of new segments.
 
     Attributes:
-        context: what they share; their files are `.cleaned`.
-        is_given_up: whether the place may be somebody else's by now.
+        context: settings and parts that they share; their files are `.cleaned`.
+        is_given_up: whether another owner may have the directory by now.
     """
 
     @property
@@ -55,7 +55,7 @@ class OutputTarget(Protocol):
     @property
     def is_given_up(self) -> bool: ...
     def ensure_owner(self) -> AbstractContextManager[None]:
-        """Be sure of the place while a file is made."""
+        """Guarantee the ownership of the directory while a file is made."""
         ...
 
 
@@ -69,13 +69,13 @@ class SegmentWriter:
     Writes new segments.
 
     Args:
-        target: where.
-        base_offset: of the first one.
-        end_offset: what is written lies below it.
+        target: directory of the segments.
+        base_offset: base offset of the first one.
+        end_offset: limit of the written offsets.
 
     Raises:
         LogClosedError: the log was closed.
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
 
     def __init__(self, target: OutputTarget, base_offset: int, end_offset: int) -> None:
@@ -88,7 +88,7 @@ class SegmentWriter:
         self._handle = self._begin(base_offset)
 
     def write(self, parts: Sequence[Buffer]) -> int:
-        """Write whole batches, which follow those before; return their bytes."""
+        """Write whole batches, which follow the last ones; return their number of bytes."""
         size = sum(memoryview(part).nbytes for part in parts)
         if self._may_split or self._size + size > SEGMENT_BYTES_MAX:
             for part in parts:
@@ -106,7 +106,7 @@ class SegmentWriter:
         empty_modified_ms: int | None = None,
     ) -> list[int]:
         """
-        Put everything on the disk but the names; return the base offsets.
+        Sync everything except the names; return the base offsets.
 
         Args:
             modified_ms: time of last modification of the files.
@@ -114,7 +114,7 @@ class SegmentWriter:
             empty_modified_ms: that of a segment without a batch; the same if None.
 
         Raises:
-            CorruptRecordError: what was written does not read back.
+            CorruptRecordError: the written bytes cannot be read.
         """
         self._handle.sync()
         self._handle.close()
@@ -132,10 +132,10 @@ class SegmentWriter:
         return self.bases
 
     def abandon(self) -> None:
-        """Remove what was written, as far as the disk lets."""
+        """Remove the written files, up to the first failure of the disk."""
         self._handle.close()
         if self._target.is_given_up:
-            # The directory may be somebody else's by now; who opens it removes what is left.
+            # Another owner may have the directory by now; its next opening removes the files.
             return
         with contextlib.suppress(OSError):
             remove_cleaned(self._context, self.bases)
@@ -150,7 +150,7 @@ class SegmentWriter:
         return handle
 
     def _write_batches(self, data: memoryview) -> None:
-        """Write the batches that fit the segment in one go, and begin another for those behind."""
+        """Write the batches that fit the segment at once, and begin another for the rest."""
         columns = BatchColumns(_SCANNED_BATCHES)
         position = 0
         while position < len(data):
@@ -171,7 +171,7 @@ class SegmentWriter:
             position = end
 
     def _count_fitting(self, columns: BatchColumns, row: int) -> int:
-        """Return how many batches from a row on the segment takes."""
+        """Return the number of batches from a row on that fit the segment."""
         count, limit = len(columns), self.bases[-1] + RELATIVE_OFFSET_MAX
         is_beyond = columns.last_offset[row:count] > limit
         ends = columns.position[row:count] + columns.size_bytes[row:count] - columns.position[row]
@@ -183,7 +183,7 @@ class SegmentWriter:
         self._handle.sync()
         self._handle.close()
         first = first_offset_at(data, int(columns.position[row]), self._context.directory)
-        # Where a wrapper does not say its first offset, it lies behind those before.
+        # The first offset of a wrapper is not in its header: it is above those before.
         lowest = int(columns.last_offset[row]) - RELATIVE_OFFSET_MAX
         self._handle = self._begin(max(first, self._next_offset, lowest))
 
@@ -203,6 +203,6 @@ class SegmentWriter:
         write_synced(filesystem, files.offset_index, scan.offset_entries)
         write_synced(filesystem, files.time_index, scan.time_entries)
         if aborted:
-            # Entries of a broker may break its rules. Then the log tells them of the markers.
+            # Entries of a broker may break its rules. Then the log finds them by the markers.
             with contextlib.suppress(ValueError):
                 write_synced(filesystem, files.transaction_index, encode_entries(aborted))

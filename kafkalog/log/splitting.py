@@ -1,22 +1,21 @@
-"""Splitting segments whose offsets or bytes go beyond what an index can express (KAFKA-6264).
+"""Split of segments whose offsets or bytes exceed the limits of an index (KAFKA-6264).
 
-Offsets in an index are 31 bits beside the base offset of the segment. Cleaners of brokers before
-1.1 could merge segments further apart than that. Positions are 31 bits, too: a broker refuses a
-larger file, which no broker makes. An opening for writing splits such a segment as a
-broker does: the first batch that does not fit begins a new segment, which it names. Where not even
-the first batch of all fits, that batch names the first new segment, too.
+Offsets in an index are 31-bit differences from the base offset of the segment. Cleaners of brokers
+before 1.1 could merge segments further apart than that. Positions have 31 bits, too: a broker
+refuses a larger file, which no broker makes. An opening for writing splits such a segment as a
+broker does: the first batch that does not fit begins a new segment, which it names. If not even the
+first batch of all fits, that batch names the first new segment, too.
 
-A segment is split where every byte of it is a whole batch. One that has damage is served as it is,
-as readers serve all of them; so is one for whose copy the disk has no space.
+A segment is split if every byte of it belongs to a whole batch. A damaged segment is served
+unchanged, as readers serve all of them; so is a segment for whose copy the disk has no space.
 
-Crash points, those of an exchange (`replacement`), with what the next opening makes of them:
+Crash points, those of an exchange (`replacement`), with the action of the next opening:
 
   * while the new files are written, synced, and named in the mark: removed, being `.cleaned`;
   * between the renames to `.swap`, the lowest last: undone, the old segment stays;
-  * afterwards: `startup_cleanup` completes the exchange. The opening that splits lets it do so,
-    too.
+  * later: `startup_cleanup` completes the exchange, also in the opening that splits.
 
-Thread-safety: functions for the thread that opens the log, before anyone else has it.
+Thread-safety: functions for the thread that opens the log, before other threads have it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class _OpeningLog:
-    """The directory of a log while it is opened for writing, as a place for new segments."""
+    """Directory of a log that is being opened for writing, as a target of new segments."""
 
     is_given_up = False
 
@@ -60,16 +59,16 @@ def split_overflowing(
     Prepare the split of all segments whose offsets overflow.
 
     Args:
-        context: what the log's segments share.
-        segments: all of the log, judged as far as a recovery goes through them.
+        context: settings and parts that the segments of the log share.
+        segments: all segments of the log, after their recovery.
         end_offset: one above the last offset of the log.
 
     Returns:
-        Base offsets of the new segments. Their files are `.swap`, and count: the caller closes
-        `segments` and loads the log again. Empty where there are none.
+        Base offsets of the new segments. Their files are `.swap`, and valid: the caller closes
+        `segments` and loads the log again. Empty without overflow.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     is_wide = segments and end_offset - 1 - segments[0].base_offset > RELATIVE_OFFSET_MAX
     if not is_wide and all(segment.size_bytes <= SEGMENT_BYTES_MAX for segment in segments):
@@ -84,7 +83,7 @@ def split_overflowing(
 
 
 def _overflows(segment: LogSegment) -> bool:
-    """Say whether a segment without damage has more than an index can express."""
+    """Return whether a segment without damage exceeds the limits of an index."""
     if segment.corrupt_ranges:
         return False
     is_large = segment.size_bytes > SEGMENT_BYTES_MAX
@@ -98,7 +97,7 @@ def _overflows(segment: LogSegment) -> bool:
 
 
 def _split(context: SegmentContext, segment: LogSegment) -> list[int]:
-    """Write the new segments of one, and let them count; return their base offsets."""
+    """Write the new segments of one, and make them valid; return their base offsets."""
     logger.warning("%s is more than its indexes can express: it is split", segment.path)
     try:
         bases = _write(context, segment)
@@ -113,7 +112,7 @@ def _split(context: SegmentContext, segment: LogSegment) -> list[int]:
 
 
 def _write(context: SegmentContext, segment: LogSegment) -> list[int]:
-    """Copy the batches of a segment into new ones, all on the disk; return their base offsets."""
+    """Copy the batches of a segment into new, synced ones; return their base offsets."""
     data = segment.file.whole()
     header = read_header(segment.file, 0)
     base = segment.base_offset
@@ -132,7 +131,7 @@ def _write(context: SegmentContext, segment: LogSegment) -> list[int]:
 
 
 def _aborted(context: SegmentContext, segment: LogSegment) -> list[AbortedTransaction]:
-    """Return the entries of a transaction index; none where it cannot be read: they are rebuilt."""
+    """Return the entries of a transaction index; none if it cannot be read: they are rebuilt."""
     if context.filesystem.stat(context.files(segment.base_offset).transaction_index) is None:
         return []
     index = segment.transactions.index

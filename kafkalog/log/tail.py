@@ -1,22 +1,22 @@
 """Following a log that another process writes: lock-free, never a torn batch.
 
 A refresh looks at the directory and at the end of the last segment, checks the CRC of every batch
-that is new, and publishes up to the last whole one. Bytes that make no whole batch yet are left
-for the next refresh; a batch is seen only once all of it is. Where a batch would begin with zeros
-is the end for now, however much room has been made behind.
+that is new, and publishes up to the last whole one. An incomplete batch is left for the next
+refresh. The end is also where zeros begin instead of a batch, however much space is allocated
+after it.
 
-Bytes that make no whole batch with whole ones behind them, and batches whose offsets contradict
-each other, are damage once two refreshes have met them: the segment is judged as by every reader
-(`judging.py`), and the log ends behind its last whole batch.
+An incomplete batch that whole ones follow, and batches whose offsets contradict each other, are
+damage once two refreshes have found them: the segment is judged as by every reader (`judging.py`),
+and the log ends after its last whole batch.
 
-While nothing has changed in the directory since it was listed, by a mark of the system that is old
-enough to show the next change, the segments are those that are known: what a look costs does not
-depend on how many there are. All the same they are listed again every LISTED_SECONDS, for systems
-whose marks cannot be trusted.
+While the directory has not changed since it was listed, by a change mark of the system that is old
+enough to show the next change, the known segments are valid: the cost of a refresh does not depend
+on their number. They are still listed again every LISTED_SECONDS, for systems whose marks cannot be
+trusted.
 
-The writer never changes bytes that were published, so what was seen stays true. Where it truncated,
-the file has another identity or is shorter, and the segment is opened anew. A file that goes
-between two looks of one refresh makes the refresh begin again; nothing half seen is published.
+The writer never changes published bytes, so what was read stays true. After a truncation the file
+has another identity or is shorter, and the segment is opened again. A file that is removed during a
+refresh makes the refresh begin again; nothing incomplete is published.
 
 Thread-safety: refreshes exclude each other; readers take the published snapshot without a lock.
 """
@@ -57,9 +57,9 @@ BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 # Mostly little is new, and preallocated space for a whole segment may follow it.
 WINDOW_BYTES = 64 * 1024
 WINDOW_BATCHES = 4096
-# So many bytes at the end of a sealed file that are all zero call for a closer look.
+# Number of zero bytes at the end of a sealed file above which it is checked.
 ZEROS = 64
-# A writer that takes files away faster than this is left alone until the next refresh.
+# Attempts of one refresh while a writer removes files.
 ATTEMPTS = 5
 # No longer is a directory believed to be as it was because its mark is.
 LISTED_SECONDS = 10.0
@@ -78,7 +78,7 @@ class ReadOnlyTail:
         self._local = local
         self._read_start_offset = read_start_offset
         self._guard = threading.Lock()
-        # What the directory was marked with before it was last listed, and when that was.
+        # Change mark of the directory before it was last listed, and the time of the listing.
         self._mark: tuple[int, ...] | None = None
         self._listed_at = 0.0
         # A partition that was just made has no file yet.
@@ -91,7 +91,7 @@ class ReadOnlyTail:
         }
         # Torn by a crash, or a copy: passed over by the loader, left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
-        # What the last refresh met that was odd: base offset and position, and why a walk stopped.
+        # Possible damage of the last refresh: base offset and position, and why a walk stopped.
         self._odd: tuple[int, int, int] | None = None
         if present.bases:
             # While it is open its identity cannot become another file's.
@@ -102,8 +102,8 @@ class ReadOnlyTail:
         Publish what the writer has completed since the last time.
 
         Returns:
-            False where its files would not hold still, or there are none: between two steps of a
-            truncation, or deleted altogether. What was seen before is kept then.
+            False if its files kept changing, or there are none: between two steps of a truncation,
+            or deleted altogether. The published snapshot stays then.
         """
         with self._guard:
             for _attempt in range(ATTEMPTS):
@@ -115,7 +115,7 @@ class ReadOnlyTail:
             return False
 
     def _refresh_last(self) -> bool:
-        """Look at the last segment only; False where the directory may have others than known."""
+        """Read the last segment only; return False if the directory may have other segments."""
         context, snapshot = self._local.context, self._local.snapshot
         if self._mark is None or time.monotonic() - self._listed_at > LISTED_SECONDS:
             return False
@@ -171,7 +171,7 @@ class ReadOnlyTail:
         fresh = LogSnapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
             if present_segments(context.filesystem, context.directory) != listed:
-                # A new segment may have come in the place of several that were listed.
+                # A new segment may have replaced several that were listed.
                 raise FileNotFoundError(f"{context.directory} has changed")
             fresh = fresh.replace(segments=LogSegments(segments))
         if fresh != snapshot:
@@ -192,7 +192,7 @@ class ReadOnlyTail:
         self._local.replace_all(snapshot)
 
     def _belongs(self, base_offset: int, bases: Sequence[int]) -> bool:
-        """Say whether the first batch of a segment is there, all of it, and not of a copy."""
+        """Return whether the whole first batch of a segment is there, and is not of a copy."""
         header, data, size = self._first_batch(base_offset)
         if header is None or header.base_offset < base_offset or check_batch(data) != OK:
             return False
@@ -205,7 +205,7 @@ class ReadOnlyTail:
         return True
 
     def _contains_data(self, base_offset: int, position: int) -> bool:
-        """Say whether a segment has anything but zeros from a position on."""
+        """Return whether a segment has a byte other than zero from a position on."""
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
@@ -289,10 +289,10 @@ class ReadOnlyTail:
         self, segment: LogSegment, position: int, size: int, status: int, *, is_sealed: bool
     ) -> bool:
         """
-        Say whether what ended a walk is damage, and no batch on its way.
+        Return whether a walk ended at damage, and not at a batch that is being written.
 
-        A batch that is written is whole before one behind it is. Where several machines share the
-        files, they may see that in another order, so all is looked at twice.
+        A batch is whole before the next one is. If several machines share the files, they may see
+        that in another order, so everything is checked twice.
         """
         if status not in (OFFSET_ORDER, BASE_OFFSET):
             data = self._read_all(segment, size)
@@ -333,10 +333,10 @@ class ReadOnlyTail:
         path = SegmentFiles(self._local.context.directory, base_offset, state).log
         facts = self._local.context.filesystem.stat(path)
         if facts is None:
-            raise FileNotFoundError(f"{path} has gone")
+            raise FileNotFoundError(f"{path} was removed")
         return facts
 
 
 def _is_preallocated_space(data: memoryview) -> bool:
-    """Say whether a batch may come where there is none: its first fields are zeros."""
+    """Return whether a batch may be appended at this place: its first fields are zeros."""
     return len(data) >= LOG_OVERHEAD and is_zero(data[:LOG_OVERHEAD])

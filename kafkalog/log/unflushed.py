@@ -1,34 +1,33 @@
-"""Making durable what no sync is known to have covered, before a recovery believes it.
+"""Rewrite of bytes that no sync is known to have covered, before a recovery believes them.
 
-When a write-back fails, the system calls the pages clean all the same: reads go on to show bytes
-that the disk never got. The error is reported once, and the process that got it may have ended. So
-before a log that was not closed in order is scanned, each file above its recovery point is synced,
-and the bytes that an earlier sync may have failed on, by the note of the writer
-(`state/sync_journal.py`), are written again first, each byte as it is read. If that sync reports an
-error, the file is written again from the recovery point on. What the scan then finds is what the
-disk has.
+When a write-back fails, the system still marks the pages clean: reads return bytes that the disk
+never got. The error is reported once, and the process that got it may have ended. So before a log
+that was not closed in order is scanned, each file above its recovery point is synced, and the bytes
+for which an earlier sync may have failed, by the journal of the writer (`state/sync_journal.py`),
+are written again first, each byte as it is read. If that sync reports an error, the file is written
+again from the recovery point on. The scan then reads bytes that the disk has.
 
-Written again in place, because that is cheap: readers that have the file mapped see no change, a
-crash on the way leaves in each sector the old bytes or the same bytes, and no space is needed. But
-in place is not enough everywhere. On ext4 a block whose first write failed stays marked as
-unwritten while its page is in memory: the second write and its sync succeed, and the block reads as
-zeros later. So what was written again is compared with what the disk itself has
-(`FileSystem.is_stored`). Where that differs or cannot be found out, the whole file is copied into
-new blocks, and the copy takes its name. Readers keep the old file, whose bytes are the same. The
-copy needs space: on a full disk the opening fails, and nothing is lost.
+Rewriting in place is cheap: readers that have the file mapped see no change, a crash leaves in each
+sector the old bytes or the same bytes, and no space is needed. But it is not sufficient everywhere.
+On ext4 a block whose first write failed stays marked as unwritten while its page is in memory: the
+second write and its sync succeed, and the block reads as zeros later. So the bytes are compared
+with those of the disk itself (`FileSystem.is_stored`). If they differ, or that cannot be found out,
+the whole file is copied into new blocks, and the copy gets its name. Readers keep the old file,
+whose bytes are the same. The copy needs space: on a full disk the opening fails, and nothing is
+lost.
 
-Not from a mapping taken before: a clean page may be dropped at any moment, and what was read for
-the scan would not be what was written.
+An earlier mapping is not used: a clean page may be dropped at any moment, and the scan would read
+other bytes than were written.
 
 Crash points:
-  1. after any write or sync in place: nothing has changed, and the note says "trying" all the time:
-     the next start does all of it again. Before a file has its time of last modification back, it
-     looks young, and retention waits the longer.
+  1. after any write or sync in place: nothing has changed, and the journal has the state "trying":
+     the next start repeats everything. Before the time of last modification of a file is restored,
+     it looks young, and retention waits longer.
   2. while the copy is written, synced or given its time: it is `.tmp` and removed at the next
-     start, which does all of it again.
-  3. after the rename, before the sync of the directory: the name stands for the old file or for the
-     copy, which was on the disk before. The next start does all of it again.
-The same holds for the transaction index of a segment.
+     start, which repeats everything.
+  3. after the rename, before the sync of the directory: the name refers to the old file or to the
+     copy, which was on the disk before. The next start repeats everything.
+The same is true for the transaction index of a segment.
 
 Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
 """
@@ -57,8 +56,8 @@ logger = logging.getLogger(__name__)
 
 FULL = STATUS_CODES["FULL"]
 
-# Not of the disk, but of what has the name: a link, a device, a file of somebody else. A copy of it
-# would be no cure.
+# Errors not of the disk but of the name: a link, a device, a file of another owner. A copy of it
+# would not help.
 _REFUSALS: Final = frozenset(
     {errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENXIO}
 )
@@ -73,18 +72,18 @@ def make_durable(
     doubtful_offset: int | None,
 ) -> int:
     """
-    Put segments on the disk as they read; return how many bytes were written again.
+    Make segments durable with the bytes that they show; return the number of rewritten bytes.
 
     Args:
         filesystem: the disk.
-        segments: not scanned yet. One whose file was replaced by a copy has no mapping of the old
-            file afterwards.
-        recovery_point: everything below it is on the disk for certain.
-        doubtful_offset: what lies at or above it may be missing whatever a sync says; None where
-            nothing is.
+        segments: segments before their scan. A segment whose file was replaced by a copy has no
+            mapping of the old file after the call.
+        recovery_point: everything below it is certainly on the disk.
+        doubtful_offset: bytes at or above it may be missing even after a successful sync; None if
+            none may.
 
     Raises:
-        OSError: the disk takes the bytes neither in place nor in a new file. Nothing is lost.
+        OSError: the bytes can be written neither in place nor to a new file. Nothing is lost.
     """
     written = 0
     for segment in segments:
@@ -105,9 +104,9 @@ def _write_in_place(
     recovery_point: int,
     doubtful_offset: int | None,
 ) -> tuple[int, bool]:
-    """Rewrite what is in doubt; return how many bytes, and whether the disk has all of them."""
+    """Rewrite doubtful bytes; return their number, and whether the disk has all of them."""
     for offset in (doubtful_offset, recovery_point):
-        # Where nothing is in doubt the sync alone has to succeed.
+        # Without doubtful bytes the sync alone has to succeed.
         position = segment.size_bytes if offset is None else _position(segment, offset)
         try:
             written = rewrite(filesystem, segment.path, position)
@@ -116,7 +115,7 @@ def _write_in_place(
                 raise
             logger.warning("%s: the sync of a recovery failed: %s", segment.path, error)
             if segment.context.journal is not None:
-                # What the disk did not take may be zeros already, which look like room made ahead.
+                # Bytes that were not stored may be zeros already, like preallocated space.
                 segment.context.journal.mark_end_uncertain()
         else:
             return written, not written or filesystem.is_stored(segment.path, position)
@@ -133,15 +132,15 @@ def _position(segment: LogSegment, offset: int) -> int:
 
 def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: int) -> int:
     """
-    Return how many bytes at the start of a segment lie below the recovery point for certain.
+    Return the number of bytes at the start of a segment certainly below the recovery point.
 
-    Batches count while their CRC is right and their offsets rise: a length or an offset that lies
-    must not lead past bytes that the disk may lack. What comes behind damage counts as unflushed.
+    Batches count while their CRC is right and their offsets rise: a wrong length or offset must not
+    lead past bytes that the disk may lack. Bytes after damage count as unflushed.
 
     Args:
         data: bytes of the segment.
-        base_offset: of the segment.
-        recovery_point: first offset not known to be on the disk.
+        base_offset: base offset of the segment.
+        recovery_point: first offset that is not known to be on the disk.
     """
     columns = BatchColumns(CHUNK_BATCHES)
     position, expected, status = 0, base_offset, FULL
@@ -157,13 +156,13 @@ def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: in
 
 def rewrite(filesystem: FileSystem, path: Path, position: int) -> int:
     """
-    Write the bytes of a file from `position` on again, in place, and sync; return how many.
+    Write the bytes of a file from `position` on again, in place, and sync; return their number.
 
-    Where a file was made longer than what was written to it, its zeros are a hole, and stay one.
-    Its time of last modification stays as well: records without timestamps have no other age.
+    The hole of a preallocated file stays a hole. The time of last modification stays as well:
+    records without timestamps have no other age.
 
     Raises:
-        OSError: the disk does not take the bytes.
+        OSError: the bytes cannot be written.
     """
     facts = filesystem.stat(path)
     handle = filesystem.open(path, write=True)
@@ -179,13 +178,13 @@ def rewrite(filesystem: FileSystem, path: Path, position: int) -> int:
 
 def copy_to_new_blocks(filesystem: FileSystem, path: Path) -> int:
     """
-    Replace a file by a synced copy of what reads show of it; return how many bytes were written.
+    Replace a file by a synced copy of the bytes that it shows; return the number of bytes written.
 
     Holes and the time of last modification stay. The caller syncs the directory. Crash points: see
     the module.
 
     Raises:
-        OSError: there is no space, or the disk does not take the bytes; the file is as it was.
+        OSError: there is no space, or the bytes cannot be written; the file is unchanged.
     """
     temporary = temporary_path(path)
     facts = filesystem.stat(path)
@@ -202,7 +201,7 @@ def copy_to_new_blocks(filesystem: FileSystem, path: Path) -> int:
                 _keep_time(filesystem, temporary, facts.modified_ms)
             filesystem.rename(temporary, path)
         except OSError:
-            # The cause may be a full disk: free the space. The first error is the one to raise.
+            # The cause may be a full disk: free the space. The first error is raised.
             with contextlib.suppress(OSError):
                 filesystem.unlink(temporary)
             raise
@@ -213,7 +212,7 @@ def copy_to_new_blocks(filesystem: FileSystem, path: Path) -> int:
 
 
 def _copy(source: FileHandle, target: FileHandle, position: int) -> int:
-    """Write what a file shows from `position` on to the same place of a file; holes stay holes."""
+    """Copy the bytes of a file from `position` on to the same place of another; keep holes."""
     written = 0
     size = source.size()
     buffer = memoryview(bytearray(min(REWRITE_BYTES, max(size - position, 0))))
@@ -229,7 +228,7 @@ def _copy(source: FileHandle, target: FileHandle, position: int) -> int:
             break
         chunk, position = buffer[:count], start + count
         if is_zero(chunk):
-            # The last byte goes out in any case: it takes the length of the file along.
+            # The last byte is always written: it sets the length of the file.
             start, chunk = start + count - 1, chunk[-1:]
             if start + 1 < size:
                 continue
@@ -242,13 +241,13 @@ def _store_transaction_index(
     filesystem: FileSystem, segment: LogSegment, *, is_doubtful: bool
 ) -> None:
     """
-    Put the transaction index of a segment on the disk as it reads.
+    Make the transaction index of a segment durable with the bytes that it shows.
 
     Not for this library, which compares an index with its segment before it is used: a broker
     believes the file as soon as the log was closed in order.
 
     Raises:
-        OSError: the disk takes the bytes neither in place nor in a new file.
+        OSError: the bytes can be written neither in place nor to a new file.
     """
     files = SegmentFiles(segment.path.parent, segment.base_offset)
     path = files.path(FileKind.TRANSACTION_INDEX)
@@ -272,5 +271,5 @@ def _keep_time(filesystem: FileSystem, path: Path, modified_ms: int) -> None:
     try:
         filesystem.set_modified_ms(path, modified_ms)
     except PermissionError as error:
-        # Who may write a file need not own it. It counts as young then, and is kept the longer.
+        # A process may write a file without owning it. The file then looks young and stays longer.
         logger.warning("%s looks modified now, which it is not: %s", path, error)

@@ -1,7 +1,7 @@
-"""The view of a reader: the current snapshot, how far a reader may go, and what damage is known.
+"""View of a reader: the current snapshot, the visible offsets, and the known damage.
 
-Each operation takes one snapshot and works on it. A log that follows another process looks first
-how far its writer has come, and looks again where a file was missed that the writer removed.
+Each operation takes one snapshot and works on it. A log that follows another process first reads
+the end of its writer, and reads it again if a file is missing that the writer removed.
 
 The view decodes nothing and changes nothing.
 
@@ -40,22 +40,22 @@ from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["PAUSES_SECONDS", "LogView", "whole_offset"]
 
-# Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
+# Waits of a follower for a missing file: a quarter of a second in all, longer than a truncation.
 PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
 
 
 class LogView:
     """
-    What a reader may see of one log.
+    Visible part of one log.
 
     Args:
-        gate: tells whether the log was closed.
+        gate: knows whether the log was closed.
         local: the segments.
         tail: follows the writing process; None in the writing process itself.
         epochs: the leader epochs.
 
     Attributes:
-        context: what the segments share.
+        context: settings and parts that the segments share.
         stable: the published visibility; `LogProducers` publishes it.
         follows: whether another process writes the log.
 
@@ -96,7 +96,7 @@ class LogView:
 
         Raises:
             LogClosedError: the log was closed.
-            LogStorageError: the disk refused.
+            LogStorageError: the disk failed.
         """
         self.ensure_open()
         if self._tail is not None:
@@ -110,7 +110,7 @@ class LogView:
         return self._published.snapshot
 
     def visible(self, isolation: Isolation) -> tuple[LogSnapshot, int]:
-        """Return the log as it is now, and how far a reader may go in it."""
+        """Return the current snapshot, and the end of its visible offsets."""
         if isolation == "read_uncommitted":
             snapshot = self.snapshot()
             # Read after the snapshot, so that a high watermark set before the snapshot is seen.
@@ -160,14 +160,14 @@ class LogView:
         self, error: Exception, snapshot: LogSnapshot, offset: int | None = None
     ) -> LogSnapshot:
         """
-        Return the log as it is now, where `error` came from files that its writer removed.
+        Return the current snapshot, if `error` came from files that the writer removed.
 
-        A file may be missed while its writer is between two steps of a truncation, where there is
-        nothing else to see yet: then this looks again, for as long as PAUSES_SECONDS lasts.
+        A file may be missing while the writer is between two steps of a truncation: then this reads
+        the directory again, up to the time of PAUSES_SECONDS.
 
         Raises:
-            OffsetOutOfRangeError: `offset` has gone with them.
-            LogClosedError: the log was closed on the way.
+            OffsetOutOfRangeError: `offset` was removed with them.
+            LogClosedError: the log was closed during the call.
             Exception: `error` itself, which has another cause.
         """
         if self.is_closed:
@@ -205,12 +205,12 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """Offset below which readers may go."""
+        """End of the offsets that readers may see."""
         return self.visible("read_uncommitted")[1]
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset below which readers of committed records may go."""
+        """End of the offsets that readers of committed records may see."""
         return self.visible("read_committed")[1]
 
     @property
@@ -263,12 +263,12 @@ class LogView:
         """
         Search the end of each segment for missing offsets, once for each opening of the log.
 
-        Holes in front of the next segment are in `corrupt_ranges` from then on, although no reader
-        has come there: after a clean stop no opening searches. Segments that are made later are
-        known to follow each other.
+        Holes before the next segment are in `corrupt_ranges` from then on, although no reader was
+        there: after a clean stop no opening searches. Segments that are made later follow each
+        other.
 
         Raises:
-            LogStorageError: the disk refused; the next call searches again.
+            LogStorageError: the disk failed; the next call searches again.
         """
         context = self.context
         if not context.has_searched_holes:

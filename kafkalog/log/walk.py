@@ -1,25 +1,25 @@
 """A walk over whole batches that does not believe every offset.
 
-The CRC of a batch covers neither its base offset nor its length. A length that lies ends the walk
-by itself; a base offset that lies makes a neighbour look wrong. Where a batch begins below the end
-of the one before, the offsets around the two tell which of them lies, because their last offset
+The CRC of a batch covers neither its base offset nor its length. A wrong length ends the walk by
+itself; a wrong base offset makes a neighbour look wrong. If a batch begins below the end of the
+batch before, the offsets around the two show which of them is wrong, because their last offset
 deltas are covered by the CRC:
 
     before k      k                B                C
     ... e-1 | base .. last | base ........ last | base ...
 
-  * k may lie if B begins at or above the end that k has when it begins at e;
-  * B may lie if C begins at or above the end that B has when it begins behind k;
-  * where both may, the one whose correction leaves no hole does; where that decides nothing (logs
-    with holes), both are fenced. A record that is missing is told; one under a wrong offset is not.
+  * k may be wrong if B begins at or above the end that k has when it begins at e;
+  * B may be wrong if C begins at or above the end that B has when it begins after k;
+  * if both may, the batch whose correction leaves no hole is; if that decides nothing (logs with
+    holes), both are corrupt. Missing records are reported; records under a wrong offset would not.
 
-A wrapper of an old format names its last offset only, and takes one or more below: it counts as
-one in the two rules above, and is never told from its neighbour by holes. A reader decompresses it
-and holds it against those around it (`wrapper_checks.py`); what is too large for that is held
-against the one before once more where its records are made: `check_wrapper`.
+A wrapper of an old format names its last offset only, and has one or more below: it counts as one
+in the two rules above, and holes never distinguish it from its neighbour. A reader decompresses it
+and compares it with its neighbours (`wrapper_checks.py`); one that is too large for that is
+compared with the batch before when its records are decoded: `check_wrapper`.
 
-A base offset that lies without contradicting a neighbour (the last batch of a log, or a flip into a
-hole) cannot be found by anyone.
+A wrong base offset that contradicts no neighbour (the last batch of a log, or a flip into a hole)
+cannot be found.
 
 Pure functions over bytes; thread-safe.
 """
@@ -58,12 +58,12 @@ BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 @dataclass(slots=True)
 class WalkResult:
     """
-    How far a walk came.
+    Result of a walk.
 
     Attributes:
         count: rows of the columns that are whole, believable batches.
-        position: first byte behind them: where the walk stopped, or goes on.
-        status: why it stopped: OK at the end of the data, FULL columns, else what failed there.
+        position: first byte after them: where the walk stopped, or continues.
+        status: why it stopped: OK at the end of the data, FULL columns, else the failure there.
         next_offset: one above the last offset of the last of them; as given where there is none.
         resume_min: first position where a batch may be believed again after a failure.
     """
@@ -93,8 +93,8 @@ def walk_batches(
         columns: cleared columns for the headers.
         next_offset: smallest offset that may come first.
         offset_max: largest offset that may come at all.
-        check_crc: False for a caller who believes the batches only once it has checked them, and
-            walks again with it where a walk without ends for any other reason than OK or FULL.
+        check_crc: False for a caller that checks the batches itself, and walks again with True
+            after a walk that ended for another reason than OK or FULL.
     """
     result = scan_batches(
         data, position, columns=columns, next_offset=next_offset, check_crc=check_crc
@@ -109,7 +109,7 @@ def walk_batches(
         return walk
     following = _header(data, result.position)
     if following is None and result.status == FULL:
-        # Damage, perhaps, and what stands before it is no more sure than in the midst of a run.
+        # Possible damage: the batches before it are no more certain than within a run.
         status = scan_batches(data, result.position, check_crc=False).status
         return walk if status in (OK, TRUNCATED) else replace(walk, status=status)
     if following is None or following.base_offset >= behind:
@@ -118,7 +118,7 @@ def walk_batches(
 
 
 class BatchEnd(NamedTuple):
-    """Where a batch ends: in which file, at which position, and one above its last offset."""
+    """End of a batch: the file, the position, and one above its last offset."""
 
     path: str | PathLike[str] | None
     position: int
@@ -137,7 +137,7 @@ def check_wrapper(batch: BatchView, records: list[Record], before: BatchView | N
 
 
 def fits_after(batch: BatchView, records: list[Record], before: BatchView | None) -> bool:
-    """Say whether `check_wrapper` finds nothing wrong."""
+    """Return whether `check_wrapper` accepts a batch."""
     try:
         check_wrapper(batch, records, before)
     except CorruptRecordError:
@@ -149,12 +149,12 @@ def check_wrapper_offsets(
     batch: BatchView, first_offset: int, last_offset: int, before: BatchEnd | None
 ) -> None:
     """
-    Hold the offsets in a wrapper against its own, and against the batch that was read before.
+    Compare the offsets in a wrapper with its own, and with the batch that was read before.
 
-    No sum covers that offset, and a header tells no more. In magic 0 each record has its own, and
-    the last of them is the wrapper's. In magic 1 all hang on it: where it lies, or the offset of
-    the batch before, the two may overlap; and where it is too low for what it holds, a broker takes
-    the offsets inside as they are.
+    No checksum covers that offset. In magic 0 each record has an offset, and the last of them is
+    the wrapper's. In magic 1 all follow from it: if it is wrong, or the offset of the batch before,
+    the two may overlap; and if it is too low for the records, a broker takes the offsets inside as
+    they are.
 
     Args:
         batch: the wrapper.
@@ -162,13 +162,13 @@ def check_wrapper_offsets(
         before: the end of the batch that was read before.
 
     Raises:
-        CorruptRecordError: one of the offsets lies.
+        CorruptRecordError: one of the offsets is wrong.
     """
-    lies = last_offset != batch.header.last_offset
+    is_wrong = last_offset != batch.header.last_offset
     if before is not None and batch.path == before.path:
         adjacent = before.position == batch.position
-        lies = lies or (adjacent and first_offset < before.next_offset)
-    if lies:
+        is_wrong = is_wrong or (adjacent and first_offset < before.next_offset)
+    if is_wrong:
         check_status(OFFSET_ORDER, batch.position, batch.path, first_offset)
 
 
@@ -195,31 +195,33 @@ def _blame(
     following: BatchHeader,
     first_offset: int,
 ) -> WalkResult:
-    """Decide whether the last batch walked lies, or the one behind it that begins too low."""
+    """Decide which base offset is wrong: that of the last batch walked, or of the next one."""
     row = walk.count - 1
     base, last = int(columns.base_offset[row]), int(columns.last_offset[row])
     expected = int(columns.last_offset[row - 1]) + 1 if row else first_offset
     third = _header(data, following.end_position)
-    # Where each would end, were the other one right; one of them had to begin there or above.
+    # End of each if the other one is right; one of them had to begin there or above.
     end_of_last = expected + (last - base) + 1
     end_of_following = last + following.last_offset_delta + 2
-    last_may_lie = following.base_offset >= end_of_last
-    following_may_lie = third is None or third.base_offset >= end_of_following
-    if last_may_lie and following_may_lie:
-        # Both fit. Where offsets have no holes, the true neighbour fits exactly.
-        # How many offsets a wrapper takes its header does not say, so beside one nothing is sure.
+    last_may_be_wrong = following.base_offset >= end_of_last
+    following_may_be_wrong = third is None or third.base_offset >= end_of_following
+    if last_may_be_wrong and following_may_be_wrong:
+        # Both fit. If offsets have no holes, the true neighbour fits exactly. The header of a
+        # wrapper does not contain its number of offsets, so next to a wrapper nothing is certain.
         known = not following.is_wrapper and columns.record_count[row] >= 0
-        last_may_lie = known and following.base_offset == end_of_last
-        following_may_lie = (
+        last_may_be_wrong = known and following.base_offset == end_of_last
+        following_may_be_wrong = (
             known
             and third is not None
             and not third.is_wrapper
             and third.base_offset == end_of_following
         )
-    if following_may_lie and not last_may_lie:
+    if following_may_be_wrong and not last_may_be_wrong:
         return replace(walk, status=OFFSET_ORDER)
     start = int(columns.position[row])
-    resume_min = start + 1 if last_may_lie and not following_may_lie else following.end_position
+    resume_min = (
+        start + 1 if last_may_be_wrong and not following_may_be_wrong else following.end_position
+    )
     return WalkResult(row, start, OFFSET_ORDER, expected, resume_min)
 
 

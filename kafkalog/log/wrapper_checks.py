@@ -1,18 +1,19 @@
-"""Wrappers of old formats, held against the batches around them.
+"""Check of the offsets of wrappers of old formats against the batches around them.
 
-A wrapper names the offset of its last record, and no sum covers that. Headers alone show it only
-where the name passes a neighbour's. So a reader that comes to a wrapper decompresses it and what
-stands beside it, and a name lies where
+A wrapper names the offset of its last record, and no checksum covers that. Headers show a wrong
+offset only if it passes that of a neighbour. So a reader that comes to a wrapper decompresses it
+and its neighbours, and the offset is wrong if
 
-  * its last record has another offset: in magic 0 each has its own; in magic 1 they count from the
-    name back, but where that leads below 0, for a broker takes them as they are then;
-  * its first record, of which in magic 1 the name decides, is below the end of the batch before.
+  * its last record has another offset: in magic 0 each record has one; in magic 1 they count back
+    from the offset of the wrapper, unless that leads below 0: a broker takes them as they are then;
+  * its first record, which in magic 1 follows from the offset, is below the end of the batch
+    before.
 
-Which of two neighbours it is that lies, the judgement of the segment says (`judging.py`). What is
-in order is remembered as ranges of positions, and not decompressed again.
+The judgement of the segment (`judging.py`) decides which of two neighbours is wrong. Ranges of
+positions that are in order are cached, and not decompressed again.
 
-What unpacks to more than `WRAPPER_BYTES`, cannot be decoded, or was written out of order, says
-nothing here; readers of its records meet what is wrong with it.
+A wrapper that decompresses to more than `WRAPPER_BYTES`, cannot be decoded, or was written out of
+order is not judged here; readers of its records find the damage.
 
 Thread-safety: from any thread without a lock; two may check the same wrappers.
 """
@@ -36,10 +37,10 @@ __all__ = [
     "neighbours_in",
 ]
 
-# For so many wrappers that do not fit a segment is judged; of more, each is fenced alone.
+# Number of misfits of a segment up to which it is judged; each further one is a corrupt range.
 QUESTIONED_MAX: Final = 16
 
-# Batches in front of those that a reader comes to: the first is held against the second.
+# Number of batches before those that a reader comes to: the first is compared with the second.
 BEFORE: Final = 2
 CHUNK_BATCHES: Final = 4096
 RANGES_MAX: Final = 64
@@ -47,10 +48,10 @@ RANGES_MAX: Final = 64
 
 class Neighbour(NamedTuple):
     """
-    What the header of a batch says.
+    Fields of the header of a batch.
 
     Attributes:
-        position, end: where it lies in the file.
+        position, end: its place in the file.
         next_offset: one above the last offset that it names.
         is_wrapper: whether it is a wrapper of an old format.
         magic: its format.
@@ -64,7 +65,7 @@ class Neighbour(NamedTuple):
 
 
 def has_wrapper(columns: BatchColumns, count: int) -> bool:
-    """Say whether a wrapper is among the first rows."""
+    """Return whether a wrapper is among the first rows."""
     return bool((columns.record_count[:count] < 0).any())
 
 
@@ -82,15 +83,15 @@ def neighbours_in(columns: BatchColumns, count: int, origin: int) -> list[Neighb
 
 class WrapperChecks:
     """
-    Which wrappers of a segment were found to fit between their neighbours.
+    Wrappers of a segment that fit between their neighbours.
 
     Args:
         file: bytes of the segment.
         base_offset: of the segment.
-        start_before: returns where a walk over headers may begin, by an offset: a batch in front of
-            a position, 0 where none is known.
-        end_before: returns one above the last offset of the segment before, 0 where none is sure;
-            None as long as that is not known.
+        start_before: returns the position of a batch before a given one, by an index; 0 if none is
+            known.
+        end_before: returns one above the last offset of the segment before, 0 if that is not sure,
+            None while it is not known.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class WrapperChecks:
         self._start_before = start_before
         self._end_before = end_before
         self._ranges: tuple[tuple[int, int], ...] = ()
-        # The last ones of those that were asked for last: a reader comes to what is behind them.
+        # The last ones of the last call: a reader continues after them.
         self._latest: tuple[Neighbour, ...] = ()
 
     def find_misfit(
@@ -115,9 +116,9 @@ class WrapperChecks:
         Return the first wrapper that does not fit, with the end of the batch before it.
 
         Args:
-            batches: side by side, at least one.
-            start: nothing before it is looked at: damage ends there, or the segment begins.
-            end: nothing from there on is looked at.
+            batches: adjacent batches, at least one.
+            start: nothing before it is read: damage ends there, or the segment begins.
+            end: nothing from there on is read.
         """
         first, last = batches[0].position, batches[-1].end
         if self._are_cached(first, last):
@@ -138,14 +139,14 @@ class WrapperChecks:
         return None
 
     def _are_cached(self, start: int, end: int) -> bool:
-        """Say whether the batches of a range were found to fit."""
+        """Return whether the batches of a range were found to fit."""
         return any(begin <= start and end <= stop for begin, stop in self._ranges)
 
     def _fits(self, wrapper: Neighbour, before: Neighbour | None) -> bool | None:
-        """Say whether a wrapper fits behind another batch; None as long as that is not known."""
+        """Return whether a wrapper fits after another batch; None if that cannot be decided."""
         data = self._file.read(wrapper.position, wrapper.end - wrapper.position)
         if len(data) < wrapper.end - wrapper.position:
-            return None  # The file was cut meanwhile.
+            return None  # The file was cut during the check.
         inside = offsets_inside(data, 0)
         if inside is None:
             return True
@@ -162,7 +163,7 @@ class WrapperChecks:
         return may_begin_segment(first, last, self._base_offset, end_before)
 
     def _before(self, first: Neighbour, start: int) -> list[Neighbour]:
-        """Return the batches in front of one, as far as their headers are in order."""
+        """Return the batches before one, back to the first header that is out of order."""
         latest = self._latest
         if latest and latest[-1].end == first.position:
             known = [each for each in latest if each.position >= start]
@@ -206,6 +207,6 @@ class WrapperChecks:
 
 
 def neighbour_at(position: int, header: BatchHeader) -> Neighbour:
-    """Return what a header says."""
+    """Return the neighbour that a header describes."""
     end = position + header.size_bytes
     return Neighbour(position, end, header.next_offset, header.is_wrapper, header.magic)

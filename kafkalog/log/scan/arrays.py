@@ -1,4 +1,4 @@
-"""A scan as NumPy arrays: one array a column, two or three where cells are bytes.
+"""Scan as NumPy arrays: one array for a column of numbers, two or three for a column of bytes.
 
 Thread-safety: pure functions.
 """
@@ -20,12 +20,12 @@ __all__ = ["BytesArray", "ScanArrays", "arrays_of", "numpy_options"]
 
 class BytesArray(NamedTuple):
     """
-    Cells of bytes, one behind the other: cell i is `data[offsets[i] : offsets[i + 1]]`.
+    Cells of bytes in sequence: cell i is `data[offsets[i] : offsets[i + 1]]`.
 
     Attributes:
         data: uint8, of shape (bytes,).
         offsets: int64, of shape (rows + 1,); they never fall.
-        is_null: bool, of shape (rows,); None where no cell is null. A null cell is empty.
+        is_null: bool, of shape (rows,); None if no cell is null. A null cell is empty.
     """
 
     data: NDArray[np.uint8]
@@ -66,7 +66,7 @@ def numpy_options(options: ScanOptions) -> ScanOptions:
 
 
 def arrays_of(batches: Sequence[ArrowBatch], columns: Sequence[str]) -> ScanArrays:
-    """Return the arrays of the only batch of a scan, or empty ones where there is none."""
+    """Return the arrays of the only batch of a scan, or empty ones without a batch."""
     if not batches:
         return {name: _empty(name) for name in columns}
     (batch,) = batches
@@ -81,7 +81,7 @@ def _empty(name: str) -> NDArray[Any] | BytesArray:
 
 def _array(batch: ArrowBatch, slot: int, name: str) -> NDArray[Any] | BytesArray:
     if name not in _BYTES:
-        # Where Arrow has null the number is there all the same: -1.
+        # For a null of Arrow the number is still there: -1.
         return _frombuffer(batch.buffer(slot, 1), _DTYPES[name])
     return BytesArray(
         _frombuffer(batch.buffer(slot, 2), "u1"),

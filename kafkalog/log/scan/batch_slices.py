@@ -1,16 +1,16 @@
-"""Stretches of a segment that a scan decodes as one: batches side by side that are of one kind.
+"""Slices of a segment that a scan decodes at once: adjacent batches of one kind.
 
-Segments are left out by what is known of them, and so is what lies before the time wanted as far as
-the time index tells; batches by their headers: those outside the offsets and the times wanted,
-those of control records, and for readers of committed records those that were aborted. What is
-left are runs of uncompressed batches, of old messages too, and runs of compressed ones; a call
-takes many of either.
+Segments are excluded by their facts, and by the time index the part before the first requested
+time; batches by their headers: those outside the requested offsets and times, those of control
+records, and for readers of committed records those that were aborted. The rest are runs of
+uncompressed batches, of old messages too, and runs of compressed ones; one call decodes many of
+either.
 
-Bytes come from memory once: a walk looks at headers only, and the CRC is checked where a batch is
-decoded. Until then no header is believed: batches that are passed over are checked as well, and
-where a CRC is wrong, or headers contradict each other, the walk is done again as `walk.py` does it.
+Bytes are read from memory once: a walk reads headers only, and the CRC is checked when a batch is
+decoded. Until then no header is believed: skipped batches are checked as well, and if a CRC is
+wrong, or headers contradict each other, the walk is repeated by the rules of `walk.py`.
 
-Thread-safety: none; a generator is one thread's.
+Thread-safety: none; a generator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ __all__ = [
     "wanted_batches",
 ]
 
-# How far headers are looked at ahead: four times as far as by other readers, since what Python does
-# for each walk is time in which other threads wait. No record is read for it.
+# Bytes whose headers are read ahead: four times those of other readers, since other threads wait
+# during the Python code of each walk. No record is read for it.
 WALK_BYTES = 4 * 1024 * 1024
 
 
 class BatchSlice:
     """
-    Batches side by side, whole by their headers; they are all wanted, or none is.
+    Adjacent batches, whole by their headers; all of them are requested, or none.
 
-    Whoever reads a slice checks the CRC of each batch while its bytes are at hand, unless that
-    was done. Where one is wrong, `reject` says so before the next slice is asked for.
+    The reader of a slice checks the CRC of each batch when it has its bytes, unless that was done.
+    It calls `reject` for a wrong one before it takes the next slice.
 
     Attributes:
-        path: the file where they lie.
-        origin: position in it where `data` begins.
-        data: its bytes, as far as they were read.
-        batches: headers of a walk over it, good until the next slice is asked for.
-        first, stop: which of them.
-        is_wanted: whether their records are.
+        path: their file.
+        origin: position of `data` in it.
+        data: its bytes, up to the end of the walk.
+        batches: headers of a walk over it, valid until the next slice.
+        first, stop: range of their rows.
+        is_wanted: whether their records are requested.
         is_plain: whether they are uncompressed.
         is_checked: whether their CRC is known to be right.
-        rejected_row: which of them has a wrong one.
+        rejected_row: row with a wrong CRC.
     """
 
     __slots__ = (
@@ -111,12 +111,12 @@ class BatchSlice:
         self.rejected_row: int | None = None
 
     def reject(self, row: int) -> None:
-        """Say that the CRC of a batch is wrong; those before it were right."""
+        """Record that the CRC of a batch is wrong; those before it were right."""
         self.rejected_row = row
 
     @property
     def next_offset(self) -> int:
-        """One above the last offset, as far as that is believed."""
+        """One above the last offset, by the header."""
         stop = self.stop if self.rejected_row is None else self.rejected_row
         if stop == self.first:
             return 0
@@ -124,12 +124,12 @@ class BatchSlice:
 
     @property
     def start_position(self) -> int:
-        """Where the first batch begins in the data."""
+        """Position of the first batch in the data."""
         return int(self.batches.position[self.first])
 
     @property
     def end_position(self) -> int:
-        """Where the last batch ends in the data."""
+        """End of the last batch in the data."""
         last = self.stop - 1
         return int(self.batches.position[last]) + int(self.batches.size_bytes[last])
 
@@ -140,7 +140,7 @@ class BatchSlice:
         return BatchView(data, path=self.path, position=self.origin + start)
 
     def file_end(self, row: int) -> int:
-        """Return where a batch ends in its file."""
+        """Return the end of a batch in its file."""
         return self.origin + int(self.batches.position[row]) + int(self.batches.size_bytes[row])
 
 
@@ -154,21 +154,21 @@ def read_batch_slices(
     is_hidden: Callable[[BatchHeader], bool] | None,
 ) -> Iterator[BatchSlice]:
     """
-    Yield what holds the offsets of a range, from the batch with the first of them on.
+    Yield the slices with the offsets of a range, from the batch with the first of them on.
 
     Args:
-        snapshot: the log as it was taken.
+        snapshot: snapshot of the log.
         start_offset: first offset wanted.
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
-        timestamps: those that are wanted.
-        is_hidden: says of a transactional batch whether it was aborted; None to give them all.
+        timestamps: requested timestamps.
+        is_hidden: returns whether a transactional batch was aborted; None to yield them all.
 
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
     expected, before = 0, None
-    # The active one may have got a later record by now, and the mark of it.
+    # The active segment may have a later record by now, and its largest timestamp.
     active = snapshot.segments.active
     for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
         segment = walk_start.segment
@@ -196,7 +196,7 @@ def _of_segment(
 ) -> Iterator[BatchSlice]:
     segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     if timestamps.first > 0:
-        # Times need not rise, so that there is a place to begin, but none to end.
+        # Times need not rise: the index gives a first position, but no last one.
         position = max(position, segment.start_for_time(timestamps.first, bound))
     batches = BatchColumns(walk_ahead(walk_start, end_offset - expected, WALK_BYTES))
     for walked in segment.walk(
@@ -231,7 +231,7 @@ def _of_segment(
 
 
 def count_below(batches: BatchColumns, walked: WalkedBatches, end_offset: int) -> int:
-    """Return how many batches of a walk begin below the end."""
+    """Return the number of batches of a walk that begin below the end."""
     count = walked.count
     if walked.next_offset <= end_offset:
         return count
@@ -249,7 +249,7 @@ def count_below(batches: BatchColumns, walked: WalkedBatches, end_offset: int) -
 
 
 def wanted_batches(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[np.bool_]:
-    """Return which batches may hold a record that is wanted, by their headers."""
+    """Return whether each batch may have a requested record, by its header."""
     attributes, magic = batches.attributes[:count], batches.magic[:count]
     wanted: NDArray[np.bool_] = (attributes & CONTROL_MASK == 0) | (magic < MAGIC_V2)
     wanted &= batches.record_count[:count] != 0
@@ -257,7 +257,7 @@ def wanted_batches(batches: BatchColumns, count: int, timestamps: Integers) -> N
         return wanted
     largest = batches.max_timestamp[:count]
     wanted &= (largest >= timestamps.first) & (largest != NO_TIMESTAMP)
-    # All records have the time of the append, where that is what they have.
+    # With LogAppendTime all records have the time of the append.
     is_appended = (attributes & TIMESTAMP_TYPE_MASK != 0) & (magic == MAGIC_V2)
     wanted &= ~is_appended | (largest <= timestamps.last)
     return wanted
@@ -278,7 +278,7 @@ def leave_out_aborted(
 
 
 def kind_edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
-    """Return where runs of batches of one kind begin, and their end."""
+    """Return the edges of runs of batches of one kind."""
     count = len(wanted)
     if not count:
         return []

@@ -1,8 +1,8 @@
-"""What a scan is asked to leave out: filters as a caller writes them, and what they come to.
+"""Conditions of a scan: filters of a caller, and the ranges and sets that follow from them.
 
-A filter is (column, operator, value), and all of them have to hold. Each narrows a range or a set,
-so that what is left can be asked of a log as a whole, of a segment, of the header of a batch, and
-only then of a record.
+A filter is (column, operator, value), and a record has to match all of them. Each narrows a range
+or a set, which can be tested for a whole log, for a segment, for the header of a batch, and only
+then for a record.
 
 Thread-safety: everything here is immutable.
 """
@@ -31,11 +31,11 @@ _MICROSECOND = timedelta(microseconds=1)
 @dataclass(frozen=True, slots=True)
 class Integers:
     """
-    Integers that are wanted.
+    Requested integers.
 
     Attributes:
-        first, last: between these, both inclusive.
-        listed: and among these, None for any.
+        first, last: range, both inclusive.
+        listed: members of the range, None for all.
     """
 
     first: int = INT64_MIN
@@ -48,15 +48,15 @@ class Integers:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """True if every integer is requested."""
         return (self.first, self.last, self.listed) == (INT64_MIN, INT64_MAX, None)
 
     def between(self, first: int = INT64_MIN, last: int = INT64_MAX) -> Integers:
-        """Return those of these that lie in a range, too."""
+        """Return the part of them in a range."""
         return replace(self, first=max(self.first, first), last=min(self.last, last))
 
     def among(self, numbers: Iterable[int]) -> Integers:
-        """Return those of these that are listed, too."""
+        """Return the part of them that is listed."""
         kept = frozenset(number for number in numbers if number in self)
         first, last = (min(kept), max(kept)) if kept else (INT64_MAX, INT64_MIN)
         return Integers(max(self.first, first), min(self.last, last), kept)
@@ -65,11 +65,11 @@ class Integers:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """
-    All that has to hold for a record.
+    Conditions of a record.
 
     Attributes:
-        offsets, timestamps, partitions: what its numbers may be; timestamps in ms.
-        topics, keys: what these may be, None for any; a null key is None.
+        offsets, timestamps, partitions: accepted numbers; timestamps in ms.
+        topics, keys: accepted values, None for any; a null key is None.
     """
 
     offsets: Integers = Integers()
@@ -79,11 +79,11 @@ class Conditions:
     keys: frozenset[bytes | None] | None = None
 
     def matches_partition(self, topic: str, partition: int) -> bool:
-        """Return whether any record of a partition may be wanted."""
+        """Return whether a record of a partition may match."""
         return partition in self.partitions and (self.topics is None or topic in self.topics)
 
     def row_filter(self) -> RowFilter:
-        """Return what asks each record for its offset, its time and its key."""
+        """Return the filter of offset, timestamp and key of each record."""
         times = self.timestamps
         return RowFilter(
             timestamps=None if times.is_all else (times.first, times.last),
@@ -98,7 +98,7 @@ ANYTHING: Final = Conditions()
 
 def conditions_of(filters: Iterable[Filter]) -> Conditions:
     """
-    Return what filters come to.
+    Return the conditions of filters.
 
     Args:
         filters: (column, operator, value): `offset`, `timestamp` and `partition` with ==, <, <=, >,
@@ -160,7 +160,7 @@ def _by_timestamp(found: Conditions, operator: str, value: Any) -> Conditions:
     if operator == "in":
         whole = [_milliseconds(each) for each in value]
         return replace(found, timestamps=times.among([ms for ms, rest in whole if not rest]))
-    # Between two milliseconds lies no record.
+    # No record is between two milliseconds.
     ms, rest = _milliseconds(value)
     if rest and operator == "==":
         return replace(found, timestamps=times.among(()))
@@ -170,7 +170,7 @@ def _by_timestamp(found: Conditions, operator: str, value: Any) -> Conditions:
 
 
 def _milliseconds(value: Any) -> tuple[int, int]:
-    """Return whole milliseconds since the epoch, and microseconds beside them."""
+    """Return whole milliseconds since the epoch, and the remaining microseconds."""
     if not isinstance(value, datetime):
         return _integer(value), 0
     if value.tzinfo is None:

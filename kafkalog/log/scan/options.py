@@ -1,4 +1,4 @@
-"""What a scan is to give: which columns, in which types, in batches of which size.
+"""Options of a scan: columns, their types, and the size of batches.
 
 Thread-safety: immutable.
 """
@@ -29,11 +29,11 @@ __all__ = [
 BinaryType = Literal["binary", "large_binary", "binary_view"]
 HeaderKeyType = Literal["utf8", "binary"]
 
-# What a scan gives unless columns are named; the others are what few ask for.
+# Columns of a scan that names none; the others are rarely requested.
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:8]
 
 BATCH_ROWS: Final = 65_536
-# A batch, and the one before that somebody still reads, fit a common second-level cache.
+# A batch, and the one before that a consumer still reads, fit a common second-level cache.
 BATCH_BYTES: Final = 512 * 1024
 BATCH_BYTES_MAX: Final = 2**30
 
@@ -41,14 +41,14 @@ BATCH_BYTES_MAX: Final = 2**30
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
     """
-    How to scan.
+    Options of a scan.
 
     Attributes:
-        columns: names, in the order wanted.
-        conditions: what has to hold for a record.
-        isolation, on_corrupt: as of `records`.
-        binary_type: of key and value.
-        header_key_type: of the keys of headers.
+        columns: names, in the requested order.
+        conditions: conditions of the records.
+        isolation, on_corrupt: as for `records`.
+        binary_type: Arrow type of key and value.
+        header_key_type: Arrow type of the keys of headers.
         batch_rows, batch_bytes: largest size of a batch.
     """
 
@@ -68,9 +68,9 @@ class ScanOptions:
 
     def projected(self, fields: Iterable[ArrowField]) -> ScanOptions:
         """
-        Return the same scan with the types of key, value and headers that a consumer asks for.
+        Return the same scan with the requested types of key, value and headers.
 
-        The same one where a consumer asks for what no scan has: it sees what it gets.
+        It is unchanged if a consumer asks for types that no scan has: the stream has a schema.
         """
         wanted = [_kinds(each) for each in fields]
         for binary_type in get_args(BinaryType):
@@ -92,13 +92,13 @@ class ScanOptions:
 
 
 def _kinds(field: ArrowField, *, is_column: bool = True) -> tuple[Any, ...]:
-    """Return name and type of a column, and of its parts the types."""
+    """Return name and type of a column, and the types of its parts."""
     parts = tuple(_kinds(child, is_column=False) for child in field.children)
     return (field.name if is_column else "", field.kind, parts)
 
 
 class ScanArguments(TypedDict, total=False):
-    """The arguments of `Log.scan` by which any scan is told what to give."""
+    """Arguments of `Log.scan` that every kind of scan has."""
 
     columns: Iterable[str] | None
     filters: Iterable[Filter]
@@ -111,7 +111,7 @@ class ScanArguments(TypedDict, total=False):
 
 
 def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
-    """Return options that hold; ValueError or TypeError where one does not."""
+    """Return checked options; ValueError or TypeError for an invalid one."""
     others: dict[str, Any] = {**arguments}
     columns, filters = others.pop("columns", None), others.pop("filters", ())
     options = ScanOptions(

@@ -1,13 +1,13 @@
-"""From slices of a segment to batches of columns.
+"""Conversion of slices of a segment to batches of columns.
 
-Batches of which all records are wanted become columns in one step, compressed ones too; where that
-takes a library, it decompresses some of them beforehand. All others are decoded into positions and
+Batches whose records are all requested become columns in one step, compressed ones too; if that
+needs a library, it decompresses some of them first. All others are decoded into positions and
 sizes, some thousand rows at a time, filtered while they are in the near caches, and copied into the
-batch under construction. What one log leaves unfilled the next one fills.
+batch under construction. A batch that one log does not fill is continued with the next log.
 
-Rows before damage are given before its error is raised.
+Rows before damage are yielded before its error is raised.
 
-Thread-safety: none; a reader of rows is one thread's.
+Thread-safety: none; a reader of rows belongs to one thread.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ COMPRESSED = STATUS_CODES["COMPRESSED"]
 CRC = STATUS_CODES["CRC"]
 FULL = STATUS_CODES["FULL"]
 
-# Positions and sizes of so many rows stay in the second cache, with what they point to and become.
+# Positions and sizes of this many rows stay in the second cache, with their input and output.
 ROWS = 2048
 
 
 class _Decoded(NamedTuple):
-    """Rows of batches side by side: what they point into, and whether that stays as it is."""
+    """Rows of adjacent batches: their source buffer, and whether it stays unchanged."""
 
     data: Buffer
     columns: RecordColumns
@@ -61,9 +61,9 @@ class RowReader:
     Fills batches of columns.
 
     Args:
-        options: which columns, and what has to hold for a record.
-        passes_over: says of a batch whose CRC is right, and which cannot be decoded, whether to go
-            on behind it, or raises an error of its own; by `on_corrupt` if None.
+        options: columns and conditions of the records.
+        passes_over: returns whether to skip a batch whose CRC is right, and which cannot be
+            decoded, or raises another error; by `on_corrupt` if None.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RowReader:
         self._collects_runs = self._builder.can_add_runs and not self._filter.has_conditions
         self._runs = BatchRuns()
         self._before: BatchEnd | None = None
-        # Offsets wanted of the log that is read, and its largest batch.
+        # Requested offsets of the current log, and the limit of its batches.
         self._start = self._end = self._limit_bytes = 0
         self._reused_columns: ReusedColumns | None = None
         self._decompressed: DecompressedBatches | None = None
@@ -86,7 +86,7 @@ class RowReader:
         self._is_zstd_prepared = False
 
     def flush(self) -> Iterator[ArrowBatch]:
-        """Yield the last batch, which is not full."""
+        """Yield the last batch, which may not be full."""
         if len(self._builder):
             yield self._builder.finish()
 
@@ -104,10 +104,10 @@ class RowReader:
         Yield batches as they become full.
 
         Args:
-            batch_slices: of one log.
-            start: first offset wanted.
-            end: one past the last.
-            topic, partition: of the log.
+            batch_slices: slices of one log.
+            start: first requested offset.
+            end: one above the last.
+            topic, partition: name of the log.
             limit_bytes: largest size of the records of one batch uncompressed.
         """
         self._start, self._end = start, end
@@ -130,7 +130,7 @@ class RowReader:
                 )
 
     def _prepare_codecs(self, batch_slice: BatchSlice) -> None:
-        """See that kernels can undo zstd, if they ever can, once there is any."""
+        """Load the zstd library for the kernels at the first slice that needs it."""
         if not self._is_zstd_prepared:
             codecs = (
                 batch_slice.batches.attributes[batch_slice.first : batch_slice.stop] & CODEC_MASK
@@ -140,7 +140,7 @@ class RowReader:
                 self._is_zstd_prepared = True
 
     def _add_runs(self, batch_slice: BatchSlice) -> Iterator[ArrowBatch]:
-        """Add batches without a step between; what the run leaves alone goes the other way."""
+        """Add batches in one step; rows that the run does not accept are decoded one by one."""
         run = ArrowBatchRun(
             batch_slice.data,
             batch_slice.start_position,
@@ -176,12 +176,12 @@ class RowReader:
                 run.resume_at(int(batch_slice.batches.position[stop]), stop - row, self._start)
                 row = stop
         finally:
-            # An error's traceback keeps this frame, in a cycle as a rule: what clears that cannot
-            # let a view go whose buffer somebody has.
+            # The traceback of an error keeps this frame, usually in a cycle: its collection cannot
+            # release a view whose buffer is in use.
             del run
 
     def _decompress(self, batch_slice: BatchSlice, run: ArrowBatchRun) -> bool:
-        """Give a run the records of its next batches; False where the first has to go alone."""
+        """Give a run the records of its next batches; return False if the first must be alone."""
         decompressed = self._decompressed
         if decompressed is None:
             decompressed = self._decompressed = DecompressedBatches()
@@ -198,7 +198,7 @@ class RowReader:
             self._resume()
 
     def _reused(self) -> ReusedColumns:
-        """Return columns of positions and sizes; most scans do without."""
+        """Return columns of positions and sizes, made at the first use: most scans have none."""
         reused = self._reused_columns
         if reused is None:
             reused = self._reused_columns = ReusedColumns(ROWS, self._limit_bytes)
@@ -206,11 +206,11 @@ class RowReader:
 
     def _resume(self) -> None:
         if self._before is not None:
-            # Where the writer replaced what follows, the next batch may begin below.
+            # If the writer replaced the rest, the next batch may begin below.
             self._start = max(self._start, self._before.next_offset)
 
     def _keep(self, decoded: _Decoded) -> int:
-        """Leave in the columns only what is wanted; return how many rows that is."""
+        """Keep only requested rows in the columns; return their number."""
         columns, start, end = decoded.columns, self._start, self._end
         count = len(columns)
         if count and not self._filter.has_conditions:
@@ -238,12 +238,12 @@ class RowReader:
                 batch_slice.reject(row)
                 return
             if not count:
-                # Of compressed ones it may be that nobody has looked at the CRC.
+                # The CRC of compressed batches may not have been checked.
                 is_checked = batch_slice.is_plain or batch_slice.is_checked
                 if not is_checked and check_batch(batch_slice.view(row).data):
                     batch_slice.reject(row)
                     return
-                # Alone it gets the room it needs, or the error it deserves.
+                # Alone it gets the memory it needs, or its error.
                 yield from self._decode_batch(batch_slice, row)
                 row += 1
                 continue
@@ -258,7 +258,7 @@ class RowReader:
     def _decode_some(
         self, batch_slice: BatchSlice, row: int, end: int, columns: RecordColumns
     ) -> tuple[int, int]:
-        """Decode batches from a row on; return how many, and why no more."""
+        """Decode batches from a row on; return their number, and the status of the next."""
         data, position = batch_slice.data, int(batch_slice.batches.position[row])
         check_crc = not batch_slice.is_checked
         if batch_slice.is_plain:
@@ -270,7 +270,7 @@ class RowReader:
         return count, status
 
     def _memory(self) -> PayloadMemory:
-        """Return what compressed batches are decoded into; most scans do without."""
+        """Return the memory for decompressed batches, made at the first use."""
         if self._payload_memory is None:
             self._payload_memory = PayloadMemory(min(self._limit_bytes, sys.maxsize))
         return self._payload_memory
@@ -280,7 +280,7 @@ class RowReader:
         try:
             columns, data = self._reused().decode(view)
         except (CorruptRecordError, UnsupportedCodecError) as error:
-            # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
+            # The CRC is right, so these bytes were written like this: no batch is searched in them.
             if not self._passes_over(view, error):
                 raise
             return
@@ -295,12 +295,12 @@ class RowReader:
     def _as_configured(self, view: BatchView, error: KafkaLogError) -> bool:
         if self._options.on_corrupt == "raise":
             return False
-        # Where only a library is missing, passing the batch over would hide it.
+        # If only a library is missing, skipping the batch would hide it.
         is_missing = isinstance(error, UnsupportedCodecError)
         return not (is_missing and is_codec_of(view.header.magic, view.header.codec))
 
     def _fits(self, view: BatchView, columns: RecordColumns) -> bool:
-        """Hold a wrapper against the batch before; False where it is to be passed over."""
+        """Compare a wrapper with the batch before; return False if it is to be skipped."""
         if not view.header.is_wrapper or not len(columns):
             return True
         offsets = columns.offset
@@ -317,18 +317,18 @@ class RowReader:
         if not header.is_wrapper:
             self._runs.add_batch(header, count)
             return
-        # Messages inside may be of the other old format, and then know another kind of time.
+        # Messages inside may have the other old format, and so another timestamp type.
         for record in view.records():
             self._runs.add_message(header, record.timestamp_type)
 
     def _record_end(self, batch_slice: BatchSlice, row: int) -> None:
-        """Note where the last batch that was decoded ends."""
+        """Record the end of the last decoded batch."""
         next_offset = int(batch_slice.batches.last_offset[row]) + 1
         self._before = BatchEnd(batch_slice.path, batch_slice.file_end(row), next_offset)
 
 
 def _end_of_kind(batch_slice: BatchSlice, row: int) -> int:
-    """Return where the messages of old formats end that begin with a row; else the next row."""
+    """Return the end of a run of messages of old formats that begins with a row."""
     is_new = batch_slice.batches.magic[row : batch_slice.stop] >= MAGIC_V2
     if is_new[0]:
         return row + 1
@@ -336,7 +336,7 @@ def _end_of_kind(batch_slice: BatchSlice, row: int) -> int:
 
 
 def check_crcs(batch_slice: BatchSlice) -> None:
-    """Look whether batches that are passed over are what they say."""
+    """Check the CRCs of batches that are skipped."""
     if not batch_slice.is_checked:
         start, end = batch_slice.start_position, batch_slice.end_position
         result = scan_batches(batch_slice.data, start, end=end)

@@ -1,12 +1,12 @@
-"""A scan: what is wanted of one log or many, evaluated each time somebody reads it.
+"""Scan: request for the records of one log or many, evaluated each time it is read.
 
-    scan -> partitions, one after the other -> stretches of batches -> rows -> batches of columns
+    scan -> partitions, one after the other -> slices of batches -> rows -> batches of columns
 
-Nothing is read before a consumer asks, and never more than it asks for: besides what the consumer
-keeps, a scan holds one batch of columns and the rows that are on their way into it.
+Nothing is read before a consumer asks for it: besides the batches that the consumer keeps, a scan
+holds one batch of columns and the decoded rows for it.
 
-Thread-safety: a Scan is immutable, and may be read by several threads at a time; what reads it (an
-iterator, a stream) is one thread's at a time.
+Thread-safety: a Scan is immutable, and may be read by several threads at a time; an iterator or a
+stream of it belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["LogBatchSlices", "Scan", "ScanSource", "Scannable"]
 
 class LogBatchSlices(NamedTuple):
     """
-    What a log has for a scan.
+    Part of a log for a scan.
 
     Attributes:
-        batch_slices: of batches.
-        start, end: the range of offsets that is read.
+        batch_slices: slices of batches.
+        start, end: range of the offsets that are read.
         limit_bytes: largest size of the records of one batch uncompressed.
     """
 
@@ -47,7 +47,7 @@ class LogBatchSlices(NamedTuple):
 
 
 class Scannable(Protocol):
-    """A log, as a scan reads it: `LogReader`."""
+    """Log of a scan: `LogReader`."""
 
     def batch_slices(
         self, start: int | None, end: int | None, options: ScanOptions
@@ -60,8 +60,8 @@ class ScanSource(NamedTuple):
 
     Attributes:
         topic_partition: its name.
-        open: returns what reads the log; called when it is its turn.
-        start, end: the offsets wanted of it, None for the log's own.
+        open: returns the reader of the log; called when the scan reaches it.
+        start, end: requested offsets, None for those of the log.
     """
 
     topic_partition: TopicPartition
@@ -72,17 +72,17 @@ class ScanSource(NamedTuple):
 
 class Scan:
     """
-    Records as columns, for whoever reads Arrow, and for NumPy.
+    Records as columns, for readers of Arrow and for NumPy.
 
-    Made by `Log.scan`, `LogManager.scan` and `kafkalog.scan`. It can be read as often as wanted,
-    and each time it begins anew with the logs as they are then:
+    Made by `Log.scan`, `LogManager.scan` and `kafkalog.scan`. It can be read any number of times,
+    each time from the start with the logs as they are then:
 
     >>> table = pyarrow.table(log.scan(columns=["offset", "value"]))
 
-    Consumers see an error as text that begins with its name; who iterates gets it as it is.
+    Consumers of a stream get an error as text that begins with its name; an iterator raises it.
 
     Attributes:
-        options: how it scans.
+        options: options of the scan.
     """
 
     __slots__ = ("_sources", "options")
@@ -113,12 +113,12 @@ class Scan:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """
-        Return the batches as an `arrow_array_stream` capsule; it reads as it is read.
+        Return the batches as an `arrow_array_stream` capsule, which reads them one by one.
 
         Args:
             requested_schema: an `arrow_schema` capsule with the scan's columns, of which key and
                 value may be `binary`, `large_binary` or `binary_view`, both the same, and the keys
-                of headers `utf8` or `binary`. Any other is not made: the stream has the scan's own.
+                of headers `utf8` or `binary`. For any other the stream has the scan's own schema.
         """
         scan = self
         if requested_schema is not None:
@@ -127,22 +127,22 @@ class Scan:
 
     def to_numpy(self) -> ScanArrays:
         """
-        Return all records as NumPy arrays, by the names of the columns; `n` is how many there are.
+        Return all records as NumPy arrays, by the names of the columns; `n` is their number.
 
-        One array of shape (n,) where cells are numbers: `offset` and `timestamp` int64 (ms; -1 for
+        A column of numbers is one array of shape (n,): `offset` and `timestamp` int64 (ms; -1 for
         none, as in all columns that may have none), `timestamp_type` and `partition` int32,
         `producer_id` int64, `producer_epoch` int16, `sequence` and `leader_epoch` int32.
 
         `key` and `value` are a BytesArray: `data`, uint8 of shape (bytes,); `offsets`, int64 of
-        shape (n + 1,), between which the cells lie in it; `is_null`, bool of shape (n,), None where
-        no cell is null. There are no arrays of `headers` and `topic`: where the scan names no
-        columns these two are left out.
+        shape (n + 1,), the edges of the cells in it; `is_null`, bool of shape (n,), None if no cell
+        is null. There are no arrays of `headers` and `topic`: a scan without named columns leaves
+        these two out.
 
-        Everything is in memory at once. The arrays are read-only; nothing is copied once more.
+        All records are in memory at once. The arrays are read-only, without a further copy.
 
         Raises:
-            ValueError: the scan names a column of which there is no array.
-            KafkaLogError: as for iterating; nothing is returned then.
+            ValueError: the scan has a column without an array.
+            KafkaLogError: as for iteration; nothing is returned then.
         """
         options = numpy_options(self.options)
         return arrays_of(list(Scan(self._sources, options)), options.columns)
@@ -152,8 +152,8 @@ class Scan:
         Yield the batches of columns, as `pyarrow.record_batch` takes them.
 
         Raises:
-            OffsetOutOfRangeError: a log does not have the offset where it is to begin.
-            CorruptRecordError: at damage, after the records before, unless it is to be skipped.
+            OffsetOutOfRangeError: a log does not have the requested start offset.
+            CorruptRecordError: at damage, after the records before it, unless it is skipped.
             InvalidRecordError: the key of a header is not UTF-8.
             LogClosedError: a log was closed.
         """
@@ -173,7 +173,7 @@ class Scan:
         except LogClosedError:
             raise
         except KafkaLogError:
-            # What lies before the damage, before its error.
+            # The records before the damage, before its error.
             yield from reader.flush()
             raise
         yield from reader.flush()
