@@ -66,7 +66,7 @@ class PosixFileHandle:
     """
     One open regular file.
 
-    Forgetting the handle closes the file as well; `close` only says so at a known time.
+    Dropping the last reference closes the file as well; `close` does it at a known time.
 
     Thread-safety: reads and writes at different positions may run at the same time.
     """
@@ -135,7 +135,7 @@ class PosixFileHandle:
             return os.lseek(descriptor.number, position, _SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return None  # nothing but a hole, or behind the end
+                return None  # only a hole, or after the end
             if error.errno != errno.EINVAL:
                 raise
         # The system, or this file system, does not tell holes.

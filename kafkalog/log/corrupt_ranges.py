@@ -348,19 +348,19 @@ def _after_declared_length(
     follows such a position of an old message, it is `end`, and nothing is searched for: a wrapper
     that a crash tore would otherwise become the messages in it.
     """
-    nothing_behind = False
+    nothing_after = False
     for candidate in (ends.by_length, *ends.believable_fields):
         if not position < candidate <= end:
             continue
         if is_zero_between(data, holes, candidate, end):
             # A position far inside the zeros of a preallocated file is not the end of an entry.
             at_the_end = candidate == end or any(data[candidate - ZEROS : candidate])
-            nothing_behind |= at_the_end and (ends.is_old or candidate == ends.certain)
+            nothing_after |= at_the_end and (ends.is_old or candidate == ends.certain)
         elif check_batch(data[candidate:end]) == OK:
             header = parse_header(data, candidate)
             if offsets[0] <= header.base_offset and header.last_offset <= offsets[1]:
                 return candidate
-    return end if nothing_behind else -1
+    return end if nothing_after else -1
 
 
 def first_offset_at(data: memoryview, position: int, path: Path) -> int:

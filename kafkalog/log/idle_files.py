@@ -14,7 +14,7 @@ the indexes above the recovery point. Of `reopen`: the index files may be missin
 are rebuilt, too.
 
 Thread-safety: under the log's lock. `try_release` never waits for it, so that `on_reopen` may
-release other logs while it holds the lock of its own log; it does wait for a sync.
+release other logs while it holds the lock of one log; it does wait for a sync.
 """
 
 from __future__ import annotations

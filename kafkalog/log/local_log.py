@@ -404,7 +404,7 @@ class LocalLog:
     def _create_successor(self, segment: LogSegment, base: int, last: int) -> LogSegment:
         if base <= segment.base_offset or last - base > RELATIVE_OFFSET_MAX:
             raise OffsetOverflowError(
-                f"offset {last} does not fit 32 bits beside base offset {base} of a segment",
+                f"offset {last} does not fit 32 bits above base offset {base} of a segment",
                 path=self.context.directory,
                 base_offset=base,
             )

@@ -46,7 +46,7 @@ from kafkalog.log.scan.options import (
     ScanArguments,
     make_options,
 )
-from kafkalog.log.scan.scan import Scan, ScanSource
+from kafkalog.log.scan.scan import Scan, ScannedLog
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.view import whole_offset
 from kafkalog.model import (
@@ -898,7 +898,7 @@ def scan(logs: Log | Iterable[Log], **arguments: Unpack[ScanArguments]) -> Scan:
     return Scan([_source_of(log) for log in logs], options)
 
 
-def _source_of(log: Log, start: int | None = None, end: int | None = None) -> ScanSource:
+def _source_of(log: Log, start: int | None = None, end: int | None = None) -> ScannedLog:
     start = None if start is None else whole_offset("start", start)
     end = None if end is None else whole_offset("end", end)
-    return ScanSource(log.topic_partition, lambda: log._partition.reader, start, end)
+    return ScannedLog(log.topic_partition, lambda: log._partition.reader, start, end)

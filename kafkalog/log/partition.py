@@ -71,7 +71,7 @@ class LogEnvironment:
         retention: policies in place of those of the settings; None for these.
         on_deletion: called with each segment that left the log.
         on_offline: called once with the error after which the log refuses writes, by the thread
-            that met it, which may hold the log's lock: it must neither wait nor call back.
+            that got it, which may hold the log's lock: it must neither wait nor call back.
         on_storage_error: called with each error that the disk raised in a call of the log, reads
             too, as `on_offline` is. Errors of opening and closing are raised only.
         on_reopen: called with the `IdleFiles` of an idle log that takes writes again, under its
@@ -213,7 +213,7 @@ class Partition:
 
     @property
     def segment_context(self) -> SegmentContext:
-        """What the segments of the log share."""
+        """Settings and parts that the segments of the log share."""
         return self.local.context
 
     @property
@@ -304,7 +304,7 @@ class Partition:
                 snapshot = local.snapshot
                 base = snapshot.segments.segments[0].base_offset
                 start = snapshot.start_offset
-                # A base that equals the start needs no entry, unless a file lies below it yet.
+                # A base that equals the start needs no entry, unless a file is still below it.
                 is_redundant = start <= base and not local.has_unrenamed_files
                 store.write_start_offset(None if is_redundant else start)
                 if local.context.journal is not None:

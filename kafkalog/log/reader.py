@@ -1,7 +1,7 @@
-"""Sequential reads of a log: batches, records, aborted transactions, and what a scan decodes.
+"""Sequential reads of a log: batches, records, aborted transactions, and slices for a scan.
 
-Every read begins with one snapshot of the view. It goes on with another where a file was missed
-that the log's writer, another process, removed.
+Every read begins with one snapshot of the view. It continues with another if a file is missing that
+the writer, another process, removed.
 
 Thread-safety: every method from any thread, while another writes; an iterator belongs to one
 thread.
@@ -43,10 +43,10 @@ _Read = TypeVar("_Read", bound=_HasNextOffset)
 
 class LogReader:
     """
-    Reads one log from an offset on.
+    Reader of one log from an offset on.
 
     Args:
-        view: what a reader may see.
+        view: visible part of the log.
 
     Thread-safety: see the module.
     """
@@ -103,7 +103,7 @@ class LogReader:
     def batch_slices(
         self, start: int | None, end: int | None, options: ScanOptions
     ) -> LogBatchSlices:
-        """Return what a scan decodes of this log."""
+        """Return the slices of this log for a scan."""
         snapshot, start, end = self._range(start, end, options.isolation)
         offsets = options.conditions.offsets
         start, end = max(start, offsets.first), min(end, offsets.last + 1)
@@ -114,7 +114,7 @@ class LogReader:
     def _range(
         self, start: int | None, end: int | None, isolation: Isolation
     ) -> tuple[LogSnapshot, int, int]:
-        """Return a snapshot, and the offsets that are read of it."""
+        """Return a snapshot, and the range of offsets to read from it."""
         snapshot, limit = self._view.visible(isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._view.check_range(snapshot, start)
@@ -142,7 +142,7 @@ class LogReader:
         start: int,
         end: int,
     ) -> Iterator[_Read]:
-        """Yield what `read` yields; raise a typed error if the log is closed, or the disk fails."""
+        """Yield from `read`; raise a typed error if the log is closed, or the disk fails."""
         view = self._view
         parts = read(snapshot, start, end)
         while True:
@@ -163,7 +163,7 @@ class LogReader:
     def _visible_parts(
         self, read: Callable[..., Iterator[Part]], on_corrupt: OnCorrupt, isolation: Isolation
     ) -> Callable[[LogSnapshot, int, int], Iterator[Part]]:
-        """Return a function that reads the parts that a reader may see."""
+        """Return a function that reads the visible parts."""
         context = self._view.context
 
         def read_visible(snapshot: LogSnapshot, start: int, end: int) -> Iterator[Part]:
@@ -183,7 +183,7 @@ def _record_lists(
     on_corrupt: OnCorrupt,
     gate: CloseSignal,
 ) -> Iterator[Iterable[Record]]:
-    """Yield the records of each part, as far as they lie in the range."""
+    """Yield the records of each part that are in the range."""
     before: BatchView | None = None
     run: MessageRun | None = None
     for part in parts:
@@ -203,7 +203,7 @@ def _record_lists(
             records = batch.records(limit_bytes=limit_bytes)
             check_wrapper(batch, records, before)
         else:
-            # The CRC is right, so these bytes are what was written: nothing to search behind.
+            # The CRC is right, so these bytes were written like this: no batch is searched in them.
             records = try_records(batch, limit_bytes)
         if records is None or not fits_after(batch, records, before):
             continue
@@ -212,14 +212,14 @@ def _record_lists(
             yield records
         else:
             yield _within(records, start, end)
-        # Where the writer replaced what follows, the next batch may begin below the end of this.
+        # If the writer replaced the rest, the next batch may begin below the end of this one.
         start, before = max(start, next_offset), batch
 
 
 def _lists_of_run(
     run: MessageRun, start: int, end: int, limit_bytes: int, on_corrupt: OnCorrupt
 ) -> Iterator[list[Record]]:
-    """Yield the records of plain messages, as far as they lie in the range."""
+    """Yield the records of plain messages that are in the range."""
     is_inside = run.first_offset >= start and run.last_offset < end
     for piece in run.pieces():
         records: list[Record] | None

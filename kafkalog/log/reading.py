@@ -116,7 +116,7 @@ def read_batches(
     on_corrupt: OnCorrupt,
 ) -> Iterator[BatchView]:
     """
-    Yield whole batches, CRC checked, from the one that holds `start_offset` on.
+    Yield whole batches, CRC checked, from the batch with `start_offset` on.
 
     Args:
         snapshot: snapshot of the log.

@@ -100,7 +100,7 @@ def write_replaced_marker(
 
 
 def read_replaced_marker(filesystem: FileSystem, path: Path) -> ReplacedMarker | None:
-    """Return what a mark says; None where it is absent, torn, or of another version."""
+    """Return the content of a mark; None if it is absent, torn, or of another version."""
     try:
         content = read_file(filesystem, path, max_bytes=_MARK_BYTES_MAX)
     except ValueError:

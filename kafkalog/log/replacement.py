@@ -1,9 +1,9 @@
 """Replacement of old segments by finished ones: the last step of a conversion and a compaction.
 
-Several new segments replace one that was split or converted; one replaces several that were
-compacted. They have the same records, or fewer, under the same offsets; the first has the base
-offset of the first old one. They are complete, and synced, under names `.cleaned`. Steps, each on
-the disk before the next:
+A split or conversion replaces one segment by several, a compaction several by one. The new segments
+have the same records, or fewer, under the same offsets; the first has the base offset of the first
+old one. They are complete, and synced, under names `.cleaned`. Steps, each on the disk before the
+next:
 
   1. one mark `.covered` names all old and all new files (`covering`);
   2. `.cleaned` becomes `.swap`, the lowest last: with it the new segments are valid;
@@ -139,7 +139,7 @@ def replace_segments(
         staying = snapshot.segments.without(leaving).segments
         local.replace_all(snapshot.replace(segments=LogSegments([*staying, *fresh])))
     except OSError as error:
-        raise UndoFailedError(error.errno, f"{error}: half way of a swap") from error
+        raise UndoFailedError(error.errno, f"{error}: the swap is incomplete") from error
     return [segment.base_offset for segment in covered]
 
 
@@ -169,7 +169,7 @@ def _ensure_consistent(
     segments: LogSegments, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
     if bases[0] != leaving[0].base_offset or any(segment is segments.active for segment in leaving):
-        raise AssertionError(f"{bases} cannot stand in the place of {leaving}")
+        raise AssertionError(f"{bases} cannot replace {leaving}")
 
 
 def _ensure_present(segments: LogSegments, needed: Sequence[LogSegment]) -> None:

@@ -1,4 +1,4 @@
-"""What recovery did, for people and for code."""
+"""Report of a recovery: its findings and actions, for people and for code."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class TruncatedTail:
 
     Attributes:
         path: the segment file.
-        position: where it was cut: the end of the last whole batch.
-        size_bytes: bytes cut.
+        position: new end of the file: the end of the last whole batch.
+        size_bytes: number of the bytes.
         reason: name of the check that the first of them failed.
-        kept_in: side file with the bytes, None where all of them were zeros.
+        kept_in: side file with the bytes, None if all of them were zeros.
     """
 
     path: Path
@@ -33,12 +33,12 @@ class TruncatedTail:
 @dataclass(frozen=True, slots=True)
 class RefusedSwap:
     """
-    A `.swap` file that replaced nothing, since it was not whole or did not cover what was there.
+    A `.swap` file that replaced nothing, since it was damaged or did not cover the old segments.
 
     Attributes:
-        path: the file, as it was named.
-        reason: what is wrong with it.
-        kept_in: its name now.
+        path: its former path.
+        reason: the reason.
+        kept_in: its path now.
     """
 
     path: Path
@@ -52,16 +52,17 @@ class RepairedIndex:
     A transaction index that contradicted the batches of its segment, and no longer does.
 
     A broker, or any program that believes the file, returns records of aborted transactions as
-    committed, or leaves committed ones out. Only what was on the disk before the last stop or crash
-    is counted: an index that is missing, or lacks what a crash took, is rebuilt and not reported.
+    committed, or leaves committed ones out. Only contradictions that were on the disk before the
+    last stop or crash are reported: an index that is missing, or lacks entries that a crash
+    removed, is rebuilt without a report.
 
     Attributes:
         path: the `.txnindex` file.
-        reason: what was wrong with it.
-        removed: entries that no marker of the segment bears out, or that said something else.
+        reason: the contradiction.
+        removed: entries without a marker of the segment, or with other fields.
         added: aborted transactions of the segment that had no right entry.
-        is_written: whether the file is right now; else the log answers from memory: it is open
-            read-only, or the disk refused.
+        is_written: whether the file is right now; else the log uses entries in memory: it is open
+            read-only, or the disk failed.
     """
 
     path: Path
@@ -74,23 +75,23 @@ class RepairedIndex:
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """
-    What opening a log found and did.
+    Findings and actions of the opening of a log.
 
     Attributes:
         clean: whether the last writer closed the log in order, so that nothing was scanned.
-        scanned_segments, scanned_bytes, scanned_batches, scanned_records: the scan's extent.
-        rewritten_bytes: what lay above the recovery point and was written and synced once more.
-        cut: torn tails that were cut; their bytes are kept beside the log.
-        rebuilt: index files made anew.
-        corrupt_ranges: damaged ranges with whole batches behind them, or below the recovery point.
+        scanned_segments, scanned_bytes, scanned_batches, scanned_records: extent of the scan.
+        rewritten_bytes: bytes above the recovery point that were written and synced again.
+        cut: torn tails that were cut; their bytes are kept next to the log.
+        rebuilt: rebuilt index files.
+        corrupt_ranges: corrupt ranges with whole batches after them, or below the recovery point.
         removed: files of unfinished work that were removed.
         completed_swaps: segments of a finished compaction that were swapped in.
         refused_swaps: `.swap` files that replaced nothing and are kept as `.broken`.
         repaired: transaction indexes of scanned segments that contradicted them.
-        ignored: files that are named like segments, as no segment is; what they hold is not
+        ignored: files that are named like segments, but as no segment is; their records are not
             served, and they stay.
-        log_start_offset, log_end_offset, recovery_point: the log's range after recovery.
-        duration_ms: how long it took.
+        log_start_offset, log_end_offset, recovery_point: range of the log after recovery.
+        duration_ms: duration of the opening.
     """
 
     clean: bool
@@ -114,7 +115,7 @@ class RecoveryReport:
 
     @property
     def found_damage(self) -> bool:
-        """Whether anything was cut, fenced, refused, repaired, or ignored."""
+        """True if anything was cut, found corrupt, refused, repaired, or ignored."""
         return bool(
             self.cut or self.corrupt_ranges or self.refused_swaps or self.repaired or self.ignored
         )

@@ -1,14 +1,13 @@
-"""Retention of one log: the facts that its policies judge, and the leaving of what they name.
+"""Retention of one log: the facts for its policies, and the removal of the segments they delete.
 
-What goes is said in `retention_plan`; how it goes in `local_log` (out of the list, renamed) and
-`deletion` (told, unlinked).
+`retention_plan` decides which segments are deleted; `local_log` removes them from the list and
+renames them; `deletion` reports and unlinks them.
 
-Crash points of `execute`: after a new active segment began behind the one that is to go, an empty
-segment more. Then those of `_remove_segments`: before the new log start is checkpointed nothing
-happened; from then on what lies below it is gone for readers, and the next pass takes what is left
-of it.
-Where the disk is too full for the checkpoint, segments go one by one, the oldest first: a crash
-leaves those that had not gone.
+Crash points of `execute`: after a new active segment began after the one to delete, there is one
+more empty segment. Then those of `_remove_segments`: before the new log start is checkpointed
+nothing has changed; from then on records below it are not visible, and the next pass removes the
+remaining segments. If the disk is too full for the checkpoint, segments are removed one by one, the
+oldest first: a crash leaves the remaining ones.
 
 Thread-safety: `log_facts` from any thread; the rest under the log's lock.
 """
@@ -58,17 +57,17 @@ def log_facts(
     with_times: bool = True,
 ) -> LogFacts:
     """
-    Return what retention policies judge a log by.
+    Return the facts of a log for retention policies.
 
     Args:
-        snapshot: the log as it is now.
-        context: what its segments share.
-        now_ms: the time of the question; the clock's if None.
-        limit_offset: what reaches above it stays; the log end offset if None.
-        with_times: whether to find out timestamps and times of files; -1 without.
+        snapshot: snapshot of the log.
+        context: settings and parts that its segments share.
+        now_ms: the time; that of the clock if None.
+        limit_offset: segments that reach above it stay; the log end offset if None.
+        with_times: whether to read timestamps and times of files; -1 without.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     now_ms = context.clock.now_ms() if now_ms is None else now_ms
     facts = []
@@ -97,19 +96,19 @@ def log_facts(
 
 def _file_time(segment: LogSegment, context: SegmentContext, now_ms: int) -> int:
     facts = context.filesystem.stat(segment.path)
-    # A file that somebody took away has no age: it is kept, and found missing where it is read.
+    # A removed file has no age: its segment stays, and its next reader finds it missing.
     return now_ms if facts is None else facts.modified_ms
 
 
 class Retainer:
     """
-    Judges a log by its policies, and lets go what they name.
+    Executor of the policies of a log.
 
     Args:
-        local: the log's segments.
+        local: the segments of the log.
         store: checkpoints the log start offset.
-        deleter: sees off what leaves.
-        own: policies in place of those of the settings, None for these.
+        deleter: deletes removed segments.
+        own: policies instead of those of the settings, None for the latter.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Retainer:
         self._own = None if own is None else tuple(own)
 
     def plan(self, now_ms: int | None, limit_offset: int | None) -> RetentionPlan:
-        """Return what goes; raises OSError, and what a policy raised."""
+        """Return the plan; raises OSError, and the exception of a policy."""
         policies = self._policies()
         return plan_retention(
             log_facts(
@@ -141,12 +140,12 @@ class Retainer:
     def explain(
         self, snapshot: LogSnapshot, now_ms: int | None, limit_offset: int | None
     ) -> tuple[SegmentExplanation, ...]:
-        """Return why each segment of a snapshot is still there; raises as `plan`."""
+        """Return why each segment of a snapshot was not deleted; raises as `plan`."""
         facts = log_facts(snapshot, self._local.context, now_ms=now_ms, limit_offset=limit_offset)
         return explain_retention(facts, self._policies())
 
     def execute(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
-        """Let go what a plan names; there is always an active segment, and the log end stays."""
+        """Remove the segments of a plan; the log end, and an active segment, always stay."""
         start_offset = plan.log_start_offset
         why = {facts.base_offset: reason for facts, reason in plan.leaving}
         if plan.rolls and not self._try_roll(len(why)):
@@ -157,7 +156,7 @@ class Retainer:
         return self._remove_segments(leaving, start_offset, why)
 
     def _try_roll(self, leaving_count: int) -> bool:
-        """Roll, unless the disk is full and others may leave without the active segment."""
+        """Roll, unless the disk is full and others can be deleted without the active segment."""
         try:
             self._local.roll()
         except OSError as error:
@@ -167,7 +166,7 @@ class Retainer:
         return True
 
     def delete_records(self, offset: int) -> None:
-        """Move the log start up to `offset`; sealed segments below it go."""
+        """Move the log start up to `offset`; sealed segments below it are deleted."""
         segments = self._local.snapshot.segments
         leaving = [
             segment
@@ -184,16 +183,16 @@ class Retainer:
         why: RetentionReason | Mapping[int, RetentionReason],
     ) -> tuple[SegmentDeletion, ...]:
         """
-        Move the log start up, and let segments below it go; return their deletions.
+        Move the log start up, and remove segments below it; return their deletions.
 
         Raises:
             DiskFullError: not even the log start could be written. It is at the first segment that
-                stays, and all below has left: so there will be room.
+                stays, and all below it are removed: their deletion frees space.
         """
         before = self._local.snapshot
         refusal: DiskFullError | None = None
         try:
-            # Checkpointed before anything goes: a crash must not bring records back.
+            # Checkpointed before any removal: records must not return after a crash.
             self._store.write_start_offset(start_offset)
         except DiskFullError as error:
             if not leaving:
@@ -211,8 +210,8 @@ class Retainer:
                 leaving, start_offset=start_offset, is_checkpointed=is_checkpointed
             )
         finally:
-            # Out of the list they have left, also where one of their files would not be renamed:
-            # the checkpoint hides it, and the first pass after another opening takes it.
+            # They were removed from the list even if one of their files could not be renamed: the
+            # checkpoint hides it, and the first pass after the next opening removes it.
             if self._local.snapshot is not before:
                 deletions = self.deleter.delete_later(
                     leaving, before=before, log_start_offset=start_offset, why=why
@@ -227,12 +226,12 @@ class Retainer:
 
 class LogRetention:
     """
-    Deletes old segments of one log, and moves its start up.
+    Retention of one log: deletes old segments, and moves its start up.
 
     Args:
-        gate: the log's lock and write permission.
-        view: how far readers may see: nothing above is deleted.
-        state: producers and leader epochs, which follow.
+        gate: the lock and write permission of the log.
+        view: end of the visible offsets: nothing above it is deleted.
+        state: producers and leader epochs, which are truncated with the log.
         flusher: flushes after a roll.
         retainer: judges and removes.
 
@@ -282,7 +281,7 @@ class LogRetention:
             return offset
 
     def apply(self, now_ms: int | None, limit_offset: int | None) -> tuple[SegmentDeletion, ...]:
-        """Delete the segments that the policies let go; see `Log.apply_retention`."""
+        """Delete the segments that the policies allow; see `Log.apply_retention`."""
         retainer = self._retainer
         with retainer.deleter.notify_after(self._gate.lock):
             self._gate.ensure_owner()
@@ -303,7 +302,7 @@ class LogRetention:
     def explain(
         self, now_ms: int | None, limit_offset: int | None
     ) -> tuple[SegmentExplanation, ...]:
-        """Return why each segment is still there; see `Log.explain_retention`."""
+        """Return why each segment was not deleted; see `Log.explain_retention`."""
         snapshot = self._view.snapshot()
         with self._view.errors():
             return self._retainer.explain(snapshot, now_ms, self._limit(limit_offset))
@@ -314,7 +313,7 @@ class LogRetention:
 
 
 def _needs_times(policies: Sequence[RetentionPolicy]) -> bool:
-    """Say whether a policy asks how old segments are: finding it out may cost a look into each."""
+    """Return whether a policy needs the age of segments, which may need a read of each."""
     return any(
         each.retention_ms >= 0
         if isinstance(each, TimeRetention)

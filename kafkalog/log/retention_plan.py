@@ -1,8 +1,8 @@
-"""From what policies say to what is deleted, and why the rest stays.
+"""Plan of a retention pass: the segments that policies delete, and why the others stay.
 
-Whatever a policy says: whole segments go, the oldest first, none is passed over; none goes that
-reaches above the limit; the active segment goes only if it holds something, after a new one has
-begun behind it. Policies run one behind the other, each on what those before it have left.
+For every policy: whole segments are deleted, the oldest first, none is skipped; no segment that
+reaches above the limit is deleted; the active segment only if it has bytes, after a new one has
+begun. Policies run in sequence, each on the segments that those before it leave.
 
 Thread-safety: pure functions.
 """
@@ -28,12 +28,12 @@ __all__ = ["RetentionPlan", "SegmentExplanation", "explain_retention", "plan_ret
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
     """
-    What goes.
+    Result of the policies.
 
     Attributes:
-        leaving: the segments that go, the oldest first, each with the reason.
-        log_start_offset: where the log begins when they are gone.
-        rolls: whether the active segment is among them: another must begin behind it first.
+        leaving: the segments to delete, the oldest first, each with the reason.
+        log_start_offset: log start offset after the deletion.
+        rolls: whether the active segment is among them: another must begin after it first.
     """
 
     leaving: tuple[tuple[SegmentFacts, RetentionReason], ...]
@@ -44,13 +44,13 @@ class RetentionPlan:
 @dataclass(frozen=True, slots=True)
 class SegmentExplanation:
     """
-    Why a segment is still there.
+    Reasons for which a segment was not deleted.
 
     Attributes:
         segment: the facts.
         is_due: whether the next pass deletes it.
-        reasons: why it stays: what each policy says of it, and what holds it in any case. Of a
-            segment that is due, why it goes.
+        reasons: reason of each policy, and of the limits that apply to all. For a segment that is
+            due, the reason of its deletion.
     """
 
     segment: SegmentFacts
@@ -59,13 +59,13 @@ class SegmentExplanation:
 
     @property
     def due_ms(self) -> int | None:
-        """When the first policy that knows will let it go; None where none knows."""
+        """Earliest known time at which a policy deletes it; None if no time is known."""
         return min((each.due_ms for each in self.reasons if each.due_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a policy saw, and how many of the oldest segments went by it."""
+    """Input of a policy, and how many of the oldest segments it deletes."""
 
     policy: RetentionPolicy
     log: LogFacts
@@ -78,7 +78,7 @@ def plan_retention(log: LogFacts, policies: Sequence[RetentionPolicy]) -> Retent
 
     Raises:
         TypeError: a policy returned something else than a decision.
-        Exception: whatever a policy raised.
+        Exception: an exception of a policy.
     """
     leaving = [
         (segment, explain(step.policy, step.log, segment))
@@ -94,7 +94,7 @@ def plan_retention(log: LogFacts, policies: Sequence[RetentionPolicy]) -> Retent
 def explain_retention(
     log: LogFacts, policies: Sequence[RetentionPolicy]
 ) -> tuple[SegmentExplanation, ...]:
-    """Return why each segment is still there, the oldest first; raises as `plan_retention`."""
+    """Return why each segment was not deleted, the oldest first; raises as `plan_retention`."""
     steps = list(_steps(log, policies))
     explained = [
         SegmentExplanation(segment, True, (explain(step.policy, step.log, segment),))
@@ -103,14 +103,14 @@ def explain_retention(
     ]
     kept = log.segments[len(explained) :]
     for segment in kept:
-        # Each policy as it saw the log: those before it had deleted, those behind it had not.
+        # Each policy with its input: after the deletions of those before it only.
         said = [explain(step.policy, step.log, segment) for step in steps]
         explained.append(SegmentExplanation(segment, False, (*_held(log, segment, kept[0]), *said)))
     return tuple(explained)
 
 
 def _steps(log: LogFacts, policies: Sequence[RetentionPolicy]) -> Iterator[_Step]:
-    """Ask one policy after the other, each about what is left."""
+    """Run the policies in sequence, each on the remaining segments."""
     for policy in policies:
         if not log.segments:
             return
@@ -127,7 +127,7 @@ def _steps(log: LogFacts, policies: Sequence[RetentionPolicy]) -> Iterator[_Step
 
 
 def _count(log: LogFacts, decision: RetentionDecision) -> int:
-    """Return how many of the oldest segments go by a decision."""
+    """Return how many of the oldest segments a decision deletes."""
     bound = min(decision.delete_before, log.limit_offset)
     for number, segment in enumerate(log.segments):
         if segment.end_offset > bound or (segment.is_active and not segment.size_bytes):
@@ -136,7 +136,7 @@ def _count(log: LogFacts, decision: RetentionDecision) -> int:
 
 
 def _held(log: LogFacts, segment: SegmentFacts, oldest: SegmentFacts) -> Iterator[RetentionReason]:
-    """Yield what holds a segment whatever the policies say."""
+    """Yield the reasons that keep a segment with every policy."""
     if segment.is_active and not segment.size_bytes:
         yield RetentionReason("active", "the active segment, and nothing is in it")
     if segment.end_offset > log.limit_offset:

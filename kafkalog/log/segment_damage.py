@@ -46,10 +46,10 @@ OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 
 class SegmentDamage:
     """
-    What is known of the damage in a segment.
+    Known damage of a segment.
 
     Args:
-        context: what the log's segments share.
+        context: settings and parts that the segments of the log share.
         base_offset: of the segment.
         file: its `.log` file.
 

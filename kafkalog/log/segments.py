@@ -1,8 +1,7 @@
 """The segments of a log as an immutable snapshot.
 
 Writers, under the log's lock, build a new snapshot and publish it with one attribute store.
-Readers take it once for each operation and never look again: what they hold stays as it was,
-whatever is rolled, deleted or truncated meanwhile.
+Readers take it once for each operation: it stays unchanged during rolls, deletions and truncations.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class LogSegments:
         return self._bases
 
     def base_after(self, slot: int) -> int | None:
-        """Return the base offset of the segment behind `slot`, None for the last."""
+        """Return the base offset of the segment after `slot`, None for the last."""
         return self._bases[slot + 1] if slot + 1 < len(self._bases) else None
 
     def with_segment(self, segment: LogSegment) -> LogSegments:

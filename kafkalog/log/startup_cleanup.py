@@ -1,31 +1,31 @@
-"""Files of unfinished work in a partition directory, and what startup does with each.
+"""Files of unfinished work in a partition directory, and the action of startup for each.
 
-    .deleted   a segment that was leaving: removed
+    .deleted   a segment that was being deleted: removed
     .tmp       a file that was to replace another: removed
-    .cleaned   output of a compaction or split that had not finished: removed
-    .swap      output that had: it takes the place of the old segments where `exchanges` finds it
-               whole and covering; otherwise it is set aside as `.broken`, the old ones stay, and
-               the report names it. Where an old one is `.deleted` already, it gets its name back.
-               With a `.cleaned` file at or below its base offset the renames to `.swap` had only
-               begun (they go downwards): removed
-    .covered   the mark of an exchange, which counts only with its `.swap` files: removed
+    .cleaned   output of an unfinished compaction or split: removed
+    .swap      output of a finished run: it replaces the old segments if `exchanges` finds it whole
+               and covering; otherwise it is renamed `.broken`, the old ones stay, and the report
+               names it. An old file `.deleted` gets its name back. With a `.cleaned`
+               file at or below its base offset the renames to `.swap`, which run downwards, were
+               not complete: removed
+    .covered   the mark of an exchange, valid only with its `.swap` files: removed
     .broken    bytes that a recovery cut: kept for people
 
-Crash points while a swap is completed: after the removal of any old segment, after any rename. What
-leaves is gone from the disk before the first `.swap` file takes its name, and each name is on the
-disk before the next. Without a mark the old segment of the lowest base offset is gone from the disk
-before any other, which shows the next start that the exchange had begun. With one, the lowest
-`.swap` file takes its name over that segment. So the next start finds a `.swap` name for all that
-is not done yet. The mark goes last.
+Crash points while a swap is completed: after the removal of any old segment, after any rename. Old
+segments are removed from the disk before the first `.swap` file gets its name, and each name is on
+the disk before the next. Without a mark the old segment of the lowest base offset is removed from
+the disk before any other, which shows the next start that the exchange had begun. With a mark, the
+lowest `.swap` file gets its name over that segment. So the next start finds a `.swap` name for each
+remaining step. The mark is removed last.
 
-Crash points while one is refused: after the rename to `.broken`, and after that of any old file;
-the next start finds no `.swap` file, and the old segments. Names of old files come back first, and
-are on the disk before the `.swap` file loses its name.
+Crash points while a swap is refused: after the rename to `.broken`, and after that of any old file;
+the next start finds no `.swap` file, and the old segments. Names of old files are restored first,
+and are on the disk before the `.swap` file loses its name.
 
-Crash points while an unfinished one is undone: `.swap` files are gone from the disk before the
-`.cleaned` ones that speak against them.
+Crash points while an unfinished swap is undone: `.swap` files are removed from the disk before the
+`.cleaned` ones that make them invalid.
 
-Removals that nothing rests on are left to the directory sync at the end of the opening.
+Removals on which nothing depends are synced with the directory at the end of the opening.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = ["StartupCleanup", "clean_partition_directory", "live_bases", "misname
 
 logger = logging.getLogger(__name__)
 
-# How names end whose files are to go, or to be swapped in.
+# Suffixes of files to remove, or to swap in.
 _UNFINISHED: Final = tuple(
     state.value for state in FileState if state not in (FileState.LIVE, FileState.BROKEN)
 )
@@ -67,15 +67,15 @@ _INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACT
 @dataclass(slots=True)
 class StartupCleanup:
     """
-    What an opening found and did.
+    Findings and actions of an opening.
 
     Attributes:
         removed: files that were removed.
         completed_swaps: segments of a finished exchange that got their names.
         refused_swaps: `.swap` files that were set aside.
-        bases: base offsets of the segments that are there now, ascending.
-        swapped: those of them whose files are `.swap` yet, for a log that is only read.
-        misnamed: files that are named like segments, and are none; they stay.
+        bases: base offsets of the current segments, ascending.
+        swapped: those of them whose files are still `.swap`, for a read-only log.
+        misnamed: files that are named like segments, but are none; they stay.
     """
 
     removed: list[Path] = field(default_factory=list)
@@ -87,7 +87,7 @@ class StartupCleanup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not (self.removed or self.completed_swaps or self.refused_swaps)
 
 
@@ -97,7 +97,7 @@ def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
 
 
 def clean_partition_directory(filesystem: FileSystem, directory: Path) -> StartupCleanup:
-    """Remove what unfinished work left, and complete the swaps that can be completed."""
+    """Remove files of unfinished work, and complete the swaps that can be completed."""
     done = StartupCleanup()
     names = filesystem.list(directory)
     if any(name.endswith(_UNFINISHED) for name in names):
@@ -111,7 +111,7 @@ def clean_partition_directory(filesystem: FileSystem, directory: Path) -> Startu
 
 
 def misnamed_segments(directory: Path, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files of a directory that are named like segments, and are none."""
+    """Return the files of a directory that are named like segments, but are none."""
     return tuple(directory / name for name in names if is_misnamed_segment(name))
 
 
@@ -145,7 +145,7 @@ def _clear_unfinished(filesystem: FileSystem, directory: Path, done: StartupClea
 def _refuse(
     filesystem: FileSystem, directory: Path, exchange: Exchange, done: StartupCleanup
 ) -> None:
-    """Set `.swap` files aside; give old segments that had begun to leave their names back."""
+    """Rename `.swap` files to `.broken`; restore the names of their old segments."""
     _give_back(filesystem, directory, exchange.swaps[0])
     for base in exchange.swaps:
         files = SegmentFiles(directory, base, FileState.SWAP)
@@ -190,7 +190,7 @@ def _give_back(filesystem: FileSystem, directory: Path, base: int) -> None:
 def _complete(
     filesystem: FileSystem, directory: Path, exchange: Exchange, done: StartupCleanup
 ) -> None:
-    """Remove what leaves, and give `.swap` segments their names."""
+    """Remove old segments, and give `.swap` segments their names."""
     fresh = set(exchange.swaps)
     lowest = SegmentFiles(directory, exchange.swaps[0]).log
     if exchange.leaving and not exchange.is_marked and filesystem.stat(lowest) is not None:
@@ -201,7 +201,7 @@ def _complete(
     for name in segment_files(filesystem, directory):
         if name.state is not FileState.LIVE:
             continue
-        # An index of the old segment beside the new one would speak of other positions.
+        # An index of the old segment next to the new one would have wrong positions.
         is_index = name.kind in _INDEXES and name.base_offset in fresh
         if name.base_offset in exchange.leaving or is_index:
             _remove(filesystem, directory, name, done)
@@ -237,7 +237,7 @@ def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> 
 def _remove_orphans(
     filesystem: FileSystem, directory: Path, names: list[str], done: StartupCleanup
 ) -> None:
-    """Remove index files whose segment is gone."""
+    """Remove index files without a segment."""
     present = {name[:OFFSET_DIGITS] for name in names if name.endswith(FileKind.LOG)}
     for name in names:
         if name.endswith(_INDEXES) and name[:OFFSET_DIGITS] not in present:

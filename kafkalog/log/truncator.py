@@ -1,8 +1,8 @@
 """Truncation of a log, and the checkpoint of its start.
 
-Crash points: those of `truncation.py`, after the recovery point was lowered. A log start that is
-raised is checkpointed before anything goes: what a crash leaves lies below it. One that is lowered
-is checkpointed last, or a crash would bring back what was deleted before.
+Crash points: those of `truncation.py`, after the recovery point was lowered. A raised log start is
+checkpointed before any removal: files that a crash leaves are below it. A lowered log start is
+checkpointed last, else records that were deleted before would return after a crash.
 
 Thread-safety: every method from any thread. Truncations pause the cleaning first, then take the
 log's lock; callbacks of deletions run after the lock was released.
@@ -159,8 +159,8 @@ class LogTruncator:
         ):
             prepare_segment(local, offset, made)
             self._flusher.lower_recovery_point(offset)
-            # A higher start is checkpointed first: what a crash leaves lies below it. A lower
-            # one comes last, or a crash would bring back what was deleted before.
+            # A higher start is checkpointed first: files that a crash leaves are below it. A lower
+            # start comes last, else deleted records would return after a crash.
             self._store.write_start_offset(max(offset, snapshot.start_offset))
             leaving = truncate_fully_and_start_at(local, offset)
             self._deleter.delete_truncated(leaving, snapshot, local.snapshot)

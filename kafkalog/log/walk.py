@@ -15,7 +15,7 @@ deltas are covered by the CRC:
 
 A wrapper of an old format names its last offset only, and has one or more below: it counts as one
 in the two rules above, and holes never distinguish it from its neighbour. A reader decompresses it
-and compares it with its neighbours (`wrapper_checks.py`); one that is too large for that is
+and compares it with its neighbours (`wrapper_checks.py`); a wrapper too large for that is
 compared with the batch before when its records are decoded: `check_wrapper`.
 
 A wrong base offset that contradicts no neighbour (the last batch of a log, or a flip into a hole)

@@ -43,11 +43,11 @@ class WriteGate:
     Write permission of one log.
 
     Args:
-        context: the log's directory and its error reporter.
-        published: the log's segments; tells whether a change that failed had begun.
+        context: directory and error reporter of the log.
+        published: the segments of the log; shows whether a failed change had begun.
         state: closed, read-only, idle, offline.
         reopen: opens the files of an idle log; called under the lock.
-        on_offline: called once with the error that ended all writes, by the thread that met it.
+        on_offline: called once with the error that ended all writes, by the thread that got it.
         pause_cleaning: returns a context that keeps the log from being compacted.
 
     Attributes:
@@ -161,7 +161,7 @@ class WriteGate:
 
     def mark_offline_on_error(self, doing: str) -> _OfflineOnError:
         """
-        Return a context for a change of several steps: a disk error half way ends all writes.
+        Return a context for a change of several steps: a disk error between them ends all writes.
 
         Args:
             doing: the change, for messages.

@@ -48,7 +48,7 @@ from kafkalog.log.reader import LogReader
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.scan.options import ScanArguments, make_options
-from kafkalog.log.scan.scan import Scan, ScanSource
+from kafkalog.log.scan.scan import Scan, ScannedLog
 from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
@@ -295,7 +295,7 @@ class LogManager(ClosingContextManager):
         ]
         for name in names:
             self._registry.get(name)
-        sources = [ScanSource(name, partial(self._reader_of, name)) for name in names]
+        sources = [ScannedLog(name, partial(self._reader_of, name)) for name in names]
         return Scan(sources, make_options(**arguments))
 
     def _reader_of(self, name: TopicPartition) -> LogReader:

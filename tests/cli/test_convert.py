@@ -164,7 +164,7 @@ def test_convert_existing_target_is_refused(tmp_path: Path) -> None:
     [
         ((), "either the directory"),
         (("x", "--in-place"), "either the directory"),
-        (("--in-place", "--no-verify"), "always verified"),
+        (("--in-place", "--no-verify"), "verify must be True"),
         (("x", "--on-corrupt", "maybe"), "must be raise or skip"),
         (("x", "-c", "brotli"), "unknown codec"),
         (("x", "-c", "producer"), "must be keep, none"),

@@ -1,9 +1,8 @@
-"""Segments under construction that nobody reads yet: the output of a conversion.
+"""Segments under construction without readers: the output of a conversion.
 
-Segments are begun where the caller says, and by the log's own rules for size where one grows too
-large. Indexes come of the same code as those of appends. Files get the time of last modification
-of the segment that they were made of: where records have no timestamp, their age is that of the
-file.
+The caller begins segments, and the rules of the log for size begin another one if a segment grows
+too large. The code of appends writes the indexes. Files get the time of last modification of their
+source segment: the age of records without timestamps is that of the file.
 
 Thread-safety: none; one caller.
 """
@@ -31,7 +30,7 @@ from kafkalog.log.segments import LogSegments
 
 __all__ = ["SegmentsBuilder", "open_built"]
 
-# What is gathered before it is written: one system call for many batches.
+# Bytes that are collected before a write: one system call for many batches.
 _WRITE_BYTES: Final = 1 << 20
 _NEVER_MS: Final = 2**62
 _INDEX_BYTES_MAX: Final = 2**31 - 1
@@ -39,17 +38,17 @@ _INDEX_BYTES_MAX: Final = 2**31 - 1
 
 class SegmentsBuilder:
     """
-    Writes batches that keep their offsets.
+    Writer of batches that keep their offsets.
 
     Args:
-        context: where, under what names and in what sizes; the directory exists, and holds no
-            segment of these names.
-        base_offset: where the first segment begins.
-        modified_ms: time of last modification that it gets.
+        context: directory, names and sizes; the directory exists, and has no segment of these
+            names.
+        base_offset: base offset of the first segment.
+        modified_ms: its time of last modification.
     """
 
     def __init__(self, context: SegmentContext, base_offset: int, modified_ms: int) -> None:
-        # Records are old: their age must not begin new segments.
+        # The records are old: their age must not begin new segments.
         config = replace(
             context.config, segment_ms=_NEVER_MS, segment_jitter_ms=0, preallocate=False
         )
@@ -62,11 +61,11 @@ class SegmentsBuilder:
 
     @property
     def next_offset(self) -> int:
-        """One above the last offset so far."""
+        """One above the last written offset."""
         return self._next_offset
 
     def begin_segment(self, base_offset: int, modified_ms: int) -> None:
-        """Begin a segment, unless the present one begins there."""
+        """Begin a segment, unless the current one has this base offset."""
         self._write()
         if base_offset > self._begun[-1][0]:
             self._local.roll(base_offset)
@@ -101,10 +100,10 @@ class SegmentsBuilder:
 
     def finish(self) -> list[int]:
         """
-        Put everything on the disk; return the base offsets of the segments.
+        Sync everything; return the base offsets of the segments.
 
         Raises:
-            CorruptRecordError: what was written does not read back as whole batches.
+            CorruptRecordError: the written bytes are not read as whole batches.
         """
         self._write()
         self._local.sync(0)
@@ -119,11 +118,11 @@ class SegmentsBuilder:
         return bases
 
     def abandon(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         self._local.abandon()
 
     def _prove(self, segment: LogSegment) -> None:
-        """Read a segment back, and see that its index files say what its batches call for."""
+        """Read a segment, and check that its index files match its batches."""
         scan = segment.scan()
         if scan.corrupt_ranges or scan.whole_end < segment.size_bytes:
             raise CorruptRecordError(
@@ -134,8 +133,8 @@ class SegmentsBuilder:
             (segment.time_index.path, scan.time_entries),
         ):
             filesystem = self._context.filesystem
-            # A log can do without: an index that could not be written waits in memory. Not here:
-            # who opens a log that was closed in order believes its index files.
+            # A log keeps an index that could not be written in memory. Not here: the opening of a
+            # log that was closed in order believes its index files.
             if read_file(filesystem, path, max_bytes=_INDEX_BYTES_MAX) != entries:
                 write_synced(filesystem, path, entries)
         segment.close()
@@ -159,6 +158,6 @@ class SegmentsBuilder:
 
 
 def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> LogSnapshot:
-    """Return finished segments to be read back; `end_offset` is that of the last."""
+    """Return a snapshot of finished segments; `end_offset` is that of the last."""
     segments = LogSegments(open_segment(context, base) for base in bases)
     return LogSnapshot(segments, end_offset, segments.active.size_bytes, bases[0])

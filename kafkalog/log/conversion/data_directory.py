@@ -1,7 +1,7 @@
-"""A whole data directory of partitions, log by log: into a new one, or in place.
+"""Conversion of a whole data directory of partitions, log by log: into a new one, or in place.
 
-Every live partition is converted as `partition` and `in_place` say. In place, nothing else is
-touched. What else a new data directory gets:
+Every live partition is converted as in `partition` and `in_place`. In place, nothing else is
+changed. Other files of a new data directory:
 
     meta.properties                       copied
     high watermarks, log starts, cleaner  copied: offsets stay
@@ -12,7 +12,7 @@ touched. What else a new data directory gets:
                                           records
     directories `-delete`, `-stray`, ...  left out
 
-All of it is built under a temporary name, which goes when the last partition is done.
+It is built under a temporary name, and renamed after the last partition.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _OWN_FILES: Final = frozenset({LOCK_FILE, CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_
 @dataclass(frozen=True, slots=True)
 class DirectoryConversion:
     """
-    What a conversion of a data directory did.
+    Conversion of a data directory.
 
     Attributes:
         source, target: data directories; the same for a conversion in place.
-        logs: one for each partition, by name.
-        copied: names of what was copied as it is.
+        logs: conversion of each partition, by name.
+        copied: names of files and directories that were copied unchanged.
         left_out: names of directories that were left out.
     """
 
@@ -80,7 +80,7 @@ class DirectoryConversion:
 
 
 def is_data_directory(filesystem: FileSystem, path: Path) -> bool:
-    """Say whether a path is a directory with live partitions in it."""
+    """Return whether a path is a directory with live partitions in it."""
     facts = filesystem.stat(path)
     return facts is not None and facts.is_directory and bool(_live_partitions(filesystem, path))
 
@@ -125,9 +125,9 @@ def convert_directory(
     """
     Convert every partition of a data directory to format v2: into a new one, or in place.
 
-    Arguments and errors as for `convert_log`; a partition that cannot be converted ends the whole,
-    and nothing is left of a target; in place, those before it are converted, and `done` was called
-    with each.
+    Arguments and errors as for `convert_log`. A partition that cannot be converted ends the whole
+    conversion: the target is removed; in place, the partitions before it stay converted, and `done`
+    was called with each.
     """
     plan = make_plan(
         codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
@@ -146,7 +146,7 @@ def convert_directory(
             copied += _copy_root_files(plan.filesystem, origin, directory)
             ends = {partitions[log.source.name]: log.log_end_offset for log in logs}
             OffsetCheckpoint(plan.filesystem, directory / RECOVERY_POINT_CHECKPOINT).write(ends)
-            # Last: it vouches for all the rest.
+            # Last: it confirms the whole directory.
             marker = CLEAN_SHUTDOWN_MARKER
             if copy_file(plan.filesystem, origin / marker, directory / marker):
                 copied.append(marker)
@@ -160,7 +160,7 @@ def convert_directory(
 
 
 def _convert_in_place(plan: ConversionPlan, origin: Path) -> DirectoryConversion:
-    # One lock and one session for all: the marker of a clean shutdown comes back at the end.
+    # One lock and one session for all: the marker of a clean shutdown is restored at the end.
     lock = acquire_directory_lock(plan.filesystem, origin)
     try:
         logs = tuple(

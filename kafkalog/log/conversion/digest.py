@@ -1,9 +1,9 @@
-"""A digest of everything that records say, whatever format and batches they lie in.
+"""Digest of all fields of records, independent of their format and batches.
 
 Offset, timestamp and its type, key, value, headers; producer, sequence, transaction, leader epoch
-and delete horizon of their batches; the headers of batches without records. Formats v0 and v1 say
-less: what they cannot say counts as absent (-1), and the type of timestamps that v0 has not as
-CreateTime, which is what the same records say in v2.
+and delete horizon of their batches; the headers of batches without records. Formats v0 and v1 have
+fewer fields: a missing one counts as absent (-1), and the missing timestamp type of v0 as
+CreateTime, the value of the same records in v2.
 
 Thread-safety: none; one caller at a time.
 """
@@ -34,15 +34,15 @@ _TRANSACTIONAL, _CONTROL = 1, 2
 
 class RecordDigest:
     """
-    Takes runs of batches in; equal digests mean equal records.
+    Digest of runs of batches; equal digests mean equal records.
 
     Args:
         limit_bytes: largest size of one batch uncompressed.
-        without: (path, position) of batches that are passed over.
+        without: (path, position) of batches to skip.
 
     Attributes:
-        record_count: records so far.
-        next_offset: one above the last offset so far, be there a record or not.
+        record_count: number of records.
+        next_offset: one above the last offset, with or without a record.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RecordDigest:
 
     def update(self, runs: Iterable[FileRecords]) -> None:
         """
-        Take in the batches of runs, whose CRC somebody has checked.
+        Add the batches of runs, whose CRCs are checked.
 
         Raises:
             CorruptRecordError: messages of an old format cannot be read. (Of a batch of v2 that
@@ -104,11 +104,11 @@ class RecordDigest:
         self._hash.update(pack_rows(buffer, columns, tag=tag))
         self.record_count += len(columns)
         if len(columns):
-            # A wrapper may hold later offsets than it says.
+            # A wrapper may have later offsets than its header.
             self.next_offset = max(self.next_offset, int(columns.offset[-1]) + 1)
 
     def _bytes_of(self, view: BatchView, tag: bytes) -> None:
-        """Take in the bytes of records that cannot be read, decompressed where that is possible."""
+        """Add the bytes of records that cannot be read, decompressed if possible."""
         self._hash.update(tag)
         try:
             buffer, start, end = view.payload(self._limit_bytes)
@@ -120,7 +120,7 @@ class RecordDigest:
 
 def ensure_equal(ours: RecordDigest, theirs: RecordDigest, source: Path) -> None:
     """
-    Hold the digest of what was made against that of its source.
+    Compare the digest of a result with that of its source.
 
     Raises:
         CorruptRecordError: they differ.
@@ -135,7 +135,7 @@ def ensure_equal(ours: RecordDigest, theirs: RecordDigest, source: Path) -> None
 
 
 def _tag(header: BatchHeader | None, has_append_time: bool) -> bytes:
-    """Return what a batch says of all its records; None stands for plain old messages."""
+    """Return the fields of a batch that apply to all its records; None for plain old messages."""
     timestamp_type = LOG_APPEND_TIME if has_append_time else CREATE_TIME
     if header is None or header.magic < 2:
         return _TAG.pack(-1, -1, -1, -1, -1, 0, timestamp_type)

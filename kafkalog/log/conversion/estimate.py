@@ -1,9 +1,9 @@
-"""What each codec would make of a log, measured on samples of it; nothing is written.
+"""Estimate of the size of a log with each codec, measured on samples; nothing is written.
 
-Samples are slices at evenly spaced offsets. Each is converted to v2 as a conversion would, without
-a codec; the records of its batches are then compressed and decompressed with every codec, timed.
-Sizes are good for the log as far as the samples are like the rest; speeds are those of this machine
-at this moment, one thread, and of the codec alone.
+Samples are slices at evenly spaced offsets. Each is converted to v2 as by a conversion, without a
+codec; the records of its batches are then compressed and decompressed with every codec, and timed.
+Sizes are good estimates if the samples are like the rest of the log; speeds are those of this
+machine at this time, one thread, and of the codec alone.
 
 Thread-safety: pure functions; as for reading.
 """
@@ -39,10 +39,10 @@ _NANOSECONDS: Final = 1e9
 @dataclass(frozen=True, slots=True)
 class CodecEstimate:
     """
-    One codec on the samples.
+    Estimate for one codec.
 
     Attributes:
-        codec, level: what was measured; level None for the codec's default.
+        codec, level: the codec and its level; None for its default.
         result_bytes: size of the samples in v2 with this codec.
         compress_bytes_per_s, decompress_bytes_per_s: uncompressed bytes a second; 0 for no codec.
         problem: why it could not be measured, else None.
@@ -59,14 +59,14 @@ class CodecEstimate:
 @dataclass(frozen=True, slots=True)
 class LogEstimate:
     """
-    What the samples of a log say.
+    Estimates for a log.
 
     Attributes:
         log_bytes: size of all segments.
-        sampled_bytes: size of the samples as they are now.
+        sampled_bytes: current size of the samples.
         uncompressed_bytes: their size in v2 without a codec.
-        sample_count: samples taken.
-        codecs: one estimate for each codec, in the order asked for.
+        sample_count: number of samples.
+        codecs: one estimate for each codec, in the requested order.
     """
 
     log_bytes: int
@@ -76,7 +76,7 @@ class LogEstimate:
     codecs: tuple[CodecEstimate, ...]
 
     def ratio(self, estimate: CodecEstimate) -> float:
-        """Return the size with a codec, 1.0 being the size now."""
+        """Return the size with a codec as a ratio of the current size."""
         return estimate.result_bytes / self.sampled_bytes if self.sampled_bytes else 1.0
 
     def expected_bytes(self, estimate: CodecEstimate) -> int:
@@ -100,15 +100,15 @@ def estimate_codecs(
 
     Args:
         source: the partition directory, which is only read.
-        codecs: which ones.
-        level: for a single codec; None for the default of each.
-        samples: how many samples at most; `sample_bytes`: size of each, at least one batch.
+        codecs: the codecs.
+        level: level of a single codec; None for the default of each.
+        samples: largest number of samples; `sample_bytes`: size of each, at least one batch.
         config: limits for reading; Kafka's defaults if None.
-        filesystem: the machine's if None.
-        timer: nanoseconds of a clock that only rises.
+        filesystem: that of the machine if None.
+        timer: returns nanoseconds of a monotonic clock.
 
     Raises:
-        CorruptRecordError: a sample lies in a damaged range.
+        CorruptRecordError: a sample is in a corrupt range.
     """
     with open_log(source, config=config, read_only=True, filesystem=filesystem) as log:
         taken = _samples(log, samples, sample_bytes)
@@ -140,7 +140,7 @@ def _samples(log: Log, count: int, size: int) -> list[FetchData]:
 
 
 def _payloads(sample: FetchData, config: LogConfig) -> tuple[int, list[bytes]]:
-    """Return the bytes of a sample's whole batches, and the records of what they become in v2."""
+    """Return the bytes of a sample's whole batches, and their records in v2."""
     runs = [FileRecords(view.data, view.path, view.position) for view in sample.batches()]
     options = ConversionOptions(
         2,
@@ -171,7 +171,7 @@ def _measure(
         ended = timer()
     except UnsupportedCodecError as error:
         return CodecEstimate(codec, level, 0, 0.0, 0.0, str(error))
-    # As a conversion does: what does not become smaller is left as it is.
+    # As in a conversion: a payload that does not become smaller stays uncompressed.
     kept = sum(
         min(len(data), len(payload)) for data, payload in zip(compressed, payloads, strict=True)
     )

@@ -1,8 +1,8 @@
 """A directory that appears whole or not at all: where a converted log or data directory is built.
 
-It is built beside the target as `.TARGET.converting`, and gets its name when everything in it is on
-the disk. Crash points: any before the rename leave that directory, which is no log to anyone and
-may be removed; after it, the directory is there, whole.
+It is built next to the target as `.TARGET.converting`, and gets its name when everything in it is
+on the disk. Crash points: any before the rename leave that directory, which is not a log and may be
+removed; after it, the directory is there, whole.
 
 Thread-safety: none; one caller.
 """

@@ -1,6 +1,6 @@
-"""What a conversion of a log tells: how far it is, what it did, what it had to leave out.
+"""Results of a conversion of a log: its progress, its report, the bytes that it left out.
 
-Thread-safety: immutable values; the report inside belongs to a conversion that is done.
+Thread-safety: immutable values; the report inside belongs to a finished conversion.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class ConversionProgress:
     """
-    How far a conversion has come.
+    Progress of a conversion.
 
     Attributes:
         source: the partition directory.
         stage: "converting" or "verifying".
-        done_bytes, total_bytes: of the source, in this stage.
+        done_bytes, total_bytes: bytes of the source, in this stage.
     """
 
     source: Path
@@ -45,10 +45,10 @@ class SkippedBytes:
     Bytes of the source that could not be converted.
 
     Attributes:
-        path: segment file; `position`, `size_bytes`: where in it.
-        first_offset: first offset that may be missing; `next_offset`: one past the last.
-        reason: why.
-        kept: whether they were taken over as they are, unread.
+        path: segment file; `position`, `size_bytes`: the range in it.
+        first_offset: first offset that may be missing; `next_offset`: one above the last.
+        reason: the reason.
+        kept: whether they were copied unchanged, without being read.
     """
 
     path: Path
@@ -63,12 +63,12 @@ class SkippedBytes:
 @dataclass(frozen=True, slots=True)
 class SegmentConversion:
     """
-    What became of one segment of the source.
+    Conversion of one segment of the source.
 
     Attributes:
         base_offset: its base offset, before and after.
-        source_bytes, result_bytes: its `.log` file before, and those that came of it.
-        was_converted: False where it was copied byte for byte, or left as it is.
+        source_bytes, result_bytes: size of its `.log` file, and of its results.
+        was_converted: False if it was copied byte for byte, or left unchanged.
     """
 
     base_offset: int
@@ -80,20 +80,20 @@ class SegmentConversion:
 @dataclass(frozen=True, slots=True)
 class LogConversion:
     """
-    What a conversion of one log did.
+    Conversion of one log.
 
     Attributes:
         source, target: partition directories; the same for a conversion in place.
         report: records and batches.
-        segments: what became of each segment, by base offset.
-        segment_count: segments after it.
-        source_bytes, result_bytes: the `.log` files before and after.
+        segments: conversion of each segment, by base offset.
+        segment_count: number of segments after it.
+        source_bytes, result_bytes: size of the `.log` files before and after.
         log_start_offset, log_end_offset: the range, which stays.
-        left_out: what could not be converted; empty unless on_corrupt="skip", but for torn tails.
-        verified: whether the result was read back and has the same digest of records.
-        duration_ms: how long it took.
-        is_complete: False where an error ended a conversion in place: `segments` are those that it
-            had come to, the others are what they were.
+        left_out: bytes that could not be converted; only torn tails unless on_corrupt="skip".
+        verified: whether the result was read and has the same digest of records.
+        duration_ms: its duration.
+        is_complete: False if an error ended a conversion in place: `segments` are the converted
+            ones, the others are unchanged.
     """
 
     source: Path
@@ -112,12 +112,12 @@ class LogConversion:
 
     @property
     def saved_bytes(self) -> int:
-        """How much smaller the segments are; negative where they have grown."""
+        """Number of bytes by which the segments shrank; negative if they have grown."""
         return self.source_bytes - self.result_bytes
 
 
 def corrupt_range_as_skipped(corrupt_range: CorruptRange) -> SkippedBytes:
-    """Return what is told of a damaged range."""
+    """Return the report of a corrupt range."""
     return SkippedBytes(
         corrupt_range.path,
         corrupt_range.position,
@@ -129,7 +129,7 @@ def corrupt_range_as_skipped(corrupt_range: CorruptRange) -> SkippedBytes:
 
 
 def tail_as_skipped(tail: TruncatedTail, end_offset: int) -> SkippedBytes:
-    """Return what is told of a torn tail behind the log end."""
+    """Return the report of a torn tail after the log end."""
     return SkippedBytes(
         tail.path,
         tail.position,

@@ -1,21 +1,21 @@
-"""A whole log into a new directory: in format v2, or with another codec.
+"""Conversion of a whole log into a new directory: in format v2, or with another codec.
 
 Offsets, timestamps, keys, values and headers are kept, and so are the bounds of segments, unless
-one grows beyond `segment.bytes`. The source is read and never written; it should not be written by
-others meanwhile, for what is converted is the log as it was when it was opened.
+one grows beyond `segment.bytes`. The source is read and never written; no other process should
+write it during the conversion, which reads the log as it was when it was opened.
 
-    records below the log start offset      left out, but for those in the batch that holds it
+    records below the log start offset      left out, except those in the batch with that offset
     leader-epoch-checkpoint                 kept; batches made of old messages have no epoch (-1)
-    producer snapshots, transaction index   kept: they speak of offsets, and those stay
+    producer snapshots, transaction index   kept: they refer to offsets, and those stay
     partition.metadata                      kept
     time of last modification of segments   kept
-    indexes                                 made anew
+    indexes                                 rebuilt
     recovery point                          the end of the log: everything is on the disk
     files `.broken`, `.deleted`, ...        left out
 
-Damage refuses the conversion, before anything is left on the disk. With on_corrupt="skip" damaged
-ranges, and old batches whose records cannot be read, are left out and told; batches of v2 that
-cannot be read are taken over as they are. The end offset stays: what is missing leaves a hole.
+With damage the conversion is refused, and nothing is left on the disk. With on_corrupt="skip"
+corrupt ranges, and old batches whose records cannot be read, are left out and reported; batches of
+v2 that cannot be read are copied unchanged. The end offset stays: missing records leave a hole.
 
 Crash points: see `new_directory`.
 
@@ -59,7 +59,7 @@ _SEGMENT_BYTES_MAX: Final = 2**31 - 1
 
 
 def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> LogConversion:
-    """Convert one log into `directory`, which exists and is empty; checkpoints are the caller's."""
+    """Convert one log into `directory`, which must be empty; the caller writes checkpoints."""
     started = plan.clock.monotonic_ms()
     _refuse_unfinished(plan, source)
     with plan.open_read_only(source) as log:
@@ -104,18 +104,18 @@ def modified_ms(plan: ConversionPlan, path: Path) -> int:
 
 
 def segment_bytes_for(plan: ConversionPlan, largest: int) -> int:
-    """Return the size of segments: what fits one segment now need not be split for a setting."""
+    """Return the size of segments: a present segment is not split because of a setting."""
     return max(plan.config.segment_bytes, min(largest, _SEGMENT_BYTES_MAX))
 
 
 class _Work:
-    """One conversion on its way."""
+    """State of one conversion."""
 
     def __init__(self, plan: ConversionPlan, log: Log, directory: Path) -> None:
         self.plan = plan
         self.log = log
         self.directory = directory
-        # One view of the log for all passes, whatever its writer does meanwhile.
+        # One snapshot of the log for all passes, also while its writer continues.
         self.snapshot = partition_of(log).view.snapshot()
         self.sources = sources(self.snapshot)
         self.source_bytes = sum(
@@ -138,7 +138,7 @@ class _Work:
             for source in self.sources:
                 self._segment(builder, source)
             if builder.next_offset < self.snapshot.end_offset:
-                # What was left out at the end must not give its offsets to others.
+                # Offsets that were left out at the end must not be used again.
                 builder.begin_segment(self.snapshot.end_offset, plan.clock.now_ms())
             return builder.finish()
         except BaseException:
@@ -147,7 +147,7 @@ class _Work:
 
     def verify(self) -> None:
         """
-        Read the new log, and hold its digest against the source's.
+        Read the new log, and compare its digest with that of the source.
 
         Raises:
             CorruptRecordError: they differ.
@@ -171,7 +171,7 @@ class _Work:
             )
 
     def left_out(self, odd: list[SkippedBytes]) -> tuple[SkippedBytes, ...]:
-        """Return what could not be converted, in order; `odd` are small files among it."""
+        """Return the unconvertible bytes, in order; `odd` are those of small files."""
         start, end = self.snapshot.start_offset, self.snapshot.end_offset
         found = [
             corrupt_range_as_skipped(one)
@@ -205,7 +205,7 @@ class _Work:
         )
 
     def _with_progress(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
-        """Yield the batches of a segment, and tell how far they are."""
+        """Yield the batches of a segment, and report the progress."""
         before = source.bound.end
         on_progress, directory, total = self.plan.on_progress, self.log.directory, self.source_bytes
         for run in segment_runs(source, self.plan.on_corrupt):
@@ -217,7 +217,7 @@ class _Work:
     def _refuse(
         self, run: FileRecords, unit: ConversionUnit, error: KafkaLogError
     ) -> Buffer | None:
-        """Take note of a batch that is whole and cannot be read; v2 goes over as it is."""
+        """Record a whole batch that cannot be read; a batch of v2 is copied unchanged."""
         kept = unit.magic == self.plan.options.magic
         first = error.base_offset
         self._refused.append(
@@ -238,7 +238,7 @@ def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:
     """Refuse a log whose segments a compaction was exchanging when it was interrupted."""
     facts = plan.filesystem.stat(source)
     if facts is None or not facts.is_directory:
-        raise NotALogError(f"{source} is no partition directory, or not there", path=source)
+        raise NotALogError(f"partition directory not found: {source}", path=source)
     found = segment_files(plan.filesystem, source)
     swaps = [name for name in found if name.state is FileState.SWAP]
     if swaps:

@@ -1,4 +1,4 @@
-"""What a conversion was asked for, checked once and used for every log of it.
+"""Plan of a conversion: its arguments, checked once and used for every log of it.
 
 Thread-safety: immutable values.
 """
@@ -27,16 +27,16 @@ __all__ = ["ConversionPlan", "ensure_one_target", "make_plan"]
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
     """
-    What a conversion was asked for.
+    Arguments of a conversion.
 
     Attributes:
         filesystem, clock: disk and time.
         config: sizes of segments, batches and indexes.
         options: format and codec.
         on_corrupt: what to do at damage.
-        verify: whether the result is read back and compared.
-        on_progress: is called with the progress.
-        on_done: is called with what was done of a log in place, also where an error ended it there.
+        verify: whether the result is read and compared.
+        on_progress: called with the progress.
+        on_done: called with the result of each log in place, also after an error.
     """
 
     filesystem: FileSystem
@@ -71,7 +71,7 @@ def make_plan(
     verify: bool,
     done: Callable[[LogConversion], None] | None = None,
 ) -> ConversionPlan:
-    """Return what was asked for, checked, with the machine's disk and clock for None."""
+    """Return a checked plan, with the disk and clock of the machine for None."""
     if on_corrupt not in ("raise", "skip"):
         raise ValueError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
     config = LogConfig() if config is None else config
@@ -96,10 +96,10 @@ def make_plan(
 def ensure_one_target(target: object, *, in_place: bool, verify: bool) -> None:
     """Raise ConfigError unless a conversion has a target or is in place, and then verified."""
     if (target is None) != in_place:
-        raise ConfigError("a conversion needs a directory to make, or is in place: one of the two")
+        raise ConfigError("a conversion must have either a target directory or in_place=True")
     if in_place and not verify:
-        raise ConfigError("in place there is no other copy: what is exchanged is always verified")
+        raise ConfigError("verify must be True in place, where no other copy is kept")
 
 
 def _no_progress(_news: object) -> None:
-    """Nobody asked."""
+    """Ignore the progress."""

@@ -49,23 +49,23 @@ def convert_log(
 
     Args:
         source: the partition directory; with a target it is only read.
-        target: the partition directory to make; it must not exist, nor lie in a data directory.
+        target: the new partition directory; it must not exist, nor be in a data directory.
         in_place: rewrite the source, segment by segment, instead of making a target.
         codec: codec of all batches; None keeps that of each.
-        level: of the codec; None for its default.
-        on_corrupt: "raise" at damage, or "skip" it and tell; in place, its segment is left alone.
-        verify: read the result back and compare; always, in place.
+        level: level of the codec; None for its default.
+        on_corrupt: "raise" at damage, or "skip" and report it; in place, its segment is unchanged.
+        verify: read the result and compare it; always done in place.
         config: sizes of segments, batches and indexes; Kafka's defaults if None.
-        progress: is called now and then.
-        done: in place, is called with what was done of a log, also where an error ended it there.
-        filesystem, clock: the machine's if None.
+        progress: called with the progress.
+        done: in place, called with the result of the log, also after an error.
+        filesystem, clock: those of the machine if None.
 
     Raises:
         CorruptRecordError, CorruptIndexError: the source is damaged, or the result differs.
-        LogStorageError: the target exists, or the disk failed. Nothing is left of a target then; in
-            place, the log is whole, and what was converted before stays so.
-        LogLockedError: in place, somebody else writes it.
-        NotALogError: the source is no log, or the target has no place for one.
+        LogStorageError: the target exists, or the disk failed. The target is removed then; in
+            place, the log is whole, and converted segments stay converted.
+        LogLockedError: in place, another process writes it.
+        NotALogError: the source is not a log, or the target is not a place for one.
     """
     plan = make_plan(
         codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
@@ -78,8 +78,8 @@ def convert_log(
         paths = find_partition_paths(plan.filesystem, wanted)
         if not paths.is_standalone:
             raise NotALogError(
-                f"{wanted} lies in a data directory, where a half-made log has no place: convert"
-                " to another place and move it there",
+                f"target must be outside of a data directory, got {wanted}: convert to another"
+                " directory and move the log there",
                 path=wanted,
             )
         with building(plan.filesystem, wanted) as directory:

@@ -1,8 +1,8 @@
-"""The small files beside the segments of a log, taken over where they are still true.
+"""Small files next to the segments of a log, copied if they are still valid.
 
-They speak of offsets, and a conversion keeps those. Only the transaction index depends on where
-segments begin: an entry stands with the segment that holds the marker of its transaction, which
-matters where a segment was split.
+They refer to offsets, which a conversion keeps. Only the transaction index depends on the bounds of
+segments: an entry belongs to the segment with the marker of its transaction, which may be another
+one after a split.
 
 Thread-safety: pure functions over the disk.
 """
@@ -53,9 +53,9 @@ def copy_partition_files(
     Args:
         filesystem: the disk of both.
         source, target: partition directories.
-        bases: base offsets of the target's segments; what lies below the first is left out.
-        on_corrupt: what to do with a damaged transaction index: "skip" takes it over as it is,
-            where its segment still begins there.
+        bases: base offsets of the target's segments; files below the first are left out.
+        on_corrupt: for a damaged transaction index: "raise", or "skip" to copy it unchanged if its
+            segment still has the same base offset.
 
     Returns:
         The files that could not be read.
@@ -90,12 +90,12 @@ def split_transaction_index(
     filesystem: FileSystem, files: SegmentFiles, bases: Sequence[int]
 ) -> dict[int, bytes]:
     """
-    Return the transaction index of one segment, as the contents of those of others.
+    Return the transaction index of one segment, split over the segments that replace it.
 
     Args:
         filesystem: the disk.
-        files: the segment's.
-        bases: where the segments begin that hold its records now.
+        files: files of the segment.
+        bases: base offsets of the segments that have its records now.
 
     Raises:
         CorruptIndexError: it is damaged.

@@ -1,7 +1,7 @@
-"""The batches of a log as runs, for those who go over all of it: conversion and its verification.
+"""Batches of a log as runs, for a walk over all of it: conversion and its verification.
 
-A run is a piece of one segment, whole batches with their CRC checked, where it lies in the mapped
-file: nothing is copied, and nothing is decoded here.
+A run is a slice of one segment in the mapped file, whole batches with their CRCs checked: nothing
+is copied, and nothing is decoded here.
 
 Thread-safety: as for reading: any thread, while another writes.
 """
@@ -21,18 +21,18 @@ from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["SegmentSource", "segment_runs", "sources"]
 
-# A run of so many batches, which is a few megabytes of the usual ones: how often progress is told.
+# Batches of a run, a few megabytes of usual ones: progress is reported after each.
 _RUN_BATCHES: Final = 256
 
 
 class SegmentSource(NamedTuple):
     """
-    A segment to be read as a whole.
+    Segment that is read as a whole.
 
     Attributes:
         segment: the segment.
-        bound: how far it is read.
-        start_offset: the first batch is the one that holds it.
+        bound: its readable range.
+        start_offset: the first batch has this offset.
     """
 
     segment: LogSegment
@@ -42,9 +42,9 @@ class SegmentSource(NamedTuple):
 
 def sources(snapshot: LogSnapshot) -> list[SegmentSource]:
     """
-    Return the segments of a log, from the one that holds its start offset on.
+    Return the segments of a log, from the segment with its start offset on.
 
-    Segments without batches are among them: their names say something about the log.
+    Segments without batches are among them: their names are facts of the log.
     """
     first = max(snapshot.segments.floor_slot(snapshot.start_offset), 0)
     found = []

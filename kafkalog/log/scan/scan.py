@@ -27,7 +27,7 @@ from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.model import TopicPartition
 
-__all__ = ["LogBatchSlices", "Scan", "ScanSource", "Scannable"]
+__all__ = ["LogBatchSlices", "Scan", "Scannable", "ScannedLog"]
 
 
 class LogBatchSlices(NamedTuple):
@@ -54,7 +54,7 @@ class Scannable(Protocol):
     ) -> LogBatchSlices: ...
 
 
-class ScanSource(NamedTuple):
+class ScannedLog(NamedTuple):
     """
     One of the logs of a scan.
 
@@ -87,7 +87,7 @@ class Scan:
 
     __slots__ = ("_sources", "options")
 
-    def __init__(self, sources: Iterable[ScanSource], options: ScanOptions) -> None:
+    def __init__(self, sources: Iterable[ScannedLog], options: ScanOptions) -> None:
         takes = options.conditions.matches_partition
         self._sources = tuple(each for each in sources if takes(*each.topic_partition))
         self.options = options
