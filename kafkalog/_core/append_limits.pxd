@@ -1,4 +1,4 @@
-"""What a log takes of the records and batches of an append."""
+"""Limits of a log for the records and batches of an append."""
 
 cimport cython
 from libc.stdint cimport int64_t

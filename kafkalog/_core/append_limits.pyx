@@ -1,4 +1,4 @@
-"""What a log takes of the records and batches of an append, where a kernel can ask it.
+"""Limits of a log for the records and batches of an append, as an object that kernels can read.
 
 Thread-safety: immutable.
 """
@@ -10,7 +10,7 @@ from kafkalog._core.layout cimport NO_TIMESTAMP
 
 
 cdef inline bint is_further(int64_t lower, int64_t upper, int64_t limit) noexcept nogil:
-    """Say whether `upper` lies more than so much above `lower`; no difference overflows 64 bits."""
+    """Return whether `upper` is more than a limit above `lower`, without an overflow of 64 bits."""
     return upper > lower and <uint64_t>upper - <uint64_t>lower > <uint64_t>limit
 
 
@@ -46,7 +46,7 @@ cdef class AppendLimits:
     cpdef bint has_invalid_record(self, int64_t now_ms, int64_t null_key_count,
                                   int64_t min_timestamp, int64_t max_timestamp) noexcept:
         """
-        Say whether a batch has a record that is not allowed.
+        Return whether a batch has a record that is not allowed.
 
         Args:
             now_ms: time of the append.

@@ -1,8 +1,8 @@
 """The C structures by which programs hand columns to each other: Arrow's C data interface.
 
 https://arrow.apache.org/docs/format/CDataInterface.html and CStreamInterface.html fix their layout;
-both are part of no library. Whoever produces a structure sets `release`; whoever consumes it calls
-that once, and sees by NULL that it was called.
+both are part of no library. The producer of a structure sets `release`; its consumer calls that
+once, and NULL shows that it was called.
 """
 
 from libc.stdint cimport int64_t

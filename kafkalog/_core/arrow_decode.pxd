@@ -1,4 +1,4 @@
-"""Batches of one run, on their way straight into Arrow columns."""
+"""Direct decoding of the batches of one run into Arrow columns."""
 
 cimport cython
 from kafkalog._core.payloads cimport Payloads
@@ -7,7 +7,7 @@ from kafkalog._core.arrow_decode_step cimport RunState
 
 
 cdef enum:
-    # Beside STATUS_*: the batch is one for the ways that take anything.
+    # In addition to STATUS_*: the batch needs the general path.
     STATUS_SLOW_PATH = -2
 
 
@@ -18,7 +18,7 @@ cdef class ArrowBatchRun:
     cdef Py_buffer view
     cdef Payloads payloads
     cdef readonly object data
-    cdef Py_buffer _decompressed_view              # what `payloads` points into
+    cdef Py_buffer _decompressed_view              # memory of `payloads`
 
     cdef int clear_decompressed(self) except -1
 

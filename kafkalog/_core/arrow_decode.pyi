@@ -1,4 +1,4 @@
-"""Types of runs of batches on their way into Arrow columns."""
+"""Types of the direct decoding of runs into Arrow columns."""
 
 from typing import Final, Self, final
 

@@ -1,17 +1,17 @@
-"""Decode v2 batches straight into Arrow columns: the way that nearly all records take.
+"""Decoder of v2 batches directly into Arrow columns: the path of nearly all records.
 
-Between the bytes of a batch and the columns there is nothing: CRC, record, cells, tile by tile, so
-that bytes come from memory once and leave once. A record of 100 bytes takes a third of the
-instructions that it does by way of positions and sizes, and no cache for those.
+There is no intermediate form: CRC, record, cells, tile by tile, so that bytes are read from memory
+once and written once. A record of 100 bytes takes a third of the instructions that it needs through
+positions and sizes, and no cache for those.
 
 A run is of plain batches, or of compressed ones: after the CRC their codec is undone into memory of
 the run's, and the records go on from there while they are in the near caches. Where that takes a
 library of Python's, the caller calls it for several batches at a time (`list_compressed`,
 `add_decompressed`).
 
-What this way does not know it leaves alone: a batch of another format or the other kind, one that
-reaches beyond the offsets wanted, one whose records are not all good. Columns are then as they were
-before the batch, and who takes anything decides what to say of it. So there is one verdict.
+Other batches are left to the caller: another format or kind, offsets outside of the requested
+range, records that are not all good. Columns are then as before the batch, and the general path
+decides on the error. So there is one verdict.
 
 Where a batch does not fit, its first rows go into one Arrow batch and the rest into the next; all
 of it is looked at before the first of them is given away.
@@ -85,13 +85,13 @@ from kafkalog._core.status cimport (
 
 
 cdef enum:
-    # What the CRC reads before the decoder does; as in columns.pyx.
+    # Bytes that the CRC reads before the decoder does; as in columns.pyx.
     TILE_SIZE = 16 * 1024
     # Below it, the CRC of batches that a library is to decompress holds the GIL: few microseconds.
     CRC_NOGIL_SIZE_MIN = 32 * 1024
 
 
-# How far the columns are that grow with each record.
+# Ends of the columns that grow with each record.
 cdef struct Marks:
     int64_t key_bytes
     int64_t value_bytes
@@ -105,7 +105,7 @@ cdef struct Marks:
 
 
 cdef bint can_add_runs(const Build* build) noexcept nogil:
-    """Whether the columns wanted are such that runs can be added: sequences need the offsets."""
+    """True if runs can be added to the requested columns: sequences need the offsets."""
     return build.wanted[COLUMN_OFFSET] or not build.wanted[COLUMN_SEQUENCE]
 
 
@@ -205,7 +205,7 @@ cdef int _check_remaining(const RunState* run) noexcept nogil:
 
 
 cdef int _verdict(const RunState* run, int status) noexcept nogil:
-    """Return the verdict on a batch whose records were added as far as they are good and fit."""
+    """Return the verdict on a batch after its good records that fit were added."""
     cdef Cursor cursor
     if status == STATUS_FULL:
         return STATUS_FULL if _check_remaining(run) == STATUS_OK else STATUS_RECORD_LENGTH
@@ -329,7 +329,7 @@ cdef int _open_batch(
 
 
 cdef int _add_batch(Build* build, RunState* run, Payloads* payloads) noexcept nogil:
-    """Add the batch that a run stands at, or what is left of it."""
+    """Add the current batch of a run, or the rest of it."""
     cdef bint is_continued = run.position != NULL
     cdef Marks marks = _mark(build)
     cdef BatchFields fields
@@ -386,12 +386,12 @@ cdef int add_run_kernel(
     Build* build, RunState* run, Payloads* payloads, bint is_continued
 ) noexcept nogil:
     """
-    Add batch after batch of a run, as many rows as there is room for.
+    Add batch after batch of a run, up to the capacity of the columns.
 
-    Returns STATUS_OK behind the last one; STATUS_FULL where the columns have to be given away
-    first; STATUS_COMPRESSED where records have to be given; STATUS_NO_MEMORY; else, before a batch
-    that is for others to take, what is wrong with it, if that is known: STATUS_CRC is certain.
-    Where `run.position` is set then, a batch that was good is no longer.
+    Returns STATUS_OK after the last one; STATUS_FULL if the columns have to be taken first;
+    STATUS_COMPRESSED if decompressed records are needed; STATUS_NO_MEMORY; else, before a batch for
+    the general path, its error, if that is known: STATUS_CRC is certain. If `run.position` is set
+    then, a batch that was good has changed.
     """
     cdef int status
     if build.layout == LAYOUT_VIEWS and not run.compressed:
@@ -403,7 +403,7 @@ cdef int add_run_kernel(
     return STATUS_OK
 
 
-# ---- the door ---------------------------------------------------------------------------------
+# ---- entry points -----------------------------------------------------------------------------
 
 # Not for the collector: it would clear `view` without a release, and memory that is exported. No
 # cycle goes through a run, for what it holds is older, and bytes.
@@ -414,13 +414,13 @@ cdef class ArrowBatchRun:
     Batches side by side that are to become rows; what RowBuilder.add_run takes.
 
     Args:
-        data: holds them, and stays as it is for good.
-        position: where the first begins.
-        end: where the last ends.
-        check_crc: whether nobody has looked at their CRC.
-        offset_min: first offset wanted; rises with the batches that are done.
-        offset_end: one past the last.
-        compressed: whether the batches are; else none is.
+        data: their bytes, which never change.
+        position: start of the first.
+        end: end of the last.
+        check_crc: whether their CRCs are not checked yet.
+        offset_min: first requested offset; rises with the finished batches.
+        offset_end: one above the last.
+        compressed: whether all batches are compressed; else none is.
         limit_bytes: largest size of the records of a compressed one.
 
     Attributes:
@@ -464,11 +464,11 @@ cdef class ArrowBatchRun:
 
     @property
     def batch_count(self):
-        """How many batches are done."""
+        """Number of finished batches."""
         return self.state.batch_count
 
     def resume_at(self, Py_ssize_t position, Py_ssize_t batch_count, int64_t offset_min):
-        """Go on behind batches that somebody else has taken."""
+        """Continue after batches that the caller has decoded."""
         cdef Py_ssize_t end = self.state.end - <const uint8_t*>self.view.buf
         if self.state.position != NULL or not 0 <= position <= end:
             raise ValueError(f"a run up to {end} cannot go on at {position}")
@@ -480,9 +480,9 @@ cdef class ArrowBatchRun:
         """
         Return which of the next batches take a library: a list of (codec, position, end).
 
-        These are those that `add_run` says COMPRESSED before, where their compressed records lie in
-        `data`; at least one, and no more than have `bytes_max` together. The CRC of each is right;
-        the list ends before one whose CRC is wrong, or that is no such batch.
+        These are the batches for which `add_run` returned COMPRESSED, as ranges of their compressed
+        records in `data`; at least one, and at most `bytes_max` together. The CRC of each is right;
+        the list ends before a batch with a wrong CRC, or of another kind.
 
         Releases the GIL for CRC_NOGIL_SIZE_MIN bytes and more.
         """
@@ -514,10 +514,10 @@ cdef class ArrowBatchRun:
         Hand over what libraries have made of the first of what `list_compressed` returned.
 
         Args:
-            parts: what it returned.
-            memory: the records of batch after batch. It stays as it is until `add_run` says OK or
-                COMPRESSED, and then is let go.
-            ends: where those of each batch end; of no more batches than `parts` has.
+            parts: the returned ranges.
+            memory: the records of batch after batch. It must not change until `add_run` returns OK
+                or COMPRESSED, and is released then.
+            ends: end of the records of each batch; of no more batches than `parts` has.
         """
         cdef Py_ssize_t count = len(ends)
         cdef Py_ssize_t slot

@@ -1,9 +1,9 @@
 """From the bytes of records into Arrow columns, some records at a time.
 
-Records are decoded until their cells fill a few kilobytes on the stack, numbers straight into their
-columns; then keys are copied, then values. So what lies between stays in the nearest cache, each
-loop has registers enough, and room is asked for once. A record of 100 bytes takes 40 % fewer
-instructions than by columns of positions and sizes.
+Records are decoded until their cells fill a few kilobytes on the stack, numbers directly into their
+columns; then keys are copied, then values. So the intermediate data stays in the nearest cache,
+each loop has enough registers, and capacity is checked once. A record of 100 bytes takes 40 % fewer
+instructions than through columns of positions and sizes.
 
 Nothing counts here: how many rows columns have is said where the batch was found good.
 
@@ -55,12 +55,12 @@ from kafkalog._core.utf8 cimport is_utf8
 
 
 cdef enum:
-    # Records that are decoded before their cells are copied: what lies between stays in the nearest
-    # cache, and each of the loops has registers enough.
+    # Records that are decoded before their cells are copied: the intermediate data stays in the
+    # nearest cache, and each of the loops has enough registers.
     STEP_ROWS = 64
 
     SHORT_SIZE = 16                    # one move
-    # Bytes behind a cell that copying it may write, and behind its source that it may read.
+    # Bytes after a cell that copying it may write, and after its source that it may read.
     SLACK = BLOCK_SIZE
 
 
@@ -74,7 +74,7 @@ cdef struct Step:
     int64_t header_count
     int32_t has_null_key               # below 0: there is one
     int32_t has_null_value
-    const uint8_t* end                 # behind the last record
+    const uint8_t* end                 # end of the last record
     const uint8_t* keys[STEP_ROWS]
     const uint8_t* values[STEP_ROWS]
     int32_t key_sizes[STEP_ROWS]
@@ -83,10 +83,10 @@ cdef struct Step:
     int32_t header_counts[STEP_ROWS]
 
 
-# ---- room -------------------------------------------------------------------------------------
+# ---- capacity ---------------------------------------------------------------------------------
 
 cdef int _mark_all_valid(Column* column, int64_t row, int64_t end_row) noexcept nogil:
-    """Let bits from `row` on say that nothing is null; those before are there."""
+    """Set the bits from `row` on to "not null"; those before are set."""
     if open_validity(column, row, end_row - row) != STATUS_OK:
         return STATUS_NO_MEMORY
     if row & 7:
@@ -113,7 +113,7 @@ cdef int _open_numbers(
 cdef int _open_cells(
     Build* build, int number, int64_t count, Cells* cells
 ) noexcept nogil:
-    """Make room for so many cells; their bytes get theirs when they are known."""
+    """Reserve memory for cells; for their bytes when the sizes are known."""
     cdef Column* column = &build.columns[number]
     cdef int status
     memset(cells, 0, sizeof(Cells))
@@ -255,7 +255,7 @@ cdef int64_t _measure_step(const Build* build, const Rows* rows, Step* step) noe
 cdef int _next_step(
     Build* build, RunState* run, Rows* rows, Step* step, const uint8_t* tile_end
 ) noexcept nogil:
-    """Decode as many records as there is room for; STATUS_FULL where it is for none."""
+    """Decode as many records as fit; STATUS_FULL if none does."""
     cdef RunState before = run[0]
     cdef int64_t count = min(min(run.left, rows.end_row - rows.row), <int64_t>STEP_ROWS)
     cdef int64_t size
@@ -269,7 +269,7 @@ cdef int _next_step(
         if size <= rows.bytes_max or (rows.row == 0 and step.count == 1):
             rows.size_bytes = size
             return STATUS_OK
-        # Near the end of the room: half as many, down to one.
+        # Near the end of the capacity: half as many, down to one.
         count = step.count // 2 if step.count > 1 else 0
         status = STATUS_FULL
     run[0] = before
@@ -281,7 +281,7 @@ cdef int _next_step(
 cdef inline uint8_t* _copy_ahead(
     uint8_t* target, const uint8_t* cell, int64_t size
 ) noexcept nogil:
-    """Copy a cell by whole moves: SLACK bytes behind may be read, and behind the copy written."""
+    """Copy a cell by whole moves: SLACK bytes after it may be read, and after the copy written."""
     cdef uint8_t* end = target + size
     if size <= SHORT_SIZE:
         memcpy(target, cell, SHORT_SIZE)
@@ -444,7 +444,7 @@ cdef int _record_missing_timestamps(Build* build, Rows* rows, const Step* step) 
 
 
 cdef int _check_texts(const Cursor* headers, int32_t count) noexcept nogil:
-    """Whether the keys of headers, whose framing is good, are text."""
+    """Return whether the keys of headers, whose framing is good, are text."""
     cdef Cursor cursor = headers[0]
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
@@ -483,7 +483,7 @@ cdef int _put_headers(Build* build, const Rows* rows, const Step* step) noexcept
 cdef int add_tile(
     Build* build, RunState* run, Rows* rows, const uint8_t* tile_end
 ) noexcept nogil:
-    """Add the records that begin before `tile_end`; STATUS_FULL before one that does not fit."""
+    """Add those that begin before `tile_end`; STATUS_FULL before a record that does not fit."""
     cdef Step step
     cdef int status = STATUS_OK
     run.ahead = prefetch_window(tile_end, run.readable_end)

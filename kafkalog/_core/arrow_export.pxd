@@ -1,4 +1,4 @@
-"""What other modules use to give columns away: arrays that share their memory, and batches."""
+"""Export of columns for other modules: arrays that share their memory, and batches."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -15,7 +15,7 @@ cdef enum:
 cdef struct ArrayOwner:
     int64_t references                 # changed atomically
     int64_t buffer_count
-    const void** buffers               # what consumers see
+    const void** buffers               # the buffers of consumers
     int64_t* sizes                     # bytes of each
     void* owned[OWNED_COUNT]           # blocks of arrow_memory; buffers may point elsewhere, too
     PyObject* hold                     # NULL, or what keeps memory that is not ours

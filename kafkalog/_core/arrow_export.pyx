@@ -1,14 +1,14 @@
 """Hand columns to other programs by Arrow's C data and C stream interface, without pyarrow.
 
-A structure that was handed over belongs to whoever has it: it may be moved, its children too, and
-released by any thread at any time, after its stream and after Python, in any order. So each array
-owns what it points to, by a count of its own, and needs the GIL to be released only where it shows
-memory of a Python object (views of a mapped file). Where Python is gone, what it kept stays.
+An exported structure belongs to its consumer: it may be moved, its children too, and released by
+any thread at any time, after its stream and after Python, in any order. So each array owns its
+memory by a separate count, and its release needs the GIL only for memory of a Python object (views
+of a mapped file). After the end of Python such memory is not freed.
 
-A stream pulls batches from an iterator. What that raises is kept as a message, for
-`get_last_error`, and given again to who asks again: no reader takes an error for the end.
+A stream pulls batches from an iterator. An exception is kept as a message for `get_last_error`, and
+returned by every later call: no reader takes an error for the end.
 
-Thread-safety: structures are one thread's at a time, as the interface says; ArrowBatch is
+Thread-safety: structures belong to one thread at a time, as in the interface; ArrowBatch is
 immutable.
 """
 
@@ -180,7 +180,7 @@ cdef void _drop_owner(ArrayOwner* owner) noexcept nogil:
         return
     for slot in range(OWNED_COUNT):
         free_block(owner.owned[slot])
-    # Without Python nobody can count references, and nobody minds.
+    # After the end of Python references are not counted.
     if owner.hold != NULL and Py_IsInitialized():
         _drop(owner.hold)
     free(owner.buffers)
@@ -189,7 +189,7 @@ cdef void _drop_owner(ArrayOwner* owner) noexcept nogil:
 
 
 cdef ArrayOwner* new_owner(int64_t buffer_count) noexcept nogil:
-    """Return an owner with one reference and room for its buffers; NULL without memory."""
+    """Return an owner with one reference and space for its buffers; NULL without memory."""
     cdef ArrayOwner* owner = <ArrayOwner*>calloc(1, sizeof(ArrayOwner))
     if owner == NULL:
         return NULL
@@ -221,7 +221,7 @@ cdef int add_array(
     ArrowArray* array, ArrayOwner* owner, int64_t length, int64_t null_count, int64_t child_count
 ) noexcept nogil:
     """
-    Fill a structure, which takes over one reference to `owner`, with room for children.
+    Fill a structure, which takes over one reference to `owner`, with space for children.
 
     Without memory the structure is released.
     """
@@ -301,7 +301,7 @@ cdef class ArrowBatch:
 
     @property
     def num_rows(self):
-        """How many rows there are."""
+        """Number of rows."""
         return self.array.length
 
     cdef int share(self, ArrowArray* target) except -1:
@@ -362,7 +362,7 @@ cdef int _code_of(object error) noexcept:
 
 
 cdef int _keep_error(StreamState* state, object error) noexcept:
-    """Note what `get_last_error` says from now on; return its code."""
+    """Set the message of `get_last_error`; return its code."""
     cdef bytes message = b"no message"
     try:
         message = f"{type(error).__name__}: {error}".encode("utf-8", "replace")

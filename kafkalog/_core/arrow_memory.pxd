@@ -1,4 +1,4 @@
-"""Memory that Arrow columns grow in, and that whoever consumes them gives back.
+"""Memory of growing Arrow columns, which their consumer frees.
 
 Plain C memory: given back by any thread, with or without the GIL, before and after Python. A fresh
 page costs eight times a warm one, so what comes back is kept for the next batch, by the pool that
@@ -34,7 +34,7 @@ cdef extern from *:
 
 
 cdef enum:
-    ALIGNMENT = 64                     # what Arrow recommends
+    ALIGNMENT = 64                     # recommended by Arrow
     POOL_SLOTS = 32
 
     # A block is taken that is no more than so many times too large, or by so many bytes.
@@ -49,7 +49,7 @@ cdef struct MemoryPool:
     void* slots[POOL_SLOTS]            # blocks that came back, or NULL
 
 
-# What stands in front of a block, in ALIGNMENT bytes of its own.
+# Header before a block, in ALIGNMENT separate bytes.
 cdef struct BlockHead:
     int64_t capacity
     MemoryPool* pool                   # NULL: it goes back to the system
@@ -83,7 +83,7 @@ cdef inline void drop_pool(MemoryPool* pool) noexcept nogil:
 
 
 cdef inline bint keep_block(MemoryPool* pool, BlockHead* head) noexcept nogil:
-    """Put a block into a pool; False where there is no room for it."""
+    """Put a block into a pool; return False if the pool is full."""
     cdef int slot
     if atomic_add(&pool.kept_bytes, head.capacity) <= pool.kept_bytes_max:
         for slot in range(POOL_SLOTS):
@@ -141,7 +141,7 @@ cdef inline void free_block(void* data) noexcept nogil:
 
 
 cdef inline int reserve(Octets* octets, int64_t more) noexcept nogil:
-    """Make room for `more` bytes behind those in use; the data may move."""
+    """Reserve `more` bytes after those in use; the data may move."""
     cdef int64_t needed = octets.size + more
     cdef int64_t capacity
     cdef uint8_t* data
@@ -160,7 +160,7 @@ cdef inline int reserve(Octets* octets, int64_t more) noexcept nogil:
 
 
 cdef inline void* detach_block(Octets* octets) noexcept nogil:
-    """Return the memory, which whoever has it gives to `free_block`, and begin anew."""
+    """Return the memory, for which the caller calls `free_block`, and begin with none."""
     cdef void* data = octets.data
     octets.hint = octets.size + octets.size // 8
     octets.data = NULL

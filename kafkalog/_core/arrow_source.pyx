@@ -3,7 +3,7 @@
 What comes is taken over, not copied: a column points into the producer's buffers and releases them
 when it goes. Only timestamps are copied, for their units differ and nulls become -1.
 
-The interface tells no sizes of buffers, so that a producer has to be believed for them. Everything
+The interface has no sizes of buffers, so that a producer has to be believed for them. Everything
 else is checked before the first byte is read: types and names against what records have, numbers of
 buffers and children, lengths and offsets against those of the parent, alignment; and for each cell
 that its offsets rise and stay within the last one.
@@ -31,7 +31,7 @@ cdef enum Layout:
     LAYOUT_VIEWS
     LAYOUT_FIXED
 
-# Columns that a scan has and an append gives anew.
+# Columns of a scan whose values an append assigns again.
 COLUMNS_SET_BY_LOG = frozenset({
     "offset", "timestamp_type", "topic", "partition", "producer_id", "producer_epoch", "sequence",
     "leader_epoch",
@@ -222,7 +222,7 @@ cdef ArrayRef _import_array(object source, SchemaRef schema):
     return hold
 
 
-# ---- what an array is, against what its schema says
+# ---- arrays against their schema
 
 cdef bytes _format_of(const ArrowSchema* schema):
     if schema.format == NULL:
@@ -271,7 +271,7 @@ cdef const uint8_t* _validity_of(const ArrowArray* array, str name) except? NULL
     if array.null_count == 0:
         return NULL
     if array.buffers[0] == NULL and array.null_count > 0:
-        raise InvalidRecordError(f"Arrow: {name} has nulls, and no bitmap that says which")
+        raise InvalidRecordError(f"Arrow: {name} must have a validity bitmap, because it has nulls")
     return <const uint8_t*>array.buffers[0]
 
 
@@ -367,7 +367,7 @@ cdef int _point_at_offsets(
     if cells.data == NULL:
         if cells.data_size > 0:
             raise InvalidRecordError(f"Arrow: the {cells.data_size} bytes of {name} are missing")
-        # NULL says that all is null; with no byte to point to, any other address will do.
+        # NULL means that all cells are null; an empty cell may have any other address.
         cells.data = <const uint8_t*>offsets
     return 0
 
@@ -387,7 +387,7 @@ cdef int _point_at_views(
     if cells.view_buffer_count == 0:
         return 0
     if cells.view_buffer_count > INT32_MAX or cells.view_sizes == NULL:
-        raise InvalidRecordError(f"Arrow: {name} does not say how large its buffers are")
+        raise InvalidRecordError(f"Arrow: {name} must have the sizes of its buffers")
     _check_aligned(cells.view_sizes, sizeof(int64_t), name)
     for slot in range(cells.view_buffer_count):
         if cells.view_sizes[slot] < 0 or (
@@ -447,7 +447,7 @@ cdef object _timestamps_of(
     if array.buffers[1] == NULL:
         raise InvalidRecordError("Arrow: timestamp has cells, whose bytes are missing")
     times = result
-    # Copied byte by byte as far as the compiler knows: nothing says that they are aligned.
+    # A copy of single bytes for the compiler: they need not be aligned.
     source = <const uint8_t*>array.buffers[1] + 8 * (array.offset + first)
     if unit == 1 and validity == NULL:
         memcpy(&times[0], source, <size_t>count * 8)
@@ -480,8 +480,8 @@ cdef HeadersColumn _headers_of(
         return None
     if type_format not in (b"+l", b"+L", b"+m"):
         raise InvalidRecordError(
-            f"Arrow: headers have the type {type_format.decode('ascii', 'replace')!r}; a list of"
-            " structures of a key and a value is wanted, or a map"
+            "Arrow: headers must be a list of structures of a key and a value, or a map, got the"
+            f" type {type_format.decode('ascii', 'replace')!r}"
         )
     _check_array(schema, array, 2, 1, "headers")
     _check_range(array, first, count, "headers")
@@ -504,7 +504,7 @@ cdef HeadersColumn _headers_of(
         raise InvalidRecordError("Arrow: headers have no entries")
     _check_array(entry_schema, entries, 1, 2, "headers' entries")
     if _format_of(entry_schema) != b"+s":
-        raise InvalidRecordError("Arrow: headers are no list of structures")
+        raise InvalidRecordError("Arrow: headers must be a list of structures")
     if start < 0 or end < start or end > entries.length:
         raise InvalidRecordError(f"Arrow: headers {start} to {end} of {entries.length}")
     _check_no_nulls(entries, start, end - start, "headers' entries")
@@ -528,7 +528,7 @@ cdef ArrowRows _rows_of(const ArrowSchema* schema, ArrayRef hold):
     cdef int64_t slot
     if _format_of(schema) != b"+s":
         raise InvalidRecordError(
-            f"Arrow: a table, a record batch or structures are wanted, not the type"
+            "Arrow: the data must be a table, a record batch or structures, got the type"
             f" {_format_of(schema).decode('ascii', 'replace')!r}"
         )
     if schema.n_children < 0:
@@ -547,7 +547,7 @@ cdef ArrowRows _rows_of(const ArrowSchema* schema, ArrayRef hold):
         seen.add(name)
         _read_column(rows, column_schema, array.children[slot], hold, name)
     if "key" not in seen and "value" not in seen:
-        raise InvalidRecordError(f"Arrow: columns key and value are wanted, not {sorted(seen)}")
+        raise InvalidRecordError(f"Arrow: columns must include key or value, got {sorted(seen)}")
     return rows
 
 

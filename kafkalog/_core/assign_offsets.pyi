@@ -1,4 +1,4 @@
-"""Types of the stamping doors."""
+"""Types of the assignment of offsets and timestamps."""
 
 import numpy as np
 import numpy.typing as npt

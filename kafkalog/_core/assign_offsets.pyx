@@ -51,7 +51,7 @@ cdef int check_run_kernel(Cursor* cursor, int64_t* offset_count) noexcept nogil:
         if status != STATUS_OK:
             return status
         if is_wrapper(&fields):
-            return STATUS_COMPRESSED       # how many records are inside only decoding can tell
+            return STATUS_COMPRESSED       # only decoding can count the records inside
         # At most 2^31 each, from at least 26 bytes each: no address space reaches 2^63.
         total += <int64_t>fields.last_offset_delta + 1
         cursor.position += fields.size_bytes
@@ -184,7 +184,7 @@ cdef int _check_timestamp_type(int timestamp_type) except -1:
 def set_max_timestamp(uint8_t[::1] data not None, Py_ssize_t position, *, int timestamp_type,
                       int64_t max_timestamp):
     """
-    Set timestamp type and max_timestamp of the batch at `position` in place, and its CRC anew.
+    Set timestamp type, max_timestamp and CRC of the batch at `position` in place.
 
     Does nothing if both are so already. Otherwise unused attribute bits are cleared, as Kafka does.
     In magic 1 this is the timestamp of the message. Magic 0 has neither: there only type 0 with

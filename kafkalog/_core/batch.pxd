@@ -1,4 +1,4 @@
-"""What other modules take from here; all of it lives in header.pxd."""
+"""Exports for other modules; all of them are defined in header.pxd."""
 
 from kafkalog._core.header cimport (
     BatchFields,

@@ -1,4 +1,4 @@
-"""Types of the batch doors: walks, look-ups and columns."""
+"""Types of the batch entry points: walks, look-ups and columns."""
 
 from typing import NamedTuple, Self, final
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 class ScanResult(NamedTuple):
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used here
     position: int
     status: int
     next_offset: int

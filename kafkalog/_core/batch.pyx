@@ -4,11 +4,11 @@ Reads headers and sums up bytes, never decodes a record; a message of the old fo
 (header.pxd). Callers are the segment (position
 look-ups) and the loader (recovery scans).
 
-A walk goes from batch to batch and stops at the first it does not believe, naming status and
-position; what a stop means (torn tail, corruption, another format) is for the callers to say.
+A walk goes from batch to batch and stops at the first that it does not believe, with status and
+position; the callers decide what a stop means (torn tail, corruption, another format).
 
-Thread-safety: pure functions; the GIL is released for long scans, and the caller keeps others from
-writing to the bytes meanwhile. Columns belong to one thread at a time.
+Thread-safety: pure functions; the GIL is released for long scans, during which the caller must keep
+other threads from writing to the bytes. Columns belong to one thread at a time.
 """
 
 cimport cython
@@ -188,7 +188,7 @@ cdef int find_kernel(Cursor* cursor, FindKind kind, int64_t target) noexcept nog
 
 cdef inline bint can_begin_batch(const uint8_t* position, uint64_t offset_min,
                                  uint64_t span) noexcept nogil:
-    """Whether offset, length and magic there are believable: one branch for all of it."""
+    """Return whether offset, length and magic are believable: one branch for all three."""
     return (
         (load_u64(position + BASE_OFFSET_POSITION) - offset_min <= span)
         & (load_u32(position + BATCH_LENGTH_POSITION) - LEGACY_LENGTH_MIN
@@ -198,7 +198,7 @@ cdef inline bint can_begin_batch(const uint8_t* position, uint64_t offset_min,
 
 
 cdef inline bint can_hold_batch(const uint8_t* block, uint8_t lower, uint8_t upper) noexcept nogil:
-    """Whether a batch may begin in the CANDIDATES_BLOCK bytes there: no zero length, for one."""
+    """Return whether a batch may begin in CANDIDATES_BLOCK bytes: its length is not zero."""
     cdef const uint8_t* length = block + BATCH_LENGTH_POSITION
     cdef uint8_t found = 0
     cdef int i
@@ -282,7 +282,7 @@ cdef int check_kernel(const Cursor* cursor, bint check_crc, BatchFields* fields)
 
 class ScanResult(NamedTuple):
     """
-    What a scan found.
+    Headers of scanned batches.
 
     Attributes:
         count: batches taken by this call.
@@ -313,8 +313,8 @@ cdef class BatchColumns:
     """
     NumPy columns that scans fill: row i, for i below len(), is the i-th batch taken.
 
-    The arrays are allocated once, views of one block, and have `capacity` rows each; what lies
-    past len() is undefined. Scans add behind the rows there are, `clear` forgets all rows.
+    The arrays are allocated once, views of one block, and have `capacity` rows each; rows from
+    len() on are undefined. Scans add rows after the present ones, `clear` removes all rows.
     Thread-safety: one thread at a time.
     """
 
@@ -383,7 +383,7 @@ cdef class BatchColumns:
 
     @property
     def capacity(self):
-        """How many rows the columns have room for."""
+        """Largest number of rows."""
         return self._pointers.capacity
 
     def clear(self):
@@ -391,7 +391,7 @@ cdef class BatchColumns:
         self._pointers.count = 0
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 def check_batch(const uint8_t[::1] data not None, Py_ssize_t position=0, *, bint check_crc=True):
@@ -418,11 +418,11 @@ def scan_batches(const uint8_t[::1] data not None, Py_ssize_t position=0, *, end
 
     Args:
         data: any contiguous buffer of bytes, such as a mapped segment.
-        position: where a batch begins.
-        end: one past the last byte to look at, None for all.
-        columns: filled with one row a batch, behind the rows it has; STATUS_FULL when out of room.
-        check_crc: whether to read the records and sum them up, or only the headers.
-        check_order: whether batches must rise; False for batches whose offsets are still to come.
+        position: start of a batch.
+        end: one past the last byte to read, None for all.
+        columns: filled with one row a batch, after the present rows; STATUS_FULL if they are full.
+        check_crc: whether to read the records and check their CRC, or only the headers.
+        check_order: whether offsets must rise; False for batches without assigned offsets.
         next_offset: no batch may begin below it; then none below the end of the one before.
     """
     cdef Cursor cursor
@@ -441,7 +441,7 @@ def scan_batches(const uint8_t[::1] data not None, Py_ssize_t position=0, *, end
     else:
         with nogil:
             status = scan_kernel(&cursor, start, check_crc, check_order, &state, pointers)
-    # What ended the walk may lie anywhere behind it; a walk that went well read no further.
+    # The cause of a stop may be anywhere after it; a walk without a stop read no further.
     if status == STATUS_OK or status == STATUS_FULL:
         check_read(start + position, cursor.position - start - position)
     else:
@@ -491,9 +491,9 @@ def find_batch(const uint8_t[::1] data not None, Py_ssize_t position, *, end=Non
     Return the first position, from `position` on, where a good batch begins; -1 if none does.
 
     Good is a whole batch with a matching CRC, all of whose known offsets lie in
-    offset_min..offset_max (both inclusive). For finding the way again behind damage: the narrower
-    the range, the faster and the surer. Hostile bytes cannot make it slower than a small multiple
-    of one CRC pass.
+    offset_min..offset_max (both inclusive). For the search of the next batch after damage: the
+    narrower the range, the faster and the more certain. Hostile bytes cannot make it slower than a
+    small multiple of one CRC pass.
     """
     cdef Cursor cursor
     cdef int status

@@ -9,7 +9,7 @@ cdef class BatchMemory:
     cdef uint8_t* data
     cdef Py_ssize_t capacity
     cdef Py_ssize_t exports            # views alive: nothing that they show may change
-    cdef Py_ssize_t _start             # what the next view shows
+    cdef Py_ssize_t _start             # start of the next view
     cdef Py_ssize_t _end
 
     cdef object view(self, Py_ssize_t start, Py_ssize_t end)

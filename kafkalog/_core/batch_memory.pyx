@@ -40,7 +40,7 @@ cdef class BatchMemory:
         return memoryview(self)
 
     cdef int grow(self, Py_ssize_t capacity) except -1:
-        """Take more room, perhaps at another address; only while nothing is exported."""
+        """Allocate more memory, perhaps at another address; only while nothing is exported."""
         if self.exports > 0:
             raise AssertionError("memory with views must not move")
         cdef uint8_t* data = <uint8_t*>PyMem_RawRealloc(self.data, <size_t>capacity)

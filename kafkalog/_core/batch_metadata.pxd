@@ -1,4 +1,4 @@
-"""What appending needs to know of the batches of a run, side by side: sizes, offsets, times."""
+"""Metadata of the batches of a run for an append: sizes, offsets, timestamps."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,9 +1,9 @@
-"""What appending needs to know of the batches of a run: sizes, offsets, timestamps; and stamping.
+"""Metadata of the batches of a run for an append: sizes, offsets, timestamps; and their assignment.
 
-Whoever makes or checks the batches of an append writes down five numbers of each. With them nobody
-has to look at a batch again: offsets are stamped, and the batches shared out among segments, in one
-pass over this table. A plain message of an old format is a batch as well, of a hundred bytes
-perhaps, so nothing is made for a single row.
+The code that makes or checks the batches of an append records five numbers of each. With them no
+batch has to be read again: offsets are assigned, and the batches divided into segments, in one pass
+over this table. A plain message of an old format is a batch as well, of perhaps a hundred bytes, so
+no object is made for a single row.
 
 Thread-safety: none; a table belongs to one append.
 """
@@ -37,14 +37,14 @@ cdef enum:
 
 class BatchFacts(NamedTuple):
     """
-    What appending needs to know of a batch; offsets as they stand in its bytes.
+    Metadata of a batch for an append; offsets are those in its bytes.
 
     Attributes:
-        size_bytes: of all of it.
-        base_offset: of its first record.
-        last_offset: of its last record.
-        max_timestamp: largest timestamp, -1 where there is none.
-        shallow_offset: what the time index says of that timestamp, -1 where there is none.
+        size_bytes: size of the whole batch.
+        base_offset: offset of its first record.
+        last_offset: offset of its last record.
+        max_timestamp: largest timestamp, -1 for none.
+        shallow_offset: offset of that timestamp for the time index, -1 for none.
     """
 
     size_bytes: int
@@ -129,7 +129,7 @@ cdef class BatchMetadata:
 
     @property
     def is_all_messages(self):
-        """Whether all were given as plain messages of old formats, and there are any."""
+        """True if there are batches, and all were added as plain messages of old formats."""
         return self._is_all_messages and self.count > 0
 
     @property
@@ -148,7 +148,7 @@ cdef class BatchMetadata:
         if row < 0:
             row += self.count
         if not 0 <= row < self.count:
-            raise IndexError(f"there is no batch {slot} among {self.count}")
+            raise IndexError(f"slot must be in 0..{self.count - 1}, got {slot}")
         return self.row_at(row)
 
     def __iter__(self):
@@ -165,7 +165,7 @@ cdef class BatchMetadata:
         self.add_row(size_bytes, base_offset, last_offset, max_timestamp, shallow_offset)
 
     def extend(self, BatchMetadata others not None):
-        """Write down what stands in another table, as the batches that follow."""
+        """Append the rows of another table, as the batches that follow."""
         cdef Py_ssize_t count = others.count
         self._reserve(count)
         if count:
@@ -213,7 +213,7 @@ cdef class BatchMetadata:
             OffsetOverflowError: the offsets would not fit 63 bits; nothing is stamped.
         """
         if self.count == 0:
-            raise ValueError("a run without batches is not stamped")
+            raise ValueError("a run must have batches before offsets are assigned")
         self._assign_offsets(&data[0] if data.shape[0] else NULL, data.shape[0], base_offset,
                              partition_leader_epoch)
         return self.span()

@@ -1,8 +1,8 @@
-"""What the batches of a segment say together, told from the columns of one walk after the other.
+"""Totals of the batches of a segment, computed from the columns of successive walks.
 
-A recovery walks over everything and wants few numbers of it: how many records there are, whether
-anybody wrote with a producer id, where leader epochs begin. One pass over each stretch of columns
-tells them, and makes nothing for a row.
+A recovery walks over all batches and needs few numbers: how many records there are, whether a
+producer id was used, where leader epochs begin. One pass over the columns of each walk computes
+them, and makes no object for a row.
 
 Thread-safety: one thread at a time. It looks at no bytes of batches, and believes the columns.
 """
@@ -26,14 +26,14 @@ cdef class BatchTotals:
     Facts about all batches that were added, in the order in which they lie in the segment.
 
     Attributes:
-        batch_count: how many they are.
-        record_count: records that their headers declare; those inside wrappers of old formats are
-            not counted, which only decompression could do.
-        first_max_timestamp: largest timestamp of the first batch, -1 where there is none.
-        has_producers: whether a batch names a producer.
-        has_markers: whether one ends a transaction.
+        batch_count: number of batches.
+        record_count: records by their headers; records inside wrappers of old formats are not
+            counted, which would need decompression.
+        first_max_timestamp: largest timestamp of the first batch, -1 for none.
+        has_producers: whether a batch has a producer id.
+        has_markers: whether a batch ends a transaction.
         leader_epochs: each epoch that is above all before it, with the base offset of its batch;
-            -1 where messages of an old format, which have none, begin that count anew.
+            -1 for messages of an old format, which have none and restart the series.
     """
 
     cdef readonly int64_t batch_count
@@ -51,7 +51,7 @@ cdef class BatchTotals:
 
     def add(self, columns not None, Py_ssize_t count):
         """
-        Take in the first `count` batches of the columns, behind those before.
+        Add the first `count` batches of the columns, which follow those before.
 
         Args:
             columns: a `BatchColumns`, as a walk left it.
@@ -70,7 +70,7 @@ cdef class BatchTotals:
             self.first_max_timestamp = columns.max_timestamp[0]
         self.batch_count += count
         for row in range(count):
-            # A wrapper of an old format does not say how many records it holds: -1.
+            # The header of a wrapper of an old format has no number of records: -1.
             self.record_count += max(record_counts[row], 0)
             if producer_ids[row] >= 0:
                 self.has_producers = True

@@ -36,7 +36,7 @@ cdef inline int64_t load_i64(const uint8_t* source) noexcept nogil:
 
 
 cdef inline uint32_t load_little_u32(const uint8_t* source) noexcept nogil:
-    """The other way round, for what is not Kafka's own: lz4 frames, the hash of keys."""
+    """Little-endian, for other formats than Kafka's: lz4 frames, the hash of keys."""
     return (
         <uint32_t>source[0]
         | (<uint32_t>source[1] << 8)

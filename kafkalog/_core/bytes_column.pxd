@@ -9,7 +9,7 @@ from kafkalog._core.status cimport STATUS_FIELD_LENGTH, STATUS_OK
 
 cdef enum:
     VIEW_SIZE = 16                     # of a cell of Arrow's view layout
-    VIEW_INLINE_MAX = 12               # bytes of a value that stands in the view itself
+    VIEW_INLINE_MAX = 12               # bytes of a value that is stored in the view itself
 
 
 cdef struct BytesCells:
@@ -20,9 +20,9 @@ cdef struct BytesCells:
     const int32_t* offsets
     const int64_t* wide_offsets
     const uint8_t* views
-    int64_t width                      # of each cell, one behind the other
+    int64_t width                      # of each cell
     int64_t data_size
-    const uint8_t** view_buffers       # what views point into, and how large each is
+    const uint8_t** view_buffers       # memory of the views, and the size of each buffer
     const int64_t* view_sizes
     int64_t view_buffer_count
 

@@ -52,7 +52,7 @@ cdef class BytesColumn(CellColumn):
         load_validity(validity, &self._validity, self.count)
         self.cells.data = <const uint8_t*>self._data.buf
         if self.cells.data == NULL:
-            # NULL says that all is null; with no byte to point to, any other address will do.
+            # NULL means that all cells are null; an empty cell may have any other address.
             self.cells.data = <const uint8_t*>self._offsets.buf
         self.cells.data_size = self._data.len
         self.cells.validity = <const uint8_t*>self._validity.buf
@@ -68,7 +68,7 @@ cdef class BytesColumn(CellColumn):
 
 
 cdef int load_offsets(object offsets, Py_buffer* view) except -1:
-    """Take a buffer of offsets, or raise; the caller releases it either way."""
+    """Take a buffer of offsets, or raise; the caller releases it in both cases."""
     PyObject_GetBuffer(offsets, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     kind = memoryview(offsets).format.lstrip("@=")
     if view.ndim != 1 or kind not in ("i", "l", "q") or view.itemsize not in (4, 8):
@@ -81,7 +81,7 @@ cdef int load_offsets(object offsets, Py_buffer* view) except -1:
 
 
 cdef int load_validity(object validity, Py_buffer* view, Py_ssize_t count) except -1:
-    """Take a bitmap, if there is one, or raise; the caller releases it either way."""
+    """Take a bitmap, if there is one, or raise; the caller releases it in both cases."""
     if validity is not None:
         PyObject_GetBuffer(validity, view, PyBUF_SIMPLE)
         if view.len < (count + 7) // 8:

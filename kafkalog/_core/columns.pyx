@@ -59,15 +59,15 @@ from kafkalog._core.status cimport (
 
 
 cdef enum:
-    # What the CRC reads before the decoder does: a third of a common first-level cache.
+    # Bytes that the CRC reads before the decoder does: a third of a common first-level cache.
     TILE_SIZE = 16 * 1024
 
 
-# Where a decode of one batch stands, tile by tile.
+# State of the decoding of one batch, tile by tile.
 cdef struct ColumnsState:
     RecordsContext context
-    const uint8_t* start               # what positions count from
-    const uint8_t* readable_end        # the buffer goes on behind the batch: what to ask for ahead
+    const uint8_t* start               # origin of positions
+    const uint8_t* readable_end        # end of the buffer after the batch: limit of prefetches
     int64_t row
     int64_t end_row
 
@@ -78,7 +78,7 @@ cdef int _columns_kernel(
     const uint8_t* tile_end,
     const ColumnPointers* targets,
 ) noexcept nogil:
-    """Fill a row for each record that begins before `tile_end`; the caller has made room."""
+    """Fill a row for each record that begins before `tile_end`; the caller ensures the capacity."""
     # Copies: the compiler must not fear that a store to a column changes them.
     cdef RecordsContext context = state.context
     cdef ColumnPointers columns = targets[0]
@@ -124,7 +124,7 @@ cdef int _end_of_columns(const ColumnsState* state, const Cursor* cursor) noexce
 cdef int _payload_kernel(
     ColumnsState* state, Cursor* cursor, const ColumnPointers* columns
 ) noexcept nogil:
-    """Decode plain records, all at once: whoever made them plain has just written them."""
+    """Decode plain records, all at once: their decompression has just written them."""
     cdef int status = _columns_kernel(state, cursor, cursor.end, columns)
     return _end_of_columns(state, cursor) if status == STATUS_OK else status
 
@@ -140,9 +140,9 @@ cdef int _batch_kernel(
     """
     Check and decode one whole batch whose header is good, a tile at a time.
 
-    Each tile is decoded while the CRC has left it in the nearest cache: one pass over memory
-    instead of two. So records are read before the CRC has its say, which is safe, as they are read
-    with care; but a wrong CRC is the verdict whatever they looked like.
+    Each tile is decoded while it is in the nearest cache after the CRC: one pass over memory
+    instead of two. So records are read before the CRC is known, which is safe, because the decoder
+    checks every bound; but a wrong CRC is the verdict whatever the decoder found.
     """
     cdef Cursor records
     cdef const uint8_t* tile = batch + ATTRIBUTES_POSITION
@@ -159,7 +159,7 @@ cdef int _batch_kernel(
     else:
         status = check_count(&state.context, &records)
     if status == STATUS_FULL and state.row > 0:
-        return status                  # once there is room, the caller comes back, and the CRC too
+        return status                  # with a larger capacity the call is repeated, with the CRC
     while tile < records.end:
         tile_end = records.end
         if status == STATUS_OK and tile_end - tile > TILE_SIZE + TILE_SIZE // 2:
@@ -371,7 +371,7 @@ cdef class RecordColumns:
 
     @property
     def key_position(self):
-        """Where each key begins, int64."""
+        """Position of each key, int64."""
         return self._used("key_position")
 
     @property
@@ -381,7 +381,7 @@ cdef class RecordColumns:
 
     @property
     def value_position(self):
-        """Where each value begins, int64."""
+        """Position of each value, int64."""
         return self._used("value_position")
 
     @property
@@ -391,7 +391,7 @@ cdef class RecordColumns:
 
     @property
     def headers_position(self):
-        """Where the first header begins, behind the header count, int64."""
+        """Position of the first header, after the header count, int64."""
         return self._used("headers_position")
 
     @property
@@ -419,7 +419,7 @@ def decode_columns(
 
     Raises:
         CorruptRecordError: as in `decode_records`; the columns keep the rows they had.
-        InvalidRecordError: the columns have not enough room left.
+        InvalidRecordError: the remaining capacity of the columns is too small.
     """
     cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef ColumnsState state
@@ -459,11 +459,11 @@ def decode_run(
     """
     Add the records of the uncompressed batches from `position` to `end` to the columns.
 
-    Batches of all formats, mixed. Stops before the first that it cannot take, and says why by a
-    status: STATUS_COMPRESSED (a wrapper of an old format as well), STATUS_FULL (no room for the
-    whole batch), STATUS_TRUNCATED (the last batch is not all there), or what is wrong with it. The
-    CRC of a batch is checked before STATUS_FULL only if the columns are empty: there a false record
-    count must not pass for a want of room.
+    Batches of all formats, mixed. Stops before the first that it cannot decode, with a status:
+    STATUS_COMPRESSED (a wrapper of an old format as well), STATUS_FULL (the whole batch does not
+    fit), STATUS_TRUNCATED (the last batch is incomplete), or its error. The CRC of a batch is
+    checked before STATUS_FULL only if the columns are empty: a false record count must not look
+    like a small capacity there.
 
     Releases the GIL for NOGIL_SIZE_MIN bytes and more.
 

@@ -6,7 +6,7 @@ from kafkalog._core.builder cimport BatchDraft, RecordParts
 
 
 cdef enum:
-    CONSECUTIVE = -1                   # base offset that stands for: one offset after the other
+    CONSECUTIVE = -1                   # base offset that means consecutive offsets
 
 
 cdef struct RowPointers:

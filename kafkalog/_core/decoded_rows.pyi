@@ -1,4 +1,4 @@
-"""Types of the rows on their way from one batch to another."""
+"""Types of the copy of rows from one batch to another."""
 
 from typing import Self, final
 

@@ -1,12 +1,11 @@
-"""Rows that were decoded into columns, on their way into another batch: no object for a record.
+"""Copy of rows that were decoded into columns to another batch, without an object for a record.
 
-`extend_rows_kernel` adds them to a batch under construction, keys, values and encoded headers
-copied as they are. `pack_rows` lays them out one after the other in a form that does not depend on
-the format and the batches they came from, so that a digest of it tells whether a conversion kept
-every record.
+`extend_rows_kernel` adds them to a batch under construction, with keys, values and encoded headers
+copied unchanged. `pack_rows` writes them in sequence in a form that does not depend on their format
+and batches, so that a digest of it shows whether a conversion kept every record.
 
-Positions and sizes come from arrays that anybody may write to: every row is held against the buffer
-before a byte of it is read.
+Positions and sizes come from writable arrays: every row is checked against the buffer before a byte
+of it is read.
 
 Thread-safety: pure functions; a DecodedRows is immutable and holds what it points into.
 """
@@ -35,7 +34,7 @@ cdef class DecodedRows:
     """
     The used rows of `columns`, and `data`, the buffer that was decoded into them.
 
-    Thread-safety: immutable; nobody may decode into the columns while it is in use.
+    Thread-safety: immutable; the columns must not be decoded into while it is in use.
     """
 
     def __cinit__(self, data not None, columns not None):
@@ -191,7 +190,7 @@ def pack_rows(data not None, columns not None, *, Py_ssize_t start=0, stop=None,
         data: the buffer that was decoded.
         columns: its rows, a RecordColumns.
         start: first row; `stop`: one past the last, None for all.
-        tag: what the batch says of all of them.
+        tag: fields of the batch that apply to all of them.
 
     Raises:
         CorruptRecordError: a row does not lie in `data`.

@@ -1,4 +1,4 @@
-"""The headers of one record, encoded before the record is, because its length stands in front."""
+"""Headers of one record, encoded before the record, because its length comes first."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""The headers of one record, encoded before the record is, because its length stands in front.
+"""Headers of one record, encoded before the record, because its length comes first.
 
 Reuses its memory from record to record. Runs no code of the caller's, so that pointers that the
 caller of `load` holds stay good.
@@ -65,7 +65,7 @@ cdef class EncodedHeaders:
         return 0
 
     cdef int reserve(self, int64_t capacity) except -1:
-        """Take so much room, perhaps at another address; what is there stays."""
+        """Allocate memory, perhaps at another address; the content stays."""
         cdef uint8_t* data = <uint8_t*>PyMem_RawRealloc(self.data, <size_t>capacity)
         if data == NULL:
             raise MemoryError(f"no memory for headers of {capacity} bytes")

@@ -18,7 +18,7 @@ cdef class ExactRows:
     cdef uint64_t* hashes
     cdef int64_t* others
     cdef int64_t* offsets
-    cdef int64_t[::1] _rows            # what the pointers above point into
+    cdef int64_t[::1] _rows            # memory of the pointers above
     cdef uint64_t[::1] _hashes
     cdef int64_t[::1] _others
     cdef int64_t[::1] _offsets

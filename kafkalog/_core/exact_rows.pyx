@@ -1,8 +1,8 @@
 """Keys of an exact offset map: each finds its own entry among those of one hash.
 
-The map holds no keys, so the caller is asked whether the record at a stored offset has a row's key:
-about all rows of a block at once, and once more for each entry of the same hash that was another
-key's. Rows of one block are held against each other directly, since their keys are at hand.
+The map has no keys, so the caller is asked whether the record at a stored offset has the key of a
+row: for all rows of a block at once, and again for each entry of the same hash with another key.
+Rows of one block are compared with each other directly, since their keys are in memory.
 
 Thread-safety: none; one caller at a time.
 """
@@ -71,7 +71,7 @@ cdef void _candidates_kernel(
     const int64_t* others,
     int64_t* candidates,
 ) noexcept nogil:
-    """For each pending key, the offset of the next entry with its hash, behind those refused."""
+    """For each pending key, the offset of the next entry with its hash, after the refused ones."""
     cdef MapEntry entry
     cdef int64_t i
     cdef uint64_t slot = 0
@@ -122,9 +122,9 @@ cdef int _exact_put_kernel(
     """
     Put rows whose keys were compared with all that the map held before row `start`.
 
-    A known offset says that the entry behind `others` of the same hash is the key's; ABSENT, that
-    the key is none of these, and that those which follow came after `start`: their keys are at
-    hand. Entries of one hash never change their order, and new ones go behind the last.
+    A known offset means that the entry after `others` of the same hash belongs to the key; ABSENT,
+    that none of these does, and that the following entries came after `start`: their keys are in
+    memory. Entries of one hash never change their order, and new ones are put after the last.
     """
     cdef MapEntry entry
     cdef int64_t i, row, skip, earlier
@@ -181,7 +181,7 @@ cdef class ExactRows:
     cdef int load(
         self, const OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end
     ) noexcept:
-        """Take rows up to the end, EXACT_ROWS at most; `row` says where a bad one was."""
+        """Take rows up to the end, EXACT_ROWS at most; `row` is the position of a bad one."""
         cdef int status
         with nogil:
             status = _hash_kernel(
@@ -192,7 +192,7 @@ cdef class ExactRows:
     cdef int put(
         self, OffsetTable* table, const KeyRows* rows, int64_t start, int64_t* row
     ) noexcept:
-        """Put the resolved rows, of which `start` was the first; `row` is the one without room."""
+        """Put the resolved rows, from `start` on; `row` is the first that does not fit."""
         cdef int status
         with nogil:
             status = _exact_put_kernel(

@@ -95,7 +95,7 @@ cdef inline bint is_legacy(const BatchFields* fields) noexcept nogil:
 
 
 cdef inline bint is_wrapper(const BatchFields* fields) noexcept nogil:
-    """Whether this is a message that holds others: its offset is that of the last of them."""
+    """Return whether this is a message with others inside: its offset is that of the last."""
     return is_legacy(fields) and fields.attributes & CODEC_MASK != CODEC_NONE
 
 
@@ -109,7 +109,7 @@ cdef inline uint32_t crc_of_batch(const uint8_t* batch, int64_t size_bytes) noex
 
 cdef inline uint32_t crc_in_run(const uint8_t* batch, int64_t size_bytes,
                                 const uint8_t* run_end) noexcept nogil:
-    """As `crc_of_batch`, where the batches behind, up to `run_end`, come next."""
+    """As `crc_of_batch`, if the following batches, up to `run_end`, are read next."""
     if batch[MAGIC_POSITION] >= MAGIC_V2:
         return crc32c_of_run(batch + ATTRIBUTES_POSITION,
                              <size_t>(size_bytes - ATTRIBUTES_POSITION),
@@ -118,7 +118,7 @@ cdef inline uint32_t crc_in_run(const uint8_t* batch, int64_t size_bytes,
 
 
 cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) noexcept nogil:
-    """Load what stands before the magic byte, and the magic; needs 17 bytes. The rest is zeroed."""
+    """Load the fields up to the magic byte; needs 17 bytes. The other fields are zeroed."""
     cdef const uint8_t* batch = cursor.position
     memset(fields, 0, sizeof(BatchFields))
     if remaining(cursor) < LOG_OVERHEAD:
@@ -140,7 +140,7 @@ cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) no
 
 
 cdef inline int check_batch_fields(const BatchFields* fields) noexcept nogil:
-    """Hold the fields against each other: what the CRC cannot tell, or has not told yet."""
+    """Compare the fields with each other: checks that the CRC does not, or not yet, include."""
     if fields.last_offset_delta < 0:
         return STATUS_LAST_OFFSET_DELTA
     if fields.record_count < 0:
@@ -246,7 +246,7 @@ cdef class BatchHeader:
 
 cdef BatchHeader make_header(const BatchFields* fields, Py_ssize_t position)
 
-# For doors: fill the cursor with data[position:end] (`end` may be None) and return where the data
-# begins. IndexError if that is not inside.
+# For entry points: fill the cursor with data[position:end] (`end` may be None) and return the start
+# of the data. IndexError if that is not inside.
 cdef const uint8_t* open_cursor(const uint8_t[::1] data, Py_ssize_t position, object end,
                                 Cursor* cursor) except NULL

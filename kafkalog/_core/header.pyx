@@ -34,8 +34,8 @@ cdef class BatchHeader:
     The header of one batch, and where it was found.
 
     A message of the old formats is a batch too: base offset and last offset are its own, the record
-    count is 1, or -1 for a wrapper, whose records only decoding can count. `is_wrapper` then says
-    that base_offset is no lower bound: it is the offset of the last record inside.
+    count is 1, or -1 for a wrapper, whose records only decoding can count. If `is_wrapper` is true,
+    base_offset is not a lower bound: it is the offset of the last record inside.
 
     Made by `parse_header`; the arguments of the constructor are the fields in their order on disk.
     Immutable, hashable, picklable. Thread-safety: immutable.
@@ -104,17 +104,17 @@ cdef class BatchHeader:
 
     @property
     def is_wrapper(self):
-        """Whether this is a message of an old format that holds others, compressed."""
+        """True if this is a message of an old format with compressed messages inside."""
         return self.magic < MAGIC_V2 and self.attributes & CODEC_MASK != CODEC_NONE
 
     @property
     def is_transactional(self):
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return self.attributes & TRANSACTIONAL_MASK != 0
 
     @property
     def is_control(self):
-        """Whether the batch holds markers instead of a user's records."""
+        """True if the batch has markers instead of records of a user."""
         return self.attributes & CONTROL_MASK != 0
 
     @property

@@ -1,4 +1,4 @@
-"""Write the header of a new batch, and hold what it shall say against what the batch holds."""
+"""Writer of the header of a new batch, which checks its fields against the records."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

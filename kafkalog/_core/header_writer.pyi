@@ -1,1 +1,1 @@
-"""The header writer has no door: other modules cimport it."""
+"""No entry points: other modules cimport the header writer."""

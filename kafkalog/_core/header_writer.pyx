@@ -1,7 +1,7 @@
 """Write the header of a new batch (DefaultRecordBatch.writeHeader), its CRC last.
 
-The rules are those of MemoryRecordsBuilder: what a batch of ours may say of itself. Headers that
-others wrote are judged in batch.pxd, and more kindly.
+The rules are those of MemoryRecordsBuilder, for batches of this library. Headers of other writers
+are checked in batch.pxd, less strictly.
 
 Thread-safety: pure functions.
 """

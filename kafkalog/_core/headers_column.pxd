@@ -7,8 +7,8 @@ from kafkalog._core.bytes_column cimport BytesCells, CellColumn
 
 
 cdef enum:
-    # Beside the statuses of `add_to_draft`.
-    HEADERS_FULL = 1011                # the headers of a record need more room: `needed`
+    # In addition to the statuses of `add_to_draft`.
+    HEADERS_FULL = 1011                # the headers of a record need more memory: `needed`
     HEADERS_OFFSETS = 1012             # the offsets of a record's headers are wrong
 
 

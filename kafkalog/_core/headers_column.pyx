@@ -1,10 +1,10 @@
 """Headers of many records in columns, and how they become part of a batch under construction.
 
-The layout is Arrow's for a list of structures: all headers one behind the other, their keys a
-column and their values a column, and for each record where its headers begin and end. A header key
-is bytes here; those that are UTF-8 are read again as the text they are.
+The layout is Arrow's for a list of structures: all headers in sequence, their keys a column and
+their values a column, and for each record the range of its headers. A header key is bytes here;
+keys that are UTF-8 are read as text later.
 
-Thread-safety: columns are immutable, kernels pure; draft and room belong to one builder.
+Thread-safety: columns are immutable, kernels pure; draft and memory belong to one builder.
 """
 
 cimport cython

@@ -82,9 +82,9 @@ cdef inline Py_ssize_t find_near_slot(const uint8_t* entries, Py_ssize_t count, 
     """
     As find_upper_slot, from where the target would be if keys rose evenly.
 
-    A look-up between two reads of large batches finds the entries out of the caches, and a binary
-    search waits for each line in turn. Keys of a log rise evenly enough that the guess lies a line
-    or two off; the worst that it can be is twice the steps.
+    A look-up between two reads of large batches finds no entries in the caches, and a binary search
+    waits for each line in turn. Keys of a log rise evenly enough that the guess is one or two lines
+    off; the worst case is twice the steps.
     """
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = count
@@ -128,8 +128,8 @@ cdef class OffsetIndexView:
     cdef Py_ssize_t _floor_slot(self, int64_t offset) noexcept
     cdef tuple _entry(self, Py_ssize_t slot)
 
-    # For kernels: the position that `lookup` gives, and that of the entry behind it, 0 for none.
-    # What a file says, so 0 or anything above.
+    # For kernels: the position that `lookup` returns, and that of the next entry, 0 for none.
+    # Both come from a file: 0 or any number above.
     cdef int64_t near_position(self, int64_t offset, int64_t* following) noexcept
 
 

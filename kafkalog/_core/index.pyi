@@ -1,4 +1,4 @@
-"""Types of the index doors: views, checks and the choice of entries."""
+"""Types of the index entry points: views, checks and the choice of entries."""
 
 from typing import Self, final
 

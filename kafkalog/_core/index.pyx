@@ -25,7 +25,7 @@ from kafkalog._core.status cimport (
 )
 
 cdef enum:
-    # So many searches go side by side: each waits for memory most of the time.
+    # Number of interleaved searches: each waits for memory most of the time.
     LANES = 16
     # A bulk look-up of so many keys takes some tens of microseconds.
     NOGIL_COUNT_MIN = 1000
@@ -108,7 +108,7 @@ cdef Py_ssize_t check_offsets_kernel(const uint8_t* entries, Py_ssize_t count,
     """Return how many entries, from the first, are in order."""
     cdef int64_t offset, position
     cdef int64_t last_offset = -1
-    # The first batch of a segment is never indexed: position 0 stands in no sound index.
+    # The first batch of a segment is never indexed: a sound index has no position 0.
     cdef int64_t last_position = 0
     cdef Py_ssize_t slot
     for slot in range(count):
@@ -221,7 +221,7 @@ cdef int _lookup_many(const uint8_t* entries, Py_ssize_t count, int64_t base_off
 
 cdef inline int _check_entries(const uint8_t* entries, Py_ssize_t count,
                                Py_ssize_t entry_size) except -1:
-    """Raise LogStorageError where a page of the entries was lost: they say nothing then."""
+    """Raise LogStorageError if a page of the entries was lost: they are not valid then."""
     return check_read(entries, count * entry_size)
 
 
@@ -314,7 +314,7 @@ cdef class TimeIndexView:
     """
     The entries of a .timeindex file, searched in place.
 
-    An entry (T, O) says: every record newer than T has an offset above O. Holds the buffer, as
+    An entry (T, O) means: every record newer than T has an offset above O. Holds the buffer, as
     OffsetIndexView does. Thread-safety: shared freely.
 
     Args:
@@ -404,7 +404,8 @@ def check_time_index(const uint8_t[::1] entries not None):
     Return (count, ok) for the bytes of a .timeindex file, as `check_offset_index` does.
 
     Sound: timestamps rise strictly from 0 on, offsets do not fall. An entry of zeros at the very
-    end cannot be told from preallocated room and is not counted; a look-up answers the same.
+    end cannot be distinguished from preallocated space and is not counted; a look-up has the same
+    result.
     """
     cdef Py_ssize_t size = entries.shape[0]
     if size < TIME_INDEX_ENTRY_SIZE:
@@ -425,9 +426,9 @@ cdef class IndexEntrySelector:
     Chooses the index entries of a segment from its batches, as LogSegment.recover does.
 
     Fed with the columns of consecutive scans over one segment, from its first batch to its last.
-    A batch gets an entry (last offset, position) if it begins more than `interval_bytes` behind
-    the batch that got the last one, or behind the start of the segment; with it goes the largest
-    timestamp so far, unless the last time entry has it. `final_time_entry` ends a time index.
+    A batch gets an entry (last offset, position) if it begins more than `interval_bytes` after the
+    batch with the last entry, or after the start of the segment; the time index gets the largest
+    timestamp so far, unless its last entry has it. `final_time_entry` ends a time index.
     Thread-safety: one thread at a time.
 
     Args:

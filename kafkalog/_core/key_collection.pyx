@@ -1,4 +1,4 @@
-"""The keys of a run of ordinary batches into an offset map: the first pass of a cleaning.
+"""Collection of the keys of a run of ordinary batches: the first pass of a cleaning.
 
 Rows are put while they are near, some hundred at a time, so that hashing has its lanes full and
 what is fetched of the map is asked for ahead.
@@ -21,7 +21,7 @@ cdef enum:
     PUT_ROWS = 512
 
 
-# What was put so far.
+# Progress of a collection.
 cdef struct PutState:
     OffsetTable* table
     int64_t start_offset               # rows below are passed
@@ -59,7 +59,7 @@ cdef int _put_rows(RunRows* rows, PutState* state) noexcept nogil:
 
 
 cdef int _plain_kernel(RunRows* rows, PutState* state) noexcept nogil:
-    """Put batches up to the end, or one that is compressed."""
+    """Put batches up to the end, or to a compressed one."""
     cdef int status = STATUS_OK
     cdef int put_status = STATUS_OK
     while rows.cursor.position < rows.cursor.end:
@@ -87,20 +87,20 @@ def put_keys(
     Put the keys of all records of a run from an offset on, in a map that is not exact.
 
     Args:
-        offset_map: what `put_run` leaves of it is the same.
+        offset_map: the map, with the same result as by `put_run`.
         run: ordinary batches (`survey_run`).
-        columns: used on the way; they have room for the records of the largest batch.
+        columns: scratch columns, large enough for the records of the largest batch.
         decompress: see `BatchRows`.
 
     Returns:
-        (records read, whether there was room for all keys, status). Any status but OK means that a
-        batch is not what it should be, or the columns too small: keys of batches before it are in
-        the map, which only others with a better word for it should go on with.
+        (records read, whether all keys fit the map, status). Any status but OK means that a batch
+        is not valid, or the columns are too small: keys of batches before it are in the map, and
+        the caller continues with the general path, which reports the error.
 
     Raises: whatever `decompress` does.
     """
     if offset_map.exact:
-        raise TypeError("an exact map must be told how to compare keys")
+        raise TypeError("same_keys must be given for an exact map")
     cdef BatchRows batches = BatchRows(run, columns, decompress)
     cdef RunRows* rows = &batches.rows
     cdef PutState state

@@ -14,7 +14,7 @@ cdef enum:
     SECRET_SIZE = 16
 
 
-# What makes two keys the same.
+# Identity of keys.
 cdef enum KeyIdentity:
     IDENTITY_MD5 = 0
     IDENTITY_SIPHASH = 1

@@ -1,4 +1,4 @@
-"""Types of the key hash doors."""
+"""Types of the key hash entry points."""
 
 from collections.abc import Sequence
 

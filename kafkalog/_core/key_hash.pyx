@@ -1,12 +1,12 @@
 """Identities of record keys: 128-bit hashes, many keys at once.
 
-MD5 is Kafka's (SkimpyOffsetMap); two keys of one sum can be made by anybody. SipHash-2-4 with a
-128-bit result depends on a secret: who does not know it cannot make two keys of one hash. The MD5
-kernel is chosen once, at import: keys go side by side in the lanes of AVX-512 or AVX2, of the
-vectors that every CPU has, or one by one.
+MD5 is Kafka's (SkimpyOffsetMap); two keys of one hash can be constructed. SipHash-2-4 with a
+128-bit result depends on a secret: without it two keys of one hash cannot be constructed. The MD5
+kernel is chosen once, at import: keys are hashed in parallel in the lanes of AVX-512 or AVX2, of
+the vectors that every CPU has, or one by one.
 
-The callers are the offset map, and whoever has keys as a column (`hash_cells`); the other doors are
-for tests and benchmarks.
+The callers are the offset map, and holders of keys as a column (`hash_cells`); the other entry
+points are for tests and benchmarks.
 
 Thread-safety: pure functions; the table of kernels is written at import only.
 """
@@ -84,7 +84,7 @@ def hash_cells(
     const uint8_t[::1] secret=None,
 ):
     """
-    Return the hashes of the cells of a column of bytes, 16 bytes each, one behind the other.
+    Return the hashes of the cells of a column of bytes, 16 bytes each, in sequence.
 
     Releases the GIL.
 

@@ -36,7 +36,7 @@ cdef enum:
     MESSAGE_OVERHEAD_V0 = MESSAGE_KEY_POSITION_V0 + 4    # 26: an entry with null key and value
     LEGACY_LENGTH_MIN = MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD
 
-    # The same, magic 1: a timestamp stands behind the attributes.
+    # The same, magic 1: a timestamp follows the attributes.
     MESSAGE_TIMESTAMP_POSITION = MESSAGE_ATTRIBUTES_POSITION + 1
     MESSAGE_KEY_SIZE_POSITION_V1 = MESSAGE_TIMESTAMP_POSITION + 8
     MESSAGE_KEY_POSITION_V1 = MESSAGE_KEY_SIZE_POSITION_V1 + 4

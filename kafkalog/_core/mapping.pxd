@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef extern from *:
     """
     #include <stddef.h>
-    /* Read a byte of each page (4096 bytes, or a multiple), so that what is lost is known. */
+    /* Read a byte of each page (4096 bytes, or a multiple), to find lost pages. */
     static inline void kafkalog_touch(const unsigned char *data, ptrdiff_t size)
     {
         const volatile unsigned char *position = data;
@@ -15,7 +15,7 @@ cdef extern from *:
         if (size > 0)
             (void)position[size - 1];
     }
-    /* The loads of what was read come before: who has read zeros finds the mark. */
+    /* The loads of the data come before: a reader of zeros finds the mark. */
     static inline int kafkalog_has_losses(const int64_t *losses)
     {
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -25,7 +25,7 @@ cdef extern from *:
     bint has_losses "kafkalog_has_losses" (const int64_t* losses) noexcept nogil
     void touch_pages "kafkalog_touch" (const uint8_t* data, Py_ssize_t size) noexcept nogil
 
-# How many mappings of the process have lost pages: nearly always none.
+# Number of mappings of the process with lost pages: nearly always 0.
 cdef const int64_t* LOSSES
 
 # Raise LogStorageError where a page of these bytes was lost.
@@ -33,7 +33,7 @@ cdef int refuse_lost(const uint8_t* data, Py_ssize_t size) except -1
 
 cdef int refuse_lost_object(object data) except -1
 
-# Whether one was; the mapping is not used for later reads then.
+# True if a page was lost; the mapping is not used for later reads then.
 cdef bint is_range_lost(const uint8_t* data, Py_ssize_t size) noexcept
 
 

@@ -1,13 +1,13 @@
 """Files mapped for reading, where a page that cannot be read is an error and not the end.
 
-A mapping is read like memory, and memory has no way to say that it could not be read: the system
-sends SIGBUS instead. `mapping_guard.c` takes that signal, marks the mapping, and puts zeros where
-the page should be. Who makes a result of such bytes calls `check_read` when it has read them, and
-before anybody sees the result; where some were lost, the mapping's origin says what is raised:
-LogStorageError with file and position.
+A mapping is read like memory, which cannot return a read error: the system sends SIGBUS instead.
+`mapping_guard.c` handles that signal, marks the mapping, and puts zeros in place of the page. Code
+that makes a result of such bytes calls `check_read` after it has read them, and before it returns
+the result; if some were lost, it raises LogStorageError with the file and position of the mapping's
+origin.
 
-Which memory is whose is known by its address, so that a slice of a slice, a pointer in a record and
-a column that has been handed out are all asked about in the same way.
+The mapping of memory is found by its address, so that a slice of a slice, a pointer in a record and
+a returned column are all checked alike.
 
 What is module-wide here belongs to the process, as a signal's handler does: the table of mappings,
 and the number of those that have lost pages.
@@ -41,7 +41,7 @@ cdef class FileMapping:
     """
     The first bytes of a file, mapped read-only; memoryview(mapping) has them.
 
-    No descriptor is kept. A page that is lost reads as zeros; `lost` says so.
+    No descriptor is kept. A lost page reads as zeros, and `lost` is True.
 
     Args:
         descriptor: of the file.
@@ -96,7 +96,7 @@ cdef class FileMapping:
 
 cdef FileMapping _lost_mapping(const uint8_t* data, Py_ssize_t size):
     """Return the mapping that lost a page of these bytes, None for none."""
-    # Who passes bytes of a mapping holds it: the owner cannot go meanwhile.
+    # The caller holds the mapping of its bytes: the owner cannot be freed during the call.
     cdef PyObject* owner = guard_find(data, <size_t>size)
     return None if owner == NULL else <FileMapping>owner
 
@@ -136,8 +136,8 @@ def check_bytes(data not None, *, bint touch=False):
     Raise LogStorageError where a page of these bytes was lost.
 
     Args:
-        data: any buffer; only slices of mapped files can have lost anything.
-        touch: read a byte of each page first, so that one that cannot be read is known.
+        data: any buffer; only slices of mapped files can have lost pages.
+        touch: read a byte of each page first, to find pages that cannot be read.
     """
     cdef Py_buffer view
     if not touch and not has_losses(LOSSES):
@@ -159,7 +159,7 @@ def lost_mapping_count():
 
 def install_signal_handler():
     """
-    See that SIGBUS comes to the guard first, where somebody has taken it since.
+    Install the guard for SIGBUS again, if other code has replaced it.
 
     Raises:
         OSError: the system refuses.

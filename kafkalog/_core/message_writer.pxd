@@ -1,6 +1,6 @@
 """The leaf that writes one message of magic 0 or 1 (LegacyRecord.write), its CRC last.
 
-The caller has made `message_size` bytes of room, and has checked that they fit 32 bits.
+The caller has reserved `message_size` bytes, and has checked that they fit 32 bits.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""Types of the key hashing doors."""
+"""Types of the key hashing entry points."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -5,8 +5,8 @@ Arrow's layout, without making an object of any. They are Utils.murmur2 and
 BuiltInPartitioner.partitionForKey in Kafka: which partition a key goes to is part of a topic's
 data, since readers and compaction rely on all records of a key lying in one partition.
 
-Callers are the partitioner of the producer and whoever splits columns by partition. Nothing here
-decides where a record without a key goes.
+Callers are the partitioner of the producer and code that splits columns by partition. The partition
+of a record without a key is not decided here.
 
 Thread-safety: pure functions; a column's output belongs to the caller.
 """
@@ -19,7 +19,7 @@ from kafkalog._core.status cimport STATUS_OK
 
 
 cdef enum:
-    # So many short keys take some tens of microseconds.
+    # Number of short keys for some tens of microseconds.
     NOGIL_COUNT_MIN = 2000
 
 
@@ -55,7 +55,7 @@ cdef int _hash_kernel(
     return STATUS_OK
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 cdef int32_t _hash_of(object key) except? -1:
@@ -72,7 +72,7 @@ cdef int32_t _hash_of(object key) except? -1:
 
 cdef int32_t _checked_count(object partition_count) except -1:
     if not 1 <= partition_count <= INT32_MAX:
-        raise ValueError(f"{partition_count} is no number of partitions")
+        raise ValueError(f"partition_count must be at least 1, got {partition_count}")
     return partition_count
 
 
@@ -133,10 +133,10 @@ def hash_column(
 
     Args:
         keys: the keys.
-        hashes: room for just as many results.
+        hashes: output, with the same number of rows.
         start: first slot of the column.
         stop: end of the slots; that of the column if None.
-        null_hash: stands for a null, which has no hash.
+        null_hash: result for a null, which has no hash.
 
     Raises:
         ValueError: the offsets of a slot do not rise, or the bytes are not there; the results
@@ -154,7 +154,7 @@ def partition_column(
 
     Args:
         partition_count: how many partitions the topic has, at least 1.
-        null_partition: stands for a null, which belongs nowhere.
+        null_partition: result for a null, which has no partition.
 
     The rest is as for `hash_column`.
     """

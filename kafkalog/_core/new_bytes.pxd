@@ -1,6 +1,6 @@
-"""A bytes object that a kernel fills: made with room for the most, cut to what it became.
+"""Bytes object that a kernel fills: made with the largest size, cut to the written size.
 
-The room that was not written costs address space, hardly ever memory, and is given back at the cut.
+The unwritten part costs address space, hardly ever memory, and is freed at the cut.
 """
 
 from cpython.object cimport PyObject

@@ -3,19 +3,19 @@
 SkimpyOffsetMap in Kafka: what compaction knows of the dirty part of a log. Keys are fed straight
 from the columns that decoders fill (RecordColumns), many in one call and none as a Python object.
 
-A key is known by a 128-bit hash (key_hash.pyx): two keys of one hash are one key, unless the map is
-exact. An exact map stores no keys either: where a hash is in the map already, it asks the caller
-whether the record at the stored offset has the same key. So exactness costs nothing for a key that
-is new, and a look into the log for one that is not.
+A key is identified by a 128-bit hash (key_hash.pyx): two keys of one hash are one key, unless the
+map is exact. An exact map stores no keys either: if a hash is in the map already, it asks the
+caller whether the record at the stored offset has the same key. So exactness costs nothing for a
+new key, and a read of the log for a known one.
 
-Where the keys are too many for the memory, a pass may take one part of them, told by the hash, and
-the next pass another (`part`, `part_count`).
+If the keys need more memory, a pass may take one part of them, selected by the hash, and the next
+pass another (`part`, `part_count`).
 
-Whoever looks up the same records later need not ask for their keys again: a mark says of each
-whether it is its key's latest (`mark`, `latest_run`), a bit for an offset.
+A later pass over the same records need not look up their keys again: a mark, one bit for each
+offset, shows whether a record is the latest of its key (`mark`, `latest_run`).
 
-The map takes of its memory what its keys need, and never more than all of it. A new key that has
-no room is refused by a status; what is in the map stays right, and known keys may still move on.
+The map uses the part of its memory that its keys need. A new key that does not fit is refused by a
+status; the entries of the map stay valid, and known keys can still be updated.
 
 Thread-safety: none; one caller at a time.
 """
@@ -59,7 +59,7 @@ from kafkalog._core.status cimport (
 )
 
 cdef enum:
-    # So many rows take some ten microseconds.
+    # Rows for some ten microseconds.
     NOGIL_ROWS_MIN = 256
 
 ABSENT = OFFSET_ABSENT
@@ -81,7 +81,7 @@ cdef inline void _prefetch_block(const OffsetTable* table, const KeyBlock* block
 cdef int put_kernel(
     OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end
 ) noexcept nogil:
-    """Put rows until the end or a new key without room; `row` is then the first not consumed."""
+    """Put rows until the end or a new key that does not fit; `row` is then the first unused."""
     cdef KeyBlock block
     cdef int64_t next_row = row[0]
     cdef int64_t i
@@ -98,8 +98,8 @@ cdef int put_kernel(
             words = &block.hashes[2 * i]
             if not is_in_part(table, words[1]):
                 continue
-            # Most keys of a log that is worth compacting are known: the place of one that is not is
-            # searched for apart.
+            # Most keys of a log that is worth compacting are known: the place of a new key is
+            # searched for separately.
             if find_near_home(table, words, &slot) or find_slot(
                 table, words, 0, LOOK_UP_PATIENCE, &slot
             ):
@@ -194,7 +194,7 @@ cdef int64_t entries_kernel(
     return count
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 cdef KeyRows _rows_of(
@@ -227,8 +227,8 @@ cdef class OffsetMap:
     Latest offsets by key, in the caller's memory.
 
     Args:
-        memory: writable bytes, whole entries of which are used; the map keeps it exported, and
-            nobody else may write to it. Below 96 GiB.
+        memory: writable bytes, whole entries of which are used; the map keeps it exported, and no
+            other code may write to it. Below 96 GiB.
         load_factor: share of the entries that may be used, above 0 and at most 1.
         identity: "md5" as Kafka, or "siphash", keyed with a secret.
         exact: whether keys of one hash are compared; every call then takes `same_keys`.
@@ -277,14 +277,16 @@ cdef class OffsetMap:
         Forget all keys, and begin another pass.
 
         Args:
-            secret: 16 bytes, drawn anew for each pass: nobody who writes keys may guess it. Only
-                the passes over parts of the same keys share one.
-            part, part_count: which part of the keys the map takes; the hash and the secret tell.
+            secret: 16 bytes, drawn for each pass: a writer of keys must not be able to guess it.
+                Only the passes over parts of the same keys share one.
+            part, part_count: part of the keys that the map takes, selected by hash and secret.
         """
         if secret.shape[0] != SECRET_SIZE:
             raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
         if not 0 <= part < part_count or part_count > _SLOTS_MAX:
-            raise ValueError(f"there is no part {part} of {part_count}")
+            raise ValueError(
+                f"part must be below part_count, at most {_SLOTS_MAX}, got {part} of {part_count}"
+            )
         cdef OffsetTable* table = &self._table
         cdef uint64_t multiplier = 0
         memcpy(table.hasher.secret, &secret[0], SECRET_SIZE)
@@ -314,7 +316,7 @@ cdef class OffsetMap:
         return self._table.usable
 
     def advance_to(self, int64_t offset):
-        """Say that all offsets up to this one are accounted for: what follows holds no key."""
+        """Record that all offsets up to this one were put: the following have no key."""
         if offset > self.latest_offset:
             self.latest_offset = offset
 
@@ -324,8 +326,8 @@ cdef class OffsetMap:
 
         Args:
             marks: writable bytes, a bit for an offset; the map keeps them exported and clears them.
-                For records behind the last bit there are no marks.
-            first_offset: of the first bit.
+                Records after the last bit have no marks.
+            first_offset: offset of the first bit.
         """
         if self._table.count > 0 or first_offset < 0:
             raise ValueError(f"marks from {first_offset} of {len(self)} keys")
@@ -338,10 +340,10 @@ cdef class OffsetMap:
 
     def latest_run(self, const int64_t[::1] offsets not None, uint8_t[::1] latest not None):
         """
-        Say of records whether each is its key's latest, where marks tell of all of them.
+        Return for records whether each is the latest of its key, if all of them have marks.
 
-        Those without a key, and those that were not put, are not. Nothing is told by a map that
-        takes a part of the keys.
+        Records without a key, and records that were not put, are not. A map of a part of the keys
+        returns nothing.
 
         Args:
             offsets: of the records.
@@ -353,7 +355,7 @@ cdef class OffsetMap:
         cdef int64_t count = offsets.shape[0]
         cdef bint told
         if latest.shape[0] < count:
-            raise ValueError(f"room for {latest.shape[0]} answers, and {count} rows")
+            raise ValueError(f"latest must have {count} rows, got {latest.shape[0]}")
         if self._table.mark_count == 0 or self._table.part_count > 1:
             return False
         if count == 0:
@@ -381,13 +383,13 @@ cdef class OffsetMap:
             slot: 0, or where an earlier call has ended; nothing may be put between the calls.
 
         Returns:
-            (slot, rows): where to go on, and how many entries were copied: none behind the last.
+            (slot, rows): the next slot, and how many entries were copied: none after the last.
         """
         cdef int64_t room = min(firsts.shape[0], seconds.shape[0], offsets.shape[0])
         cdef int64_t count
         cdef uint64_t reached = <uint64_t>slot
         if slot < 0:
-            raise IndexError(f"there is no slot {slot}")
+            raise IndexError(f"slot not found: {slot}")
         if room == 0:
             return slot, 0
         with nogil:
@@ -435,10 +437,10 @@ cdef class OffsetMap:
             same_keys: see the class; only for an exact map, which needs it.
 
         Returns:
-            (first row not consumed, status): STATUS_FULL if that row's key is new and has no room.
+            (first unused row, status): STATUS_FULL if that row's key is new and does not fit.
 
         Raises:
-            IndexError: a key lies outside `data`. Rows before it may be in the map.
+            IndexError: a key is outside `data`. Rows before it may be in the map.
             ValueError: an offset is negative, or does not rise.
         """
         cdef int64_t stop = positions.shape[0] if end is None else end
@@ -473,10 +475,10 @@ cdef class OffsetMap:
 
         Args:
             data, positions, sizes, same_keys: as for `put_run`.
-            found: gets for each row the latest offset of its key, ABSENT, ELSEWHERE (another part's
-                key) or KEYLESS; the first is for row `start`. All three are below 0.
-            offsets: in an exact map, of the records: an entry with a row's own offset is that
-                record, and nobody is asked.
+            found: gets for each row the latest offset of its key, ABSENT, ELSEWHERE (a key of
+                another part) or KEYLESS; the first is for row `start`. All three are below 0.
+            offsets: in an exact map, offsets of the records: an entry with the offset of a row is
+                that record, and `same_keys` is not called.
         """
         cdef int64_t stop = positions.shape[0] if end is None else end
         cdef KeyRows rows = _rows_of(data, positions, sizes, offsets, start, stop)
@@ -485,7 +487,7 @@ cdef class OffsetMap:
         cdef int status
         self._check_mode(same_keys)
         if found.shape[0] < count:
-            raise ValueError(f"room for {found.shape[0]} answers, and {count} rows")
+            raise ValueError(f"found must have {count} rows, got {found.shape[0]}")
         if count == 0:
             return
         if self.exact:
@@ -504,7 +506,7 @@ cdef class OffsetMap:
     def _check_mode(self, same_keys):
         if self.exact != (same_keys is not None):
             raise TypeError(
-                "an exact map must be told how to compare keys: same_keys"
+                "same_keys must be given for an exact map"
                 if self.exact
                 else "same_keys is for exact maps")
 

@@ -1,10 +1,10 @@
 """The table of an offset map, as kernels see it: entries of 24 bytes in the caller's memory.
 
 An entry is the 16 bytes of a key's hash and the key's latest offset plus one, so that zeros are an
-empty slot whatever the hash. Entries lie at their home slot or behind it, in the order of their
-homes (linear probing that keeps the rich behind the poor): a search ends at the first entry that is
-nearer to its home than the wanted one would be, so that a key that is not there costs no more than
-one that is, even in a table that is nearly full.
+empty slot for every hash. Entries are at their initial slot or after it, in the order of their
+initial slots (Robin Hood linear probing): a search ends at the first entry that is nearer to its
+initial slot than the requested entry would be, so that an absent key costs no more than a present
+one, even in a nearly full table.
 
 The table begins small, at the beginning of the memory, and takes more of it as keys come: of a log
 that is worth compacting they are a fraction of the records, and a table that fits the caches is
@@ -25,17 +25,17 @@ cdef enum:
     # Keys that are hashed together, and whose slots are then asked for before the first is needed.
     BLOCK_KEYS = 128
 
-    # Steps of a look-up before it asks how far entries are from home: in a table filled to 0.9, 92
-    # -> 70 ns for a key that is there.
+    # Steps of a look-up before it computes the distance of entries from their initial slots: in a
+    # table filled to 0.9, 92 -> 70 ns for a present key.
     LOOK_UP_PATIENCE = 4
 
-    # Entries that are held against a hash side by side: those of the lines that were asked for.
+    # Entries that are compared with a hash at once: those of the prefetched lines.
     NEAR_SLOTS = 4
 
     # Slots of an empty table, where there is memory for more.
     FIRST_SLOTS = 64
 
-    # What a look-up answers where there is no offset.
+    # Results of a look-up without an offset.
     OFFSET_ABSENT = -1
     OFFSET_ELSEWHERE = -2              # the key belongs to another part of a pass
     OFFSET_KEYLESS = -3
@@ -54,7 +54,7 @@ cdef struct OffsetTable:
     uint64_t usable                    # entries that may be used, at most slot_limit
     uint64_t count                     # entries used
     uint64_t crowded_count             # as many as these slots should take; `usable` of all slots
-    uint64_t multiplier                # odd, of the secret: so chosen hashes share no home
+    uint64_t multiplier                # odd, of the secret: so chosen hashes share no initial slot
     uint64_t part
     uint64_t part_count
     uint8_t* marks                     # a bit for each offset from `first_marked` on
@@ -117,7 +117,7 @@ cdef inline void store_entry(
 
 
 cdef inline void prefetch_slot(const OffsetTable* table, uint64_t slot) noexcept nogil:
-    """Ask for the line of a slot and the next: an entry may span both, or lie behind its home."""
+    """Prefetch the line of a slot and the next: an entry may span both, or be after its slot."""
     cdef const uint8_t* entry = table.entries + slot * ENTRY_SIZE
     prefetch(entry)
     prefetch(entry + LINE_SIZE)
@@ -130,7 +130,7 @@ cdef inline uint64_t next_slot(const OffsetTable* table, uint64_t slot) noexcept
 cdef inline uint64_t distance_of(
     const OffsetTable* table, const MapEntry* entry, uint64_t slot
 ) noexcept nogil:
-    """Return how far behind its home an entry lies."""
+    """Return the distance of an entry from its initial slot."""
     cdef uint64_t home = home_of(table, entry.first)
     return slot - home if slot >= home else slot + table.slot_count - home
 
@@ -143,12 +143,12 @@ cdef inline bint find_slot(
     uint64_t* slot,
 ) noexcept nogil:
     """
-    Find the entry of a hash, the one behind `skip` others of the same hash.
+    Find the entry of a hash, the one after `skip` others of the same hash.
 
     Returns True and its slot, or False and, without patience, the slot where it would have to be
-    put. Patience is how many steps go by before it is asked whether the hash can still follow: for
-    look-ups, which mostly end before. Ends after as many steps as there are slots, whatever lies
-    in them.
+    put. Patience is the number of steps before the first check whether the hash can still follow:
+    for look-ups, which mostly end before. Ends after as many steps as there are slots, for any
+    content of them.
     """
     cdef MapEntry entry
     cdef uint64_t distance = 0
@@ -172,10 +172,10 @@ cdef inline bint find_near_home(
     const OffsetTable* table, const uint64_t* hash_words, uint64_t* slot
 ) noexcept nogil:
     """
-    Find the entry of a hash among the first few from its home on, without a branch for each.
+    Find the entry of a hash among the first few from its initial slot, without a branch for each.
 
-    False says nothing: `find_slot` is then to be asked. It cannot be told beforehand how far an
-    entry is from home, and each wrong guess of the processor would cost as much as four entries.
+    False has no meaning: the caller continues with `find_slot`. The distance of an entry cannot be
+    predicted, and each wrong guess of the processor would cost as much as four entries.
     """
     cdef uint64_t home = home_of(table, hash_words[0])
     cdef const uint8_t* entry = table.entries + home * ENTRY_SIZE
@@ -199,7 +199,7 @@ cdef inline bint find_near_home(
 cdef inline void change_mark(
     const OffsetTable* table, uint64_t offset, bint is_latest
 ) noexcept nogil:
-    """Say of a record whether it is its key's latest, if its offset is among those with a mark."""
+    """Mark whether a record is the latest of its key, if its offset has a mark."""
     cdef uint64_t number = offset - <uint64_t>table.first_marked
     cdef uint8_t bit = <uint8_t>(1 << (number & 7))
     if number < table.mark_count:

@@ -1,1 +1,1 @@
-"""No doors: offset_table serves the kernels of other modules."""
+"""No entry points: offset_table serves the kernels of other modules."""

@@ -1,7 +1,7 @@
-"""Keys on their way into the table of an offset map, or to be looked up; and the table's growing.
+"""Insertion and look-up of keys in the table of an offset map, and the growth of the table.
 
-Callers are the kernels of offset_map.pyx and exact_rows.pyx. Nothing is believed of the columns:
-every key lies within the bytes given, or its row is refused.
+Callers are the kernels of offset_map.pyx and exact_rows.pyx. The columns are not trusted: every key
+must be within the given bytes, or its row is refused.
 
 Thread-safety: pure functions.
 """
@@ -102,7 +102,7 @@ cdef int _push_pending(PendingEntries* pending, const MapEntry* entry) noexcept 
 cdef bint _insert_below(
     const OffsetTable* table, const MapEntry* entry, uint64_t limit
 ) noexcept nogil:
-    """Put an entry behind all of its home; False, and nothing done, unless slots below do."""
+    """Put an entry after all of its initial slot; return False if no slot below the limit fits."""
     cdef MapEntry carried
     cdef MapEntry found
     cdef uint64_t home = home_of(table, entry.first)
@@ -131,7 +131,7 @@ cdef bint _insert_below(
 
 
 cdef void _insert_anywhere(const OffsetTable* table, const MapEntry* entry) noexcept nogil:
-    """Put an entry behind all of its home; a slot is free."""
+    """Put an entry after all of its initial slot; a slot is free."""
     cdef MapEntry carried = entry[0]
     cdef MapEntry found
     cdef uint64_t distance = 0
@@ -157,7 +157,7 @@ cdef int _rehash(OffsetTable* table, uint64_t old_count, PendingEntries* pending
     cdef uint64_t wrapped, place, home
     cdef int status
     memset(&nothing, 0, sizeof(MapEntry))
-    # Those that lie before their home belong behind all others.
+    # Entries before their initial slot belong after all others.
     for place in range(first, table.slot_count):
         load_entry(table, place, &entry)
         if (
@@ -198,11 +198,11 @@ cdef int grow_table(OffsetTable* table) noexcept nogil:
     """
     Let a crowded table have more slots: STATUS_FULL if there are none.
 
-    The table is moved to the end of the larger one, and read from there entry by entry: homes rise
-    from slot to slot, before as after, so that what is written stays below what is to be read. The
-    few entries for which that is not so wait until all others are there.
+    The table is moved to the end of the larger one, and read from there entry by entry: initial
+    slots rise from slot to slot, before and after, so that written entries stay below unread ones.
+    The few exceptions are put after all others.
 
-    STATUS_NO_MEMORY says that the map is not to be used any more.
+    After STATUS_NO_MEMORY the map must not be used any more.
     """
     cdef PendingEntries pending
     cdef uint64_t old_count = table.slot_count

@@ -17,7 +17,7 @@ cdef enum:
 
 cdef struct CachedBatch:
     BatchFields batch                  # its size is 0: nothing is known
-    int64_t start                      # where the walk to it began
+    int64_t start                      # start of the walk to it
     int64_t position
 
 
@@ -46,14 +46,14 @@ cdef class PointReader:
     cdef bint _walk_of(self, int64_t timestamp_ms, bint check_crcs, TimeWalk* walk) noexcept
     cdef Record _make_record(self, const BatchFields* batch, const RecordFields* record)
 
-    # The batch that reading begins with for an offset, by headers alone; says whether it is plain.
-    # The segment is asked for up to `end`; no offset in it reaches `following_offset`.
+    # The first batch of a read for an offset, by headers alone; returns whether it is plain. The
+    # segment is read up to `end`; no offset in it reaches `following_offset`.
     cdef bint find_start(self, int64_t offset, int64_t base_offset, int64_t end,
                          int64_t following_offset, FoundBatch* found) noexcept
 
     # The record at an offset, None where it is not plainly there.
     cdef Record read(self, int64_t offset, bint check_crcs)
 
-    # The first record at or above a time; says whether it is plainly there.
+    # The first record at or above a time; returns whether it was found.
     cdef bint read_time(self, int64_t timestamp_ms, int64_t start_offset, bint check_crcs,
                         FoundTime* found) noexcept

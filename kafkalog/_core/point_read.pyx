@@ -1,21 +1,21 @@
 """Read one record by its offset: walk headers to its batch, check the CRC, walk its records.
 
-And find the first record at or above a time, in the same way.
+And the first record at or above a time.
 
-For the plain case only, by offset in every format, by time in v2. What is not plain (compressed,
-damaged, not all there, a gap in the offsets, a control batch, an index entry that promises too
-much, a batch whose header claims a time that none of its records has) is answered with None, and
-the caller looks with its usual means, which say what is the matter.
+For plain batches only, by offset in every format, by time in v2. For any other (compressed,
+damaged, incomplete, a gap in the offsets, a control batch, a wrong index entry, a batch whose
+header has a timestamp that none of its records has) the result is None, and the caller uses its
+general path, which reports the cause.
 
-A reader holds the bytes of a segment and its indexes, so that one call does it all, and nothing is
-looked up in Python objects on the way; `point_table` has the readers of a log.
+A reader holds the bytes of a segment and its indexes, so that one call does everything without
+attributes of Python objects; `point_lookup` has the readers of a log.
 
-Where reading begins for an offset is told by headers alone, as reading itself has it; what is not
-plain there: a wrapper of an old format, an index entry or a neighbour that says another thing, or
-more headers between than WALK_BYTES have.
+The first position of a read for an offset follows from headers alone. Not plain in this case: a
+wrapper of an old format, a contradicting index entry or neighbour, or more than WALK_BYTES of
+headers.
 
-Whoever asks with `check_crcs=False` gets what is found without the sum of its batch, as a broker
-finds it. What is not plain is none the better for that: the usual means do check.
+With `check_crcs=False` the CRC of the batch is not checked, as in a broker. The general path always
+checks it.
 
 Thread-safety: see the classes; the GIL is kept, for a look-up takes less than a microsecond.
 """
@@ -68,7 +68,7 @@ from kafkalog._core.time_read cimport (
 
 
 cdef enum:
-    # As far as headers are walked from an index entry: many times the usual interval.
+    # Limit of a walk over headers from an index entry: many times the usual interval.
     WALK_BYTES = 1024 * 1024
 
 
@@ -76,12 +76,12 @@ cdef uint64_t GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 cdef inline Py_ssize_t cache_slot(int64_t start) noexcept nogil:
-    """Spread places, whatever lies between them: Fibonacci hashing."""
+    """Spread positions, whatever their distance: Fibonacci hashing."""
     return <Py_ssize_t>((<uint64_t>start * GOLDEN_RATIO) >> (64 - KNOWN_BITS))
 
 
 cdef bint find_reaching_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
-    """Move the cursor to the first batch that reaches `offset`; say whether there is one."""
+    """Move the cursor to the first batch that reaches `offset`; return whether there is one."""
     while load_whole_batch(cursor, batch) == STATUS_OK:
         if last_offset_of(batch) >= offset:
             return True
@@ -91,7 +91,7 @@ cdef bint find_reaching_kernel(Cursor* cursor, int64_t offset, BatchFields* batc
 
 
 cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
-    """Move the cursor to the plain batch that holds `offset`; say whether there is one."""
+    """Move the cursor to the plain batch with `offset`; return whether there is one."""
     cdef const uint8_t* behind
     if not (
         find_reaching_kernel(cursor, offset, batch)
@@ -99,7 +99,7 @@ cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) 
         and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
     ):
         return False
-    # No sum covers its base offset; one that was raised reaches beyond where the next one begins.
+    # No checksum covers the base offset; a raised one reaches above the start of the next batch.
     behind = cursor.position + batch.size_bytes
     return cursor.end - behind < 8 or load_i64(behind) > last_offset_of(batch)
 
@@ -123,10 +123,10 @@ cdef const uint8_t* skip_records(const uint8_t* position, const uint8_t* limit,
 cdef bint find_record_kernel(const uint8_t* position, const BatchFields* batch, int64_t offset,
                              RecordFields* record) noexcept nogil:
     """
-    Find the record in the batch at `position`; say whether it is there.
+    Find the record in the batch at `position`; return whether it is there.
 
-    Where the count says that there is no gap, its place is known, and the records before it are
-    stepped over unread. It is believed for its own offset, so a count that lies only costs time.
+    If the count excludes a gap, its place is known, and the records before it are skipped unread.
+    It is accepted for its offset, so a wrong count only costs time.
     """
     cdef RecordsContext context = context_of(batch, True)
     cdef const uint8_t* limit = position + batch.size_bytes
@@ -185,7 +185,7 @@ cdef bint find_next_record(BatchWalk* walk, int64_t offset, RecordFields* record
         walk.context.previous_delta = <int32_t>(delta - 1)
         walk.position = next_record(&walk.context, found, limit, record)
         if walk.position == NULL or record.offset_delta != delta:
-            walk.left = 0              # the count lies: whoever asks next is not answered here
+            walk.left = 0              # the count is wrong: later calls use the general path
             walk.position = limit
             return False
         walk.left -= 1
@@ -218,9 +218,9 @@ cdef class PointReader:
     Thread-safety: calls may come from any thread, under the GIL.
 
     Args:
-        data: the whole segment, as far as it may be read; the last batch may be cut.
+        data: the whole readable segment; the last batch may be cut.
         index: entries of its offset index; a hint, and any may be missing.
-        times: entries of its time index, likewise; None for a reader that is asked for none.
+        times: entries of its time index, likewise; None for a reader without times.
     """
 
     def __cinit__(self, data not None, OffsetIndexView index not None, TimeIndexView times=None):
@@ -235,7 +235,7 @@ cdef class PointReader:
 
     @property
     def is_lost(self):
-        """Whether a page of the bytes was lost; such a reader finds nothing any more."""
+        """True if a page of the bytes was lost; such a reader finds nothing any more."""
         return self._is_lost()
 
     cdef bint _is_lost(self) noexcept:
@@ -244,13 +244,13 @@ cdef class PointReader:
 
     @property
     def has_times(self):
-        """Whether it may be asked for times."""
+        """True if it can find times."""
         return self._times is not None
 
     cdef bint _open(self, Cursor* cursor, int64_t start) noexcept:
         """Put the cursor where an index entry leads; False where that is outside."""
         cdef Py_ssize_t size = self._ref.view.len
-        # An entry may say anything: what it leads to is believed for its CRC and its own offset.
+        # An entry may be wrong: its batch is believed for its CRC and its own offset.
         if not 0 <= start < size:
             return False
         cursor.position = <const uint8_t*>self._ref.view.buf + start
@@ -297,7 +297,7 @@ cdef class PointReader:
             return False
         cursor.position += batch.size_bytes
         cursor.end = data + readable
-        # A last offset that is damaged would else claim what batches behind it have.
+        # A damaged last offset would else include offsets of batches after it.
         if cursor.position == data + end:
             return last_offset_of(&batch) < following_offset
         return (
@@ -358,7 +358,7 @@ cdef class PointReader:
         memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernel loads it
         if not self._open(&cursor, start):
             return False
-        # The batch behind the one that the entry names is likely to have the answer.
+        # The batch after that of the entry probably has the record.
         prefetch(cursor.position + (following - start))
         if not find_time_batch(&cursor, entry_timestamp, entry_offset, timestamp_ms, &batch):
             return False
@@ -453,7 +453,7 @@ cdef class PointReader:
         Put the offset for each of `timestamps[start:stop]`, which rise, in its slot of `found`.
 
         Returns:
-            The first slot that has no plain answer; nothing is put there, nor behind it.
+            The first slot without a plain result; nothing is put there, nor after it.
 
         Raises:
             LogStorageError: a page of the bytes was lost.

@@ -1,7 +1,7 @@
 """Hints to the CPU that lines will be read soon. They never fault, whatever the address.
 
-Who sums up a batch reads it as fast as memory gives it. Who only steps from one record to the next
-waits for each in turn, unless the lines ahead were asked for.
+A checksum reads a batch at the speed of memory. A walk from record to record waits for each line,
+unless the lines ahead were prefetched.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -20,15 +20,15 @@ cdef extern from *:
 cdef enum:
     LINE_SIZE = 64
 
-    # What decoding a tile asks for of the next one at most: what the first-level cache has room
-    # for, beside the tile.
+    # Largest prefetch of the next tile during the decoding of a tile: both fit the first-level
+    # cache.
     AHEAD_SIZE = 16 * 1024
 
     # As far ahead as a walk asks for that reads of each record where the next one is.
     STEP_AHEAD_SIZE = 1024
 
 
-# Lines behind a tile that is decoded, for the CRC to find near when it goes on there.
+# Lines after the decoded tile, which the CRC reads next.
 cdef struct PrefetchWindow:
     const uint8_t* position               # up to here, exclusively
     const uint8_t* end                 # never beyond

@@ -1,4 +1,4 @@
-"""Another codec for a v2 batch: its records compressed anew, every other field kept.
+"""Another codec for a v2 batch: its records compressed again, every other field kept.
 
 What a broker's rebuild keeps and more: base offset, last offset, timestamps, a delete horizon,
 producer, sequence, leader epoch, and all attribute bits but the codec's. Compressing and

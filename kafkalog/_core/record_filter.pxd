@@ -1,4 +1,4 @@
-"""What stays of one batch, for kernels that go over many."""
+"""Filter of one batch, for kernels that walk over many."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -7,7 +7,7 @@ from kafkalog._core.header cimport BatchFields
 
 
 cdef enum:
-    # What becomes of a batch.
+    # Actions for a batch.
     ACTION_DROP = 0
     ACTION_COPY = 1
     ACTION_EMPTY = 2                   # the header stays, without records
@@ -17,7 +17,7 @@ cdef enum:
     RECORD_GROWTH_MAX = 10
 
 
-# Where to write, and the end of it.
+# Target of a write, and its end.
 cdef struct OutputSpace:
     uint8_t* position
     uint8_t* end
@@ -29,11 +29,11 @@ cdef struct RowRange:
     int64_t end
     int64_t position
     int64_t base_timestamp
-    int64_t max_timestamp              # of the records that stay, found on the way
+    int64_t max_timestamp              # of the records that stay, found by the filter
     int64_t count
 
 
-# What becomes of one batch.
+# Result for one batch.
 cdef struct BatchFate:
     int action
     bint has_horizon

@@ -1,4 +1,4 @@
-"""What stays of batches of format v2 when a log is compacted (MemoryRecords.filterTo in Kafka).
+"""Filter of batches of format v2 for compaction (MemoryRecords.filterTo in Kafka).
 
 Which records stay is decided elsewhere and comes as a flag for each row of the columns that the
 batches were decoded to. A batch that loses records keeps its base offset, last offset, sequence,
@@ -43,7 +43,7 @@ from kafkalog._core.varint cimport read_varint, read_varlong, size_of_varlong, w
 from kafkalog._core.varint cimport write_varlong
 
 cdef enum:
-    # Bits of the attributes that a rewritten batch keeps; those that nobody knows go.
+    # Bits of the attributes that a rewritten batch keeps; unknown ones are cleared.
     KEPT_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
 DROP = ACTION_DROP
@@ -120,7 +120,7 @@ cdef int records_kernel(
 cdef void change_header(
     BatchFields* fields, const RowRange* rows, bint has_horizon, int codec
 ) noexcept nogil:
-    """Let the fields of a header say what its batch has become."""
+    """Set the fields of a header to those of the filtered batch."""
     fields.attributes = <int16_t>(
         (fields.attributes & KEPT_MASK) | codec | (DELETE_HORIZON_MASK if has_horizon else 0))
     fields.base_timestamp = rows.base_timestamp
@@ -152,7 +152,7 @@ cdef int retained_batch_kernel(
     bint has_horizon,
     OutputSpace* target,
 ) noexcept nogil:
-    """Write what one batch has become; `rows` says where its records are, and the horizon."""
+    """Write one filtered batch; `rows` has the range of its records, and the horizon."""
     cdef uint8_t* start = target.position
     cdef int status = STATUS_OK
     if action == ACTION_COPY:
@@ -233,7 +233,7 @@ cdef void _count_kernel(
         counts[i] = found
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 cdef int _check_rows(
@@ -261,7 +261,7 @@ def count_flags(
     cdef Py_ssize_t count = first_rows.shape[0] - 1
     cdef Py_ssize_t i
     if count < 0 or counts.shape[0] != count:
-        raise ValueError(f"{first_rows.shape[0]} ends of batches, room for {counts.shape[0]}")
+        raise ValueError(f"counts must have {max(count, 0)} rows, got {counts.shape[0]}")
     for i in range(count):
         if first_rows[i] < 0 or first_rows[i + 1] < first_rows[i]:
             raise IndexError(f"batch {i} has rows {first_rows[i]} to {first_rows[i + 1]}")
@@ -339,20 +339,20 @@ def write_retained(
     Write what the batches from `position` have become, which are uncompressed, of any format.
 
     Args:
-        data: what the rows of `columns` point into.
+        data: source buffer of the rows of `columns`.
         actions: DROP, COPY, EMPTY or REWRITE for each batch; the latter two only for v2.
-        first_rows: the first row of each batch, and the end of the last one's.
-        has_horizon, horizons: whether a rewritten batch has a delete horizon, and which.
+        first_rows: first row of each batch, and the end of the rows of the last.
+        has_horizon, horizons: whether a rewritten batch has a delete horizon, and its value.
         columns, keep: the records, and a flag for each that stays.
-        output: where to write; `max_output_bytes` says how much is enough.
-            Reused, it costs no new pages.
+        output: target; `max_output_bytes` returns a sufficient size.
+            A reused output costs no new pages.
 
     Returns:
         How many bytes were written.
 
     Raises:
-        CorruptRecordError: a batch is no such batch, or the columns are not those of `data`.
-        InvalidRecordError: there is not enough room.
+        CorruptRecordError: a batch is not of format v2, or the columns are not those of `data`.
+        InvalidRecordError: the output is too small.
         RecordTooLargeError: a batch became too large for the format.
     """
     cdef Cursor source

@@ -1,8 +1,8 @@
 """The two copies that decoders of the LZ77 family live on: literals, and bytes written before.
 
-Both move more bytes at a time than they were asked for: the caller sees to it that MOVE_AHEAD bytes
-behind the target's end may be written, and for `copy_ahead` that as many behind the source's end
-may be read. What is written there is junk, which the next copy overwrites.
+Both move more bytes at a time than requested: the caller ensures that MOVE_AHEAD bytes after the
+target's end may be written, and for `copy_ahead` that as many after the source's end may be read.
+The extra bytes have no meaning; the next copy overwrites them.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -35,7 +35,7 @@ cdef inline void copy_ahead(
 
 
 cdef inline void repeat_bytes(uint8_t* target, int64_t distance, int64_t size) noexcept nogil:
-    """Write `size` bytes at `target`, each the one that stands `distance` before it."""
+    """Write `size` bytes at `target`, each equal to the byte `distance` before it."""
     cdef const uint8_t* end = target + size
     cdef const uint8_t* source = target - distance
     cdef int slot

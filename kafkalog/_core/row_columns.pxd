@@ -27,14 +27,14 @@ cdef enum:
 
 
 cdef enum:
-    # How keys and values lie.
+    # Layouts of keys and values.
     LAYOUT_NARROW = 0                  # int32 offsets
     LAYOUT_WIDE = 1                    # int64 offsets
     LAYOUT_VIEWS = 2
 
 
 cdef enum:
-    # Beside STATUS_*: the key of a header is no UTF-8.
+    # In addition to STATUS_*: the key of a header is not UTF-8.
     STATUS_NOT_UTF8 = -1
 
 
@@ -47,7 +47,7 @@ cdef struct Column:
 
 cdef enum:
     VIEW_SIZE = 16
-    INLINE_SIZE_MAX = 12               # bytes of a cell that stands in its view
+    INLINE_SIZE_MAX = 12               # bytes of a cell that is stored in its view
 
 
 # Decoded bytes that views point into.
@@ -90,7 +90,7 @@ cdef struct Portion:
 
 
 cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept nogil:
-    """Make room for offsets; the first of all is 0."""
+    """Reserve memory for offsets; the first of all is 0."""
     if reserve(&column.slots, (more + 1) * width) != STATUS_OK:
         return STATUS_NO_MEMORY
     if column.slots.size == 0:
@@ -100,7 +100,7 @@ cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept n
 
 
 cdef inline bint needs_run_info(const Build* build) noexcept nogil:
-    """Whether there is a column of what batches say of their records."""
+    """Return whether there is a column with a field of batches."""
     return (
         build.wanted[COLUMN_TIMESTAMP_TYPE]
         or build.wanted[COLUMN_PRODUCER_ID]
@@ -124,10 +124,10 @@ cdef inline void store_view(
     memcpy(view + 12, &narrow, 4)
 
 
-# Make room for bits; those of the rows before say that nothing is null.
+# Reserve memory for bits; those of earlier rows are set to "not null".
 cdef int open_validity(Column* column, int64_t count, int64_t more) noexcept nogil
 cdef int reserve_headers(Build* build, int64_t count, int64_t size_bytes) noexcept nogil
-# Add the headers of one record, which were found good; there is room for them.
+# Add the headers of one record, which were found good; their memory is reserved.
 cdef int add_headers_kernel(Build* build, Cursor* cursor, int32_t count) noexcept nogil
 # Add what is the same in many rows; those of `runs` are `start` to `stop`, as `offsets` are.
 cdef int add_constants(

@@ -1,10 +1,10 @@
 """Copy rows that were decoded into RecordColumns into Arrow columns, column by column.
 
     offset, timestamp                    copied
-    key, value                           bytes behind bytes with int32 or int64 offsets; or views of
-                                         16 bytes each, into the decoded bytes where these last
+    key, value                           bytes in sequence with int32 or int64 offsets; or views of
+                                         16 bytes each, into the decoded bytes if these stay
     headers                              list<struct<key, value>>, decoded here
-    topic, partition, what batches say   repeated
+    topic, partition, fields of batches  repeated
 
 What Kafka writes as -1 for "none" (timestamp and its type, producer, sequence, leader epoch) is
 null. A column that nothing is null in has no bitmap.
@@ -27,13 +27,13 @@ from kafkalog._core.status cimport STATUS_INTERNAL, STATUS_NO_MEMORY, STATUS_OK
 
 
 cdef enum:
-    # Bytes that a short copy may write behind its cell; always there.
+    # Bytes that a short copy may write after its cell; always reserved.
     SLACK = 32
     SHORT_SIZE = 16
 
 
 cdef int open_validity(Column* column, int64_t count, int64_t more) noexcept nogil:
-    """Make room for bits; those of the rows before say that nothing is null."""
+    """Reserve memory for bits; those of earlier rows are set to "not null"."""
     cdef int64_t size = (count + more + 7) // 8
     if reserve(&column.validity, size - column.validity.size) != STATUS_OK:
         return STATUS_NO_MEMORY
@@ -56,7 +56,7 @@ cdef inline void _mark(Column* column, int64_t row, bint valid) noexcept nogil:
 cdef int _mark_sizes(
     Column* column, int64_t count, const int32_t* sizes, int64_t more, int64_t nulls
 ) noexcept nogil:
-    """Say which of the next cells are null: those of negative size."""
+    """Mark which of the next cells are null: those of negative size."""
     cdef int64_t row
     if nulls == 0 and column.null_count == 0:
         return STATUS_OK
@@ -71,7 +71,7 @@ cdef int _mark_sizes(
 cdef inline uint8_t* _copy_cell(
     uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* data_end
 ) noexcept nogil:
-    """Copy a cell; SLACK bytes behind it may be written, and bytes to `data_end` read."""
+    """Copy a cell; SLACK bytes after it may be written, and bytes to `data_end` read."""
     if size <= SHORT_SIZE and data_end - source >= SHORT_SIZE:
         memcpy(target, source, SHORT_SIZE)
     else:
@@ -178,7 +178,7 @@ cdef int _add_cells(
 
 
 cdef int reserve_headers(Build* build, int64_t count, int64_t size_bytes) noexcept nogil:
-    """Make room for headers, and for the bytes of all of them."""
+    """Reserve memory for headers, and for the bytes of all of them."""
     cdef Column* keys = &build.header_keys
     cdef Column* values = &build.header_values
     if (
@@ -236,7 +236,7 @@ cdef int _add_headers(
         return STATUS_NO_MEMORY
     ends = <int32_t*>(column.slots.data + column.slots.size)
     for row in range(portion.start, portion.stop):
-        # Where there is none, its position was not looked at, and may be anything.
+        # Without a cell its position was not checked, and may be anything.
         if rows.header_count[row] > 0:
             cursor.position = data + rows.headers_position[row]
             cursor.end = cursor.position + rows.headers_size[row]
@@ -323,7 +323,7 @@ cdef int _repeat(
 cdef int _add_sequences(
     Build* build, int64_t first_row, const RowRunInfo* run, const int64_t* offsets, int64_t count
 ) noexcept nogil:
-    """Sequences count with the offsets, and go on with 0 behind the largest."""
+    """Sequences rise with the offsets, and continue with 0 after the largest."""
     cdef Column* column = &build.columns[COLUMN_SEQUENCE]
     cdef int32_t* target
     cdef int64_t row
@@ -341,7 +341,7 @@ cdef int _add_facts(
     Build* build, const RowRunInfo* runs, int64_t run_count, const int64_t* offsets,
     int64_t start, int64_t stop,
 ) noexcept nogil:
-    """Add what the batches say of rows `start` to `stop`."""
+    """Add the fields of the batches for rows `start` to `stop`."""
     cdef Column* columns = build.columns
     cdef int64_t row = start
     cdef int64_t run = 0

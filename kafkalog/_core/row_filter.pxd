@@ -1,10 +1,10 @@
-"""Rows on their way into a scan's columns: what their batches say of them, and which are wanted."""
+"""Filter of the rows of a scan: fields of their batches, and which rows are requested."""
 
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 
-# What a batch says of all its records.
+# Fields of a batch that apply to all its records.
 cdef struct RowRunInfo:
     int64_t end_row                    # one past its last row
     int64_t base_offset

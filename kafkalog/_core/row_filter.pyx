@@ -1,4 +1,4 @@
-"""Which of the rows that were decoded into columns are wanted; no byte of a value is looked at.
+"""Filter of the rows that were decoded into columns; no byte of a value is read.
 
 Rows that are not wanted are closed up over, in place. `BatchRuns` remembers which rows came from
 which batch, and is closed up with them.
@@ -27,7 +27,7 @@ cdef enum:
 
 cdef class BatchRuns:
     """
-    Which rows of a RecordColumns came from which batch, and what the batches say of them.
+    Runs of rows of a RecordColumns by their batches, and the fields of these batches.
 
     Thread-safety: none; one caller at a time.
     """
@@ -59,7 +59,7 @@ cdef class BatchRuns:
         self.count = 0
 
     def add_batch(self, BatchHeader header not None, Py_ssize_t row_count):
-        """Say that the next `row_count` rows are those of a batch."""
+        """Add the next `row_count` rows as those of a batch."""
         cdef int64_t end_row = self.rows() + max(row_count, 0)
         cdef RowRunInfo* facts = self._next()
         facts.end_row = end_row
@@ -71,12 +71,12 @@ cdef class BatchRuns:
         facts.timestamp_type = <int16_t>timestamp_type_of(header.magic, header.attributes)
 
     def add_message(self, BatchHeader header not None, int timestamp_type):
-        """Say that the next row is a message of a wrapper, and of what kind its time is."""
+        """Add the next row as a message of a wrapper, with its timestamp type."""
         self.add_batch(header, 1)
         self.facts[self.count - 1].timestamp_type = <int16_t>timestamp_type
 
     def add_batches(self, batches not None, Py_ssize_t start, Py_ssize_t stop):
-        """Say that the next rows are those of the batches `start` to `stop` of a BatchColumns."""
+        """Add the next rows as those of the batches `start` to `stop` of a BatchColumns."""
         cdef const int32_t[::1] record_count = batches.record_count
         cdef const int64_t[::1] base_offset = batches.base_offset
         cdef const int64_t[::1] producer_id = batches.producer_id
@@ -186,7 +186,7 @@ cdef int _matches(
     const uint8_t* data,
     int64_t data_size,
 ) noexcept nogil:
-    """Return 1 for a row that is wanted, 0 for one that is not, -1 for one outside the data."""
+    """Return 1 for a requested row, 0 for any other, -1 for a row outside the data."""
     cdef int64_t timestamp
     cdef int64_t position
     cdef int64_t size
@@ -264,7 +264,7 @@ cdef int _copy_numbers(Numbers* numbers, list values) except -1:
 @cython.final
 cdef class RowFilter:
     """
-    Conditions that all have to hold, beside a range of offsets.
+    Conditions that all have to hold, in addition to a range of offsets.
 
     Args:
         timestamps: (first, last) in ms, both inclusive; None for any. Records without a timestamp

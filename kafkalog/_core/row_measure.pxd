@@ -1,4 +1,4 @@
-"""How many rows fit into a batch under construction, and what room they take."""
+"""Number of rows that fit a batch under construction, and their size."""
 
 from libc.stdint cimport int64_t, uint8_t
 

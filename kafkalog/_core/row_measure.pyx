@@ -1,7 +1,7 @@
 """Measure rows against the limits of a batch, and hold each against the buffer it points into.
 
-Positions and sizes come from arrays: no byte of a row is read before it is known to lie in the
-buffer. What passes here needs no look at room or bounds behind.
+Positions and sizes come from arrays: no byte of a row is read before its range is checked against
+the buffer. Rows that pass need no later check of capacity or bounds.
 
 Thread-safety: pure functions.
 """

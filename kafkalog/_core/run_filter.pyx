@@ -1,11 +1,11 @@
-"""What stays of a run of ordinary batches: the second pass of a cleaning, as a call.
+"""Filter of a run of ordinary batches: the second pass of a cleaning in one call.
 
-The rules are those of the filter of the cleaner (`RecordFilter`), which goes by them itself where a
-run has batches that are not ordinary; both leave the same bytes. Of a run in which anything is
-wrong nothing counts: the other way finds it again, and has the words for it.
+The rules are those of the filter of the cleaner (`RecordFilter`), which filters runs with other
+batches itself; both return the same bytes. The result of a run with an error is dropped: the
+general path finds the error again, and reports it.
 
-Batch by batch: its records become rows, each is told to stay or go by its mark, or by its key where
-there are no marks, and what stays is written behind what stayed before, while all of it is near.
+For each batch: its records become rows, each is kept or removed by its mark, or by its key without
+marks, and the kept ones are written after the earlier ones while they are in the cache.
 
 Thread-safety: none; one caller at a time.
 """
@@ -55,12 +55,12 @@ from kafkalog._core.status cimport (
 )
 
 cdef enum:
-    # What the map says of a record.
+    # Result of the map for a record.
     SUPERSEDED = 0
     LATEST = 1
     BEYOND = 2                         # nothing: it stays whatever it is
 
-    # Room for what codecs may make larger than it was; where that does not do, the other way does.
+    # Space for payloads that a codec makes larger; if it is too small, the general path is used.
     SPARE_BYTES = 1 << 16
 
 
@@ -123,8 +123,8 @@ cdef int64_t _end_of_producer(const FilterState* state, int64_t producer_id) noe
     return -1
 
 
-cdef int _look_up_rows(FilterState* state, RunRows* rows) noexcept nogil:
-    """Let the flags of the rows say what the map knows of them."""
+cdef int _find_rows(FilterState* state, RunRows* rows) noexcept nogil:
+    """Set the flags of the rows by the map."""
     cdef KeyRows keys
     cdef int64_t row = 0
     cdef int64_t i, found
@@ -156,7 +156,7 @@ cdef int _look_up_rows(FilterState* state, RunRows* rows) noexcept nogil:
 
 
 cdef bint _is_end(FilterState* state, RunRows* rows, int64_t last_offset) noexcept nogil:
-    """Say whether the header of a batch without records shows how far something goes."""
+    """Return whether the header of a batch without records is still needed."""
     if last_offset + 1 == state.rules.end_offset:
         return True
     if rows.fields.producer_id < 0:
@@ -192,7 +192,7 @@ cdef void _decide(FilterState* state, RunRows* rows) noexcept nogil:
 
 
 cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
-    """Say which rows stay, and what becomes of their batch."""
+    """Decide which rows stay, and what becomes of their batch."""
     cdef BatchFate* fate = &state.fate
     cdef RunCounts* counts = &state.counts
     cdef bint has_horizon = (rows.fields.attributes & DELETE_HORIZON_MASK) != 0
@@ -206,7 +206,7 @@ cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
     cdef int64_t expired = 0
     cdef int64_t i
     cdef uint8_t known, goes
-    cdef int status = _look_up_rows(state, rows)
+    cdef int status = _find_rows(state, rows)
     if status != STATUS_OK:
         return status
     for i in range(rows.count):
@@ -229,7 +229,7 @@ cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
 
 
 cdef int _plain_kernel(FilterState* state, RunRows* rows) noexcept nogil:
-    """Filter batches up to the end, or one that is compressed."""
+    """Filter batches up to the end, or to a compressed one."""
     cdef RowRange stays
     cdef const uint8_t* batch
     cdef int status
@@ -260,13 +260,13 @@ cdef int _plain_kernel(FilterState* state, RunRows* rows) noexcept nogil:
 
 
 def output_bytes_for(int64_t run_bytes, int64_t plain_rows):
-    """Return how much room the filter wants for a run with so many records that are plain."""
+    """Return the size of the output that a run with this number of plain records needs."""
     return run_bytes + RECORD_GROWTH_MAX * plain_rows + SPARE_BYTES
 
 
 cdef class RunFilter:
     """
-    Filters runs of ordinary batches, all by the same rules.
+    Filter of runs of ordinary batches, all by the same rules.
 
     Args:
         offset_map: complete, and not exact.
@@ -304,7 +304,7 @@ cdef class RunFilter:
         compress not None,
     ):
         if offset_map.exact:
-            raise TypeError("an exact map must be told how to compare keys")
+            raise TypeError("same_keys must be given for an exact map")
         self._map = offset_map
         self._state.rules.now_ms = now_ms
         self._state.rules.delete_retention_ms = delete_retention_ms
@@ -343,8 +343,8 @@ cdef class RunFilter:
 
         Args:
             run: ordinary batches (`survey_run`).
-            columns: used on the way; they have room for the records of the largest batch.
-            output: where to write; `output_bytes_for` says how much is enough.
+            columns: scratch columns, large enough for the records of the largest batch.
+            output: target; `output_bytes_for` returns a sufficient size.
 
         Returns:
             (bytes written, status, counts by their names in CleaningStatistics). With any status

@@ -1,4 +1,4 @@
-"""Status codes that kernels return instead of raising. Zero is success; the rest say what failed.
+"""Status codes that kernels return instead of raising. Zero is success; the others are failures.
 
 `raise_for_status` in status.pyx is the one place that turns them into exceptions.
 """
@@ -22,7 +22,7 @@ cdef enum Status:
     STATUS_UNKNOWN_CODEC = 15          # codec bits 5 to 7
     STATUS_COMPRESSED = 16             # payload is compressed: decompress it first
     STATUS_LEGACY = 17                 # magic 0 or 1: another reader's batch
-    STATUS_FULL = 18                   # the caller's columns or buffer have no room left
+    STATUS_FULL = 18                   # the columns or the buffer of the caller are full
     STATUS_TOO_LARGE = 19              # the result does not fit the format's 32-bit lengths
     STATUS_BASE_OFFSET = 20            # a stored base offset is negative
     STATUS_NO_MEMORY = 21

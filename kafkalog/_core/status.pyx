@@ -1,6 +1,6 @@
 """The one translator from kernel status codes to exceptions.
 
-Kernels return a code and the position they reached; doors hand both here. No kernel raises.
+Kernels return a code and the position they reached; entry points pass both here. No kernel raises.
 """
 
 from kafkalog.errors import (
@@ -71,7 +71,7 @@ def status_name(int status):
 
 
 def status_meaning(int status):
-    """Return one sentence, without a full stop, that says what a status code means."""
+    """Return one sentence, without a full stop, with the meaning of a status code."""
     return "no error" if status == STATUS_OK else _MEANINGS[status][2]
 
 

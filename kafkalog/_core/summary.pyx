@@ -28,14 +28,14 @@ from kafkalog._core.record cimport (
 )
 from kafkalog._core.status cimport STATUS_OK, STATUS_TRAILING_BYTES
 
-# A timestamp that says there is none.
+# A timestamp that means none.
 cdef enum:
     NO_TIMESTAMP = -1
 
 
 class RecordSummary(NamedTuple):
     """
-    What `summarize_records` found.
+    Result of `summarize_records`.
 
     Attributes:
         status: 0, or why the records are refused; the other facts are then of those before.

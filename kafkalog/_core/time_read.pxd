@@ -1,7 +1,7 @@
-"""Looking for a time: in headers, then in the records of a batch. Kernels for whoever holds both.
+"""Search of a time: in headers, then in the records of a batch. Kernels for holders of both.
 
-A record before the one that is found is stepped over by its length, once its time and its offset
-were read: most of what a look-up by time reads are such records.
+A record before the result is skipped by its length, after its time and its offset were read: most
+records that a look-up by time reads are of this kind.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -36,16 +36,15 @@ cdef inline const uint8_t* skip_record(
     return end
 
 
-# Move the cursor to the first batch that reaches the time; say whether it is a plain one. A time of
-# the entry that is not negative says that the entry is to be held against the batch it names first.
-# The sum is not looked at.
+# Move the cursor to the first batch that reaches the time; return whether it is plain. If the time
+# of the entry is not negative, the entry is compared with its batch first. The CRC is not checked.
 cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
                           int64_t timestamp_ms, BatchFields* batch) noexcept nogil
 
 cdef void begin_time_walk(TimeWalk* walk, const uint8_t* position, const uint8_t* limit,
                           const BatchFields* batch) noexcept nogil
 
-# Go on to the first record that is at or above the time, and not below the offset; say whether
-# there is one, before bytes that are no record.
+# Move to the first record at or above the time, and not below the offset; return whether there is
+# one before bytes that are not a record.
 cdef bint find_time_record(TimeWalk* walk, int64_t timestamp_ms, int64_t start_offset,
                            FoundTime* found) noexcept nogil

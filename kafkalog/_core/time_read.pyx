@@ -1,8 +1,7 @@
-"""Find the first record at or above a time: in the headers behind an index entry, then in a batch.
+"""Search of the first record at or above a time: in headers after an index entry, then in a batch.
 
-A batch is read up to the record that is found: what lies behind it is not looked at, as a look-up
-by offset does not either. Bytes that are no record end the look into a batch, and what was found
-before them counts.
+A batch is read up to the result: the bytes after it are not read, as in a look-up by offset. Bytes
+that are not a record end the search in a batch, and a result before them is valid.
 
 Thread-safety: pure functions of bytes; the GIL is kept, for a look-up takes about a microsecond.
 """
@@ -39,7 +38,7 @@ cdef bint matches_index_entry(Cursor* cursor, int64_t entry_timestamp, int64_t e
     """
     Move the cursor to the batch that an entry of the time index names.
 
-    Say whether the entry is true: that batch has its timestamp, and so none before it a larger one.
+    Return whether the entry is right: its batch has its timestamp, and so none before has a larger.
     """
     while load_whole_batch(cursor, batch) == STATUS_OK and not is_legacy(batch):
         if last_offset_of(batch) >= entry_offset:
@@ -54,7 +53,7 @@ cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry
     if entry_timestamp >= 0:
         if not matches_index_entry(cursor, entry_timestamp, entry_offset, batch):
             return False
-        # It is the last one that does not reach the time, as far as the index knows.
+        # It is the last one below the time, by the index.
         cursor.position += batch.size_bytes
     while load_whole_batch(cursor, batch) == STATUS_OK and not is_legacy(batch):
         if batch.max_timestamp >= timestamp_ms:

@@ -102,7 +102,7 @@ cdef object _checked_array(object found, str name):
     """Return an array of numbers as int64; refuse other types, and numbers that do not fit."""
     cdef str kind = found.dtype.kind
     if found.size == 0 and kind == "f":
-        kind = "i"                     # what NumPy makes of an empty sequence
+        kind = "i"                     # type of an empty sequence in NumPy
     if kind == "M":
         raise TypeError(
             f"{name} must be int64 milliseconds, got {found.dtype}, which has no time zone; of UTC,"

@@ -1,4 +1,4 @@
-"""Whether bytes are UTF-8, as the Unicode standard has it: shortest forms, no surrogates."""
+"""Check that bytes are UTF-8 as in the Unicode standard: shortest forms, no surrogates."""
 
 from libc.stdint cimport int64_t, uint8_t
 

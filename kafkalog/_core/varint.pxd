@@ -102,7 +102,7 @@ cdef inline int size_of_varlong(int64_t value) noexcept nogil:
 
 
 cdef inline uint8_t* write_unsigned_varlong(uint8_t* target, uint64_t value) noexcept nogil:
-    """Write and return the position behind; the caller has made room (size_of_*)."""
+    """Write and return the position after it; the caller has reserved the bytes (size_of_*)."""
     while value >= 0x80:
         target[0] = <uint8_t>((value & 0x7f) | 0x80)
         target += 1

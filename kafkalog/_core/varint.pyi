@@ -1,4 +1,4 @@
-"""Types of the varint doors."""
+"""Types of the varint entry points."""
 
 from typing_extensions import Buffer
 

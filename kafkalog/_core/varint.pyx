@@ -1,4 +1,4 @@
-"""Doors to the varint leaves (ByteUtils in Kafka), for tests, tools and the docs.
+"""Entry points to the varint leaves (ByteUtils in Kafka), for tests, tools and the docs.
 
 Hot paths cimport the inline leaves of varint.pxd; these functions cost a Python call each.
 """
@@ -63,22 +63,22 @@ cdef _decode(const uint8_t[::1] data, Py_ssize_t position, int kind):
 
 
 def decode_varint(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Return (value, position behind it) of the zigzag int32 at `position`."""
+    """Return (value, position after it) of the zigzag int32 at `position`."""
     return _decode(data, position, KIND_VARINT)
 
 
 def decode_varlong(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Return (value, position behind it) of the zigzag int64 at `position`."""
+    """Return (value, position after it) of the zigzag int64 at `position`."""
     return _decode(data, position, KIND_VARLONG)
 
 
 def decode_unsigned_varint(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Return (value, position behind it) of the unsigned 32-bit varint at `position`."""
+    """Return (value, position after it) of the unsigned 32-bit varint at `position`."""
     return _decode(data, position, KIND_UNSIGNED_VARINT)
 
 
 def decode_unsigned_varlong(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Return (value, position behind it) of the unsigned 64-bit varint at `position`."""
+    """Return (value, position after it) of the unsigned 64-bit varint at `position`."""
     value, end = _decode(data, position, KIND_UNSIGNED_VARLONG)
     return value & 0xffffffffffffffff, end
 

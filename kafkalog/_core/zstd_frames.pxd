@@ -27,5 +27,5 @@ cdef struct FrameFacts:
     int64_t bad_size                   # of a block that is too large
 
 
-# Move the cursor behind the data frame that it stands at, where that is whole.
+# Move the cursor to the end of the data frame at its position, if that is whole.
 cdef Verdict walk_frame_kernel(Cursor* cursor, FrameFacts* frame) noexcept nogil

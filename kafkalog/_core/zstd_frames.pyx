@@ -1,10 +1,10 @@
-"""Where a frame of Zstandard ends, and how much comes out of it: the headers, and nothing else.
+"""End and content size of a frame of Zstandard, by its headers alone.
 
     u32 0xFD2FB528 | descriptor | [window] | [dictionary] | [content size] | blocks | [checksum]
     block: u24 (bit 0 last, bits 1-2 type, the rest size) | data        all little-endian
 
-What is refused here is what the library would refuse too, or take as much memory for as a frame
-asks; kafkalog.records.zstd_frames says what is made of it. Thread-safety: pure function.
+It refuses frames that the library would refuse too, or that request too much memory;
+kafkalog.records.zstd_frames uses the result. Thread-safety: pure function.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -32,7 +32,7 @@ cdef enum:
     RESERVED = 0x08
     SINGLE_SEGMENT = 0x20
     CONTENT_SIZE_SHIFT = 6             # 0, 2, 4 or 8 bytes; in a single segment 1 for 0
-    CONTENT_SIZE_OF_2 = 256            # what such a one is larger by than it says
+    CONTENT_SIZE_OF_2 = 256            # added to a content size of two bytes
 
     RUN = 1
     COMPRESSED = 2
@@ -42,7 +42,7 @@ cdef enum:
     EXPONENT_SHIFT = 3
     EXPONENT_MIN = 10
 
-    # What the library itself accepts; a frame may ask for this much memory while it is decoded.
+    # Limit of the library itself: the memory that a frame may request for its decoding.
     WINDOW_SIZE = 1 << 27
 
 
@@ -60,7 +60,7 @@ _MEANINGS = {
 
 
 cdef Verdict header_kernel(Cursor* cursor, uint8_t* descriptor, FrameFacts* frame) noexcept nogil:
-    """Read a frame's header behind its magic."""
+    """Read the header of a frame after its magic."""
     cdef int64_t size
     cdef int64_t slot
     cdef uint8_t window = 0

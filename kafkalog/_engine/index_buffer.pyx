@@ -42,7 +42,7 @@ cdef class IndexBuffer:
     def __init__(self, Py_ssize_t entry_size, bytes entries=b"", write=None):
         self.entry_size = entry_size
         self._write = write
-        # No more than that beside many: a log that is opened may get few appends.
+        # Small in comparison with the entries: an opened log may get few appends.
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
         self._start(entries, size + max(FIRST_CAPACITY * entry_size, size // 8))
 

@@ -1,9 +1,9 @@
 """Iterators over records: those of a batch, made one at a time, and those of a gated list.
 
-`decode_records` and `decode_tuples` make a whole list first; in `RecordIterator` each record is
-gone, and its memory used again, before the next is made. That is faster for large batches, and
-nothing is made for records that nobody comes to. In exchange, what is before damage is yielded
-before the error.
+`decode_records` and `decode_tuples` make a whole list first; in `RecordIterator` the memory of each
+record is used again before the next is made. That is faster for large batches, and no object is
+made for records that are not reached. In exchange, records before damage are yielded before the
+error.
 
 Batches of the old formats are iterated as those of v2 are: an outer entry's messages.
 
@@ -178,7 +178,7 @@ cdef class RecordIterator:
 @cython.final
 cdef class CloseSignal:
     """
-    Whether iterators may go on: open until somebody shuts it, for good.
+    Signal that ends iterators: open until it is closed, for good.
 
     Thread-safety: any thread may shut it; the next record of an iterator in another one is refused.
     """
@@ -190,7 +190,7 @@ cdef class CloseSignal:
 
     @property
     def is_open(self):
-        """Whether nobody has shut it."""
+        """True until it is closed."""
         return self._is_open
 
     def close(self):
@@ -207,8 +207,8 @@ cdef class ClosableRecords:
     Iterator over a list that ends where the gate is shut, though the list goes on.
 
     Args:
-        records: they must not change meanwhile.
-        gate: looked at before each of them.
+        records: they must not change during the iteration.
+        gate: checked before each of them.
 
     Thread-safety: one thread at a time.
     """

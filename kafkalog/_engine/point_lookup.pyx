@@ -101,11 +101,11 @@ cdef class SegmentReaders:
 
     def put_times(self, latest):
         """
-        Say the largest timestamps of the first segments; it counts for look-ups by time only.
+        Set the largest timestamps of the first segments, for look-ups by time only.
 
         Args:
-            latest: one for each, INT64_MAX for one that may get more, and -1 for one without a
-                record that may be read.
+            latest: one for each, INT64_MAX for a segment that may grow, and -1 for a segment
+                without a readable record.
         """
         latest = numpy.maximum.accumulate(numpy.array(latest, dtype=numpy.int64))
         if len(latest) > self._bases.shape[0]:
@@ -228,7 +228,7 @@ cdef class PointLookupTable:
         made.bound_position = end
         made.log_start_offset = snapshot.start_offset
         made.log_end_offset = snapshot.end_offset
-        # What was appended since the reader was made is not in its bytes.
+        # Bytes that were appended after the reader was made are not among its bytes.
         if reader is not None and found.position + made.size_bytes <= reader._ref.view.len:
             made._mapped = reader.data
         return made

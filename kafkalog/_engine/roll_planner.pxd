@@ -1,4 +1,4 @@
-"""How a run of batches is shared out among segments: the state of it."""
+"""State of the division of a run of batches into segments."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t

@@ -1,14 +1,13 @@
-"""How a run of batches is shared out among segments, and which index entries it brings.
+"""Division of a run of batches into segments, and the index entries of the run.
 
-The rules are Kafka's. A batch begins a new segment where the present one would outgrow its size,
-where its time is too far behind that of the segment's first batch, where an index is full, or where
-its offset does not fit 32 bits beside the segment's base. An index entry (last offset, position) is
-due once more than `index.interval.bytes` lie behind the last one, never for the first batch; the
-time index gets the largest timestamp so far with each, if it is a new one, and once more when the
-segment is sealed.
+The rules are Kafka's. A batch begins a new segment if the current one would exceed its size, if its
+time is too far after that of the segment's first batch, if an index is full, or if its offset does
+not fit 32 bits above the segment's base. An index entry (last offset, position) is due if more than
+`index.interval.bytes` follow the last entry, never for the first batch; the time index gets the
+largest timestamp so far with each, if it is a new one, and again when the segment is sealed.
 
-One pass over the facts of a run says how much of it goes into the present segment, and holds the
-entries ready; bytes of batches are not touched.
+One pass over the metadata of a run determines the part for the current segment, and its entries;
+bytes of batches are not read.
 
 Thread-safety: under the log's lock. Attributes may be read by any thread.
 """
@@ -33,7 +32,7 @@ cdef enum:
 
 cdef inline bint is_due_for_roll(const StageState* state, const StageLimits* limits,
                                  const MetadataRow* batch, int64_t waited_ms) noexcept nogil:
-    """Say whether the batch belongs in a new segment, its offset aside."""
+    """Return whether the batch begins a new segment, without regard to its offset."""
     if state.size_bytes == 0:
         return False
     if state.size_bytes > limits.segment_bytes - batch.size_bytes:
@@ -99,7 +98,7 @@ cdef Py_ssize_t plan_kernel(const MetadataRow* rows, Py_ssize_t first, Py_ssize_
 @cython.final
 cdef class RollPlanner:
     """
-    Where the batches of an active segment go.
+    Planner of the batches of an active segment.
 
     Args:
         base_offset: of the segment.
@@ -163,7 +162,7 @@ cdef class RollPlanner:
         return self.has_ready_entries()
 
     def set_limits(self, *, int64_t segment_bytes, int64_t interval_bytes, int64_t roll_after_ms):
-        """Take what settings say: `segment.bytes`, `index.interval.bytes`, `segment.ms`."""
+        """Set `segment.bytes`, `index.interval.bytes` and `segment.ms`."""
         if interval_bytes < 0:
             raise ValueError(f"interval_bytes must not be negative: {interval_bytes}")
         self._limits.segment_bytes = segment_bytes
@@ -181,7 +180,7 @@ cdef class RollPlanner:
             waited_ms: how long the segment is there, where `rolling_timestamp` is -1.
 
         Returns:
-            The row behind the last one taken, and the bytes of those taken.
+            The row after the last one of the segment, and the bytes of those up to it.
         """
         cdef Py_ssize_t stop = self.plan_rows(facts, first, size_bytes, waited_ms)
         return stop, self._state.size_bytes - size_bytes
@@ -235,7 +234,7 @@ cdef class RollPlanner:
         return self._ready.offset_count > 0 or self._ready.time_count > 0
 
     cdef int _reserve(self, Py_ssize_t more) except -1:
-        """Have room for so many entries more of each kind."""
+        """Reserve memory for more entries of each kind."""
         cdef Py_ssize_t room = max(self._ready.offset_count, self._ready.time_count) + more
         cdef void* grown
         if room <= self._entry_capacity:

@@ -1,4 +1,4 @@
-"""The end of an active segment, for those who append to it."""
+"""End of an active segment, for appends."""
 
 cimport cython
 from libc.stdint cimport int64_t

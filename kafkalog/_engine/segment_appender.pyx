@@ -18,10 +18,10 @@ from kafkalog._engine.roll_planner cimport RollPlanner
 @cython.final
 cdef class SegmentAppender:
     """
-    Where a segment takes appends.
+    Target of the appends of a segment.
 
     Args:
-        stage: says what of a run belongs here, and which entries it brings.
+        stage: plans the part of a run for this segment, and its entries.
         file: the `.log` file.
         offsets, times: entries of its indexes.
 
@@ -59,7 +59,7 @@ cdef class SegmentAppender:
 
     cdef Py_ssize_t write(self, object data, BatchMetadata facts, int64_t waited_ms,
                           int64_t* size) except -1:
-        """As `append`: return the row, and say the size."""
+        """As `append`: return the row, and set the size."""
         cdef AppendFile file = self._file
         cdef RollPlanner stage = self.stage
         cdef int64_t start = file.size_bytes
@@ -75,7 +75,7 @@ cdef class SegmentAppender:
         return row
 
     cdef int64_t end_position(self) noexcept:
-        """Where the next append goes."""
+        """Position of the next append."""
         return self._file.size_bytes
 
     def commit(self, data not None, int64_t size):

@@ -12,11 +12,11 @@ cdef class SegmentSlice:
     cdef readonly int64_t following_offset
     cdef readonly int64_t bound_position
     cdef readonly object _segment
-    # For a subclass: what the reader is told beside the bytes, and how they are being sent.
+    # For a subclass: fields of the result in addition to the bytes, and the state of its sending.
     cdef public object aborted_transactions
     cdef public object _leased
     cdef public bint _sends_memory
-    # The bytes of the segment up to the end of the range or further; None where nobody has them.
+    # The bytes of the segment up to the end of the range or further; None if not in memory.
     cdef object _mapped
     cdef object _data
 

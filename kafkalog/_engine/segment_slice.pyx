@@ -1,9 +1,9 @@
-"""A range of one segment's bytes: where it lies, and the bytes when they are asked for.
+"""Range of the bytes of one segment: its position, and the bytes at their first use.
 
-The base of what a log's `read` returns, in one object without a dictionary, so that whoever finds
-the range in a compiled call makes it there, too.
+Base of the result of `Log.read`, in one object without a dictionary, so that a compiled look-up can
+make it, too.
 
-Thread-safety: what it says never changes; two threads may fetch the bytes twice.
+Thread-safety: its fields never change; two threads may both fetch the bytes.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -22,18 +22,17 @@ cdef class SegmentSlice:
     """
     A range of one segment.
 
-    A subclass has `_fetch`, which returns a memoryview of the bytes from the segment, where nobody
-    has found them in memory. It adds no constructor: one that is found in a table is made without.
+    A subclass has `_fetch`, which returns a memoryview of the bytes from the segment, if they are
+    not in memory. It adds no constructor: the point look-up makes a slice without one.
 
     Args:
-        segment: has a `file` that says whether it `is_closed`.
-        start_offset: the offset that was asked for.
-        position: where the range begins in the segment, in bytes.
+        segment: has a `file` with `is_closed`.
+        start_offset: the requested offset.
+        position: start of the range in the segment, in bytes.
         size_bytes: its length.
-        bound: how far the segment was readable: end of its bytes, and an offset that nothing in it
-            reaches.
-        log_start_offset, log_end_offset: the log's range.
-        aborted_transactions: as the subclass has it.
+        bound: readable part of the segment: end of its bytes, and an offset above all in it.
+        log_start_offset, log_end_offset: range of the log.
+        aborted_transactions: as in the subclass.
     """
 
     def __init__(self, segment, *, int64_t start_offset, int64_t position, int64_t size_bytes,
@@ -53,7 +52,7 @@ cdef class SegmentSlice:
 
     @property
     def is_fetched(self):
-        """Whether the bytes were asked for."""
+        """True if the bytes were requested."""
         return self._data is not None
 
     @property

@@ -19,7 +19,7 @@ cdef extern from "<time.h>" nogil:
 cdef int64_t read_clock(clockid_t clock) except -1:
     cdef timespec now
     if clock_gettime(clock, &now) != 0:
-        raise OSError("the machine does not tell the time")
+        raise OSError("the clock of the machine cannot be read")
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 

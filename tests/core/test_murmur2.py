@@ -168,9 +168,9 @@ def test_murmur2_of_no_keys_writes_nothing() -> None:
 @pytest.mark.parametrize("count", [0, -1, 2**31])
 def test_murmur2_wrong_number_of_partitions_is_refused(count: int) -> None:
     """A topic has at least one partition, and Kafka numbers them with an int."""
-    with pytest.raises(ValueError, match=f"{count} is no number of partitions"):
+    with pytest.raises(ValueError, match=f"partition_count must be at least 1, got {count}"):
         murmur2.partition_of(b"key", count)
-    with pytest.raises(ValueError, match=f"{count} is no number of partitions"):
+    with pytest.raises(ValueError, match=f"partition_count must be at least 1, got {count}"):
         murmur2.partition_column(column([b"key"]), count, room(1))
 
 

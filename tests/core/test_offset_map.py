@@ -226,7 +226,7 @@ def test_map_entries_need_a_slot_and_room() -> None:
     none = np.empty(0, np.int64)
     assert (0, 0) == make(1).entries(none, none, none)
     assert (99, 0) == make(1).entries(*(np.empty(1, np.int64) for _ in range(3)), slot=99)
-    with pytest.raises(IndexError, match="no slot -1"):
+    with pytest.raises(IndexError, match="slot not found: -1"):
         make(1).entries(none, none, none, slot=-1)
 
 
@@ -378,7 +378,7 @@ def test_map_columns_of_unequal_sizes_are_refused() -> None:
         make(1).put_run(b"", two, sizes, two)
     with pytest.raises(ValueError, match="columns of 3 positions"):
         make(1).put_run(b"", three, sizes, two)
-    with pytest.raises(ValueError, match="room for 2 answers, and 3 rows"):
+    with pytest.raises(ValueError, match="found must have 3 rows, got 2"):
         make(1).get_run(b"", three, sizes, two)
 
 
@@ -391,10 +391,10 @@ def test_map_columns_of_unequal_sizes_are_refused() -> None:
         ({"load_factor": 0.4}, "hold no entry"),
         ({"identity": "sha1"}, "no key identity 'sha1', only md5, siphash"),
         ({"secret": b"short"}, "a secret has 16 bytes, not 5"),
-        ({"part": 1}, "no part 1 of 1"),
-        ({"part": -1, "part_count": 2}, "no part -1 of 2"),
-        ({"part_count": 0}, "no part 0 of 0"),
-        ({"part_count": 2**32}, "no part 0 of"),
+        ({"part": 1}, "got 1 of 1"),
+        ({"part": -1, "part_count": 2}, "got -1 of 2"),
+        ({"part_count": 0}, "got 0 of 0"),
+        ({"part_count": 2**32}, "got 0 of"),
     ],
 )
 def test_map_impossible_setting_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -502,5 +502,5 @@ def test_marks_of_a_map_that_has_keys_are_refused() -> None:
     put_all(offset_map, KeyColumns.of([b"a"]))
     with pytest.raises(ValueError, match="of 1 keys"):
         offset_map.mark(bytearray(1), 0)
-    with pytest.raises(ValueError, match="room for 1 answers, and 2 rows"):
+    with pytest.raises(ValueError, match="latest must have 2 rows, got 1"):
         offset_map.latest_run(np.zeros(2, np.int64), np.zeros(1, np.uint8))

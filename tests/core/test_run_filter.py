@@ -180,9 +180,9 @@ def test_ordinary_run_without_room_is_refused(codec: Codec) -> None:
 def test_ordinary_runs_know_no_exact_map() -> None:
     """Whoever compares keys has to be asked."""
     offset_map = make_map(exact=True)
-    with pytest.raises(TypeError, match="must be told how to compare keys"):
+    with pytest.raises(TypeError, match="same_keys must be given"):
         put_keys(offset_map, b"", RecordColumns(1), decompress, start_offset=0)
-    with pytest.raises(TypeError, match="must be told how to compare keys"):
+    with pytest.raises(TypeError, match="same_keys must be given"):
         make_filter(offset_map)
 
 
