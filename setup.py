@@ -71,7 +71,6 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "lz4_blocks": [],
         "snappy_blocks": [],
         "zstd_frames": [],
-        "zstd_library": [],
         "payloads": [],
         "key_hash": ["key_hash_hw.c"],
         "offset_table": [],

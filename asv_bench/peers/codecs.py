@@ -39,7 +39,6 @@ from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_ru
 from kafkalog._core.header import parse_header
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
-from kafkalog.records.zstd_library import load_zstd_library
 
 COLUMN_ROWS = 32 * 1024
 DECODE_GOALS = {Codec.LZ4: 5.5, Codec.ZSTD: 2.5, Codec.GZIP: 3.5, Codec.SNAPPY: 2.0}
@@ -108,7 +107,6 @@ def decode_to_columns(data: bytes) -> Case:
 
     Many in a call where kernels undo the codec, else one after the other.
     """
-    load_zstd_library()
     columns, memory = RecordColumns(COLUMN_ROWS), PayloadMemory()
     view = memoryview(data)
 

@@ -7,7 +7,6 @@ A new codec is a constant in `layout.pxd`, a line here and a row in `CODECS`.
 """
 
 from kafkalog._core.layout cimport CODEC_LZ4, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD, MAGIC_V2
-from kafkalog._core.zstd_library cimport has_zstd
 
 
 cdef inline bint is_known_codec(int codec) noexcept nogil:
@@ -22,4 +21,4 @@ cdef inline bint is_codec_of_format(int codec, int magic) noexcept nogil:
 
 cdef inline bint is_decoded_here(int codec) noexcept nogil:
     """Return whether kernels decode the records of a codec without a Python package."""
-    return codec == CODEC_LZ4 or codec == CODEC_SNAPPY or (codec == CODEC_ZSTD and has_zstd())
+    return codec == CODEC_LZ4 or codec == CODEC_SNAPPY

@@ -18,7 +18,6 @@ cdef struct Payloads:
     DecompressedPayload* decompressed                       # in the order of their batches
     int64_t decompressed_count
     int64_t next_decompressed
-    void* zstd                         # the context of its library
 
 
 # Give back what undoing codecs has taken.

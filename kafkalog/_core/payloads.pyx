@@ -1,7 +1,7 @@
 """Undo the codecs of batches one after the other, into one memory, for kernels that hold no GIL.
 
-lz4 and snappy are undone here, and zstd by its library, where kernels can call one. What else takes
-a library is called from Python, several batches at a time, and handed over (`DecompressedPayload`).
+lz4 and snappy are undone here. The libraries of gzip and zstd are called from Python, several
+batches at a time, and the records handed over (`DecompressedPayload`).
 Nothing is refused here: what is not as nearly all batches are is left to
 kafkalog.records.codecs, and its
 verdict counts; what it would refuse is never let through.
@@ -15,11 +15,10 @@ Thread-safety: one caller at a time for a Payloads.
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.arrow_memory cimport discard, reserve
-from kafkalog._core.layout cimport CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
+from kafkalog._core.layout cimport CODEC_LZ4, CODEC_SNAPPY
 from kafkalog._core.lz4_blocks cimport Lz4Frame, decode_lz4, open_lz4
 from kafkalog._core.snappy_blocks cimport SnappyStream, decode_snappy, open_snappy
 from kafkalog._core.status cimport STATUS_COMPRESSED, STATUS_NO_MEMORY, STATUS_OK
-from kafkalog._core.zstd_library cimport ZstdFrame, close_zstd, decode_zstd, has_zstd, open_zstd
 
 
 cdef enum:
@@ -29,7 +28,6 @@ cdef enum:
 
 cdef void discard_payloads(Payloads* payloads) noexcept nogil:
     discard(&payloads.memory)
-    close_zstd(&payloads.zstd)
 
 
 cdef const DecompressedPayload* find_decompressed(
@@ -58,7 +56,6 @@ cdef int open_payload(
     cdef Octets* memory = &payloads.memory
     cdef Lz4Frame frame
     cdef SnappyStream stream
-    cdef ZstdFrame zstd_frame
     if codec == CODEC_LZ4:
         if not open_lz4(data, size, payloads.limit_bytes, &frame):
             return STATUS_COMPRESSED
@@ -71,12 +68,6 @@ cdef int open_payload(
         if _reserve(memory, stream.space) != STATUS_OK:
             return STATUS_NO_MEMORY
         records_size[0] = decode_snappy(&stream, memory.data + memory.size)
-    elif codec == CODEC_ZSTD and has_zstd():
-        if not open_zstd(data, size, payloads.limit_bytes, &zstd_frame):
-            return STATUS_COMPRESSED
-        if _reserve(memory, zstd_frame.space) != STATUS_OK:
-            return STATUS_NO_MEMORY
-        records_size[0] = decode_zstd(&payloads.zstd, &zstd_frame, memory.data + memory.size)
     else:
         return STATUS_COMPRESSED
     records[0] = memory.data + memory.size

@@ -7,8 +7,6 @@ reference's rows up to there; and where they leave a batch, that one is out of t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,11 +15,9 @@ from kafkalog._core.columns import RecordColumns
 from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.status import STATUS_CODES, status_name
-from kafkalog._core.zstd_library import set_used
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.decompressed_batches import DecompressedBatches
-from kafkalog.records.zstd_library import load_zstd_library
 from tests.fuzz.inputs import Choices, mended
 from tests.fuzz.rows import builder_of, names_of
 from tests.support import reference, reference_records
@@ -40,7 +36,6 @@ OURS = (Codec.SNAPPY, Codec.LZ4)
 LIMITS = (1 << 20, 0, 60, 150, 1000)
 LZ4_BLOCK_CHECKSUM = 0x10
 
-Codecs = tuple[Codec, ...]
 # Records by the position of their batch, where somebody else has undone the codec.
 Given = dict[int, bytes]
 
@@ -79,17 +74,6 @@ def _packed(run: bytes, wanted: bytes) -> bytes:
     return b"".join(parts) + run[walk.position :]
 
 
-@contextmanager
-def _kernel_codecs(calls_library: bool) -> Iterator[Codecs]:
-    """Let kernels call a library for zstd or not; give the codecs that they undo then."""
-    has_library = load_zstd_library() and calls_library
-    before = set_used(has_library)
-    try:
-        yield (*OURS, Codec.ZSTD) if has_library else OURS
-    finally:
-        set_used(before)
-
-
 def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
     """Return the records of a batch by the reference; None where it refuses them, or so many."""
     try:
@@ -99,16 +83,13 @@ def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
     return payload if len(payload) <= limit_bytes else None
 
 
-def _goes_alone(batch: bytes, codec: int, limit_bytes: int, kernels: Codecs) -> bool:
+def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
     """Say whether a batch may be left alone although the reference has records of it."""
     try:
         decompress(codec, batch[61:], limit_bytes=limit_bytes)
     except KafkaLogError:
         # For what the slow codecs do not look at, such as check sums.
         return True
-    if codec == Codec.ZSTD:
-        # Several frames, and those that say little of their size: the package takes them.
-        return Codec.ZSTD in kernels
     return codec == Codec.LZ4 and bool(batch[65] & LZ4_BLOCK_CHECKSUM)
 
 
@@ -118,7 +99,7 @@ def _goes_alone(batch: bytes, codec: int, limit_bytes: int, kernels: Codecs) -> 
 def build_compressed_runs(data: bytes) -> None:
     """Compressed batches become the reference's rows, with what libraries made handed over."""
     choices = Choices(data)
-    check_crc, has_start, has_end, lies, calls_library = choices.flags(5)
+    check_crc, has_start, has_end, lies = choices.flags(4)
     names = names_of(choices)
     builder = builder_of(choices, names, text_keys=False)
     start = choices.number(2) if has_start else 0
@@ -133,8 +114,7 @@ def build_compressed_runs(data: bytes) -> None:
         compressed=True, limit_bytes=limit_bytes,
     )  # fmt: skip
     given: Given = {}
-    with _kernel_codecs(calls_library) as kernels:
-        status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
+    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
     rows, count, position = [], 0, 0
     while position < len(octets):
         verdict, header = reference.whole_batch(octets[position:])
@@ -145,7 +125,7 @@ def build_compressed_runs(data: bytes) -> None:
         codec = header.attributes & 7
         outside = header.base_offset < start or header.last_offset >= end
         payload = given.get(position)
-        if codec in kernels:
+        if codec in OURS:
             payload = _records_of(batch, codec, limit_bytes)
         verdict, more = ("ELSEWHERE", []) if outside else _taken(header, names, payload)
         if check_crc and verdict != "ELSEWHERE" and reference.check_batch(batch) != "OK":
@@ -153,7 +133,7 @@ def build_compressed_runs(data: bytes) -> None:
         if verdict != "OK":
             break
         if count == run.batch_count:
-            assert lies or _goes_alone(batch, codec, limit_bytes, kernels)
+            assert lies or _goes_alone(batch, codec, limit_bytes)
             verdict = "LEFT"
             break
         rows += more
@@ -257,19 +237,17 @@ Row = tuple[int, int, bytes | None, bytes | None, int]
 def decode_compressed_runs(data: bytes) -> None:
     """Batches that kernels undo, into one memory: the reference's rows, batch by batch."""
     choices = Choices(data)
-    check_crc, strict, calls_library = choices.flags(3)
+    check_crc, strict = choices.flags(2)
     limit_bytes = choices.one_of(LIMITS)
     columns = RecordColumns(choices.one_of([1000, 1, 3, 9]))
     octets = _run_of(choices)
-    with _kernel_codecs(calls_library) as kernels:
-        reference_of = _Decoder(kernels, columns.capacity, limit_bytes, check_crc, strict)
-        _assert_decoded(octets, columns, reference_of)
+    reference_of = _Decoder(columns.capacity, limit_bytes, check_crc, strict)
+    _assert_decoded(octets, columns, reference_of)
 
 
 class _Decoder(NamedTuple):
     """What the reference makes of a batch, as the kernel was told to decode it."""
 
-    kernels: Codecs
     capacity: int
     limit_bytes: int
     check_crc: bool
@@ -278,7 +256,7 @@ class _Decoder(NamedTuple):
     def decode(self, batch: bytes, header: Header) -> tuple[str, list[Row]]:
         """Return the verdict on one batch, and its rows."""
         codec = header.attributes & 7
-        if header.magic != 2 or codec not in self.kernels:
+        if header.magic != 2 or codec not in OURS:
             return "COMPRESSED", []
         if self.check_crc and reference.check_batch(batch) != "OK":
             return "CRC", []
@@ -341,6 +319,6 @@ def _assert_left(rest: bytes, status: str, expected: _Decoder) -> None:
         batch = rest[: header.size_bytes]
         verdict, _ = expected.decode(batch, header)
         codec = header.attributes & 7
-        if verdict == "OK" and _goes_alone(batch, codec, expected.limit_bytes, expected.kernels):
+        if verdict == "OK" and _goes_alone(batch, codec, expected.limit_bytes):
             verdict = "COMPRESSED"
     assert verdict == status

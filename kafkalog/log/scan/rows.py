@@ -27,15 +27,14 @@ from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
-from kafkalog.layout import CODEC_MASK, MAGIC_V2
+from kafkalog.layout import MAGIC_V2
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import Codec, is_codec_of
+from kafkalog.records.codecs import is_codec_of
 from kafkalog.records.decompressed_batches import DecompressedBatches
 from kafkalog.records.reused_columns import ReusedColumns
-from kafkalog.records.zstd_library import load_zstd_library
 
 __all__ = ["RowReader", "check_crcs"]
 
@@ -83,7 +82,6 @@ class RowReader:
         self._reused_columns: ReusedColumns | None = None
         self._decompressed: DecompressedBatches | None = None
         self._payload_memory: PayloadMemory | None = None
-        self._is_zstd_prepared = False
 
     def flush(self) -> Iterator[ArrowBatch]:
         """Yield the last batch, which may not be full."""
@@ -120,24 +118,12 @@ class RowReader:
             if not batch_slice.is_wanted:
                 check_crcs(batch_slice)
                 continue
-            if not batch_slice.is_plain:
-                self._prepare_codecs(batch_slice)
             if self._collects_runs:
                 yield from self._add_runs(batch_slice)
             else:
                 yield from self._add_all(
                     self._decode(batch_slice, batch_slice.first, batch_slice.stop)
                 )
-
-    def _prepare_codecs(self, batch_slice: BatchSlice) -> None:
-        """Load the zstd library for the kernels at the first slice that needs it."""
-        if not self._is_zstd_prepared:
-            codecs = (
-                batch_slice.batches.attributes[batch_slice.first : batch_slice.stop] & CODEC_MASK
-            )
-            if (codecs == Codec.ZSTD).any():
-                load_zstd_library()
-                self._is_zstd_prepared = True
 
     def _add_runs(self, batch_slice: BatchSlice) -> Iterator[ArrowBatch]:
         """Add batches in one step; rows that the run does not accept are decoded one by one."""

@@ -54,6 +54,20 @@ def test_scan_of_old_logs_equals_their_records(kind: str, tmp_path: Path) -> Non
         assert slow_rows(log, ALL_COLUMNS) == rows_of_scan(log.scan(columns=ALL_COLUMNS))
 
 
+@pytest.mark.parametrize("how", [{}, {"start": 70, "end": 290}, {"columns": ["offset", "value"]}])
+def test_scan_of_mixed_codecs_equals_records(how: dict[str, Any], tmp_path: Path) -> None:
+    """Codecs of kernels and of packages take turns; whole, in part, and with fewer columns."""
+    sizes: dict[str, Any] = {"segment_bytes": 4000, "batch_bytes": 600}
+    with manual_log(tmp_path / "orders-0", **sizes) as log:
+        for codec in ("zstd", "lz4", "zstd", "uncompressed", "gzip", "zstd"):
+            log.reconfigure(log.config.replace(compression_type=codec))
+            log.append([Record(key=b"k%d" % n, value=b"word " * n) for n in range(60)])
+        start, end = how.get("start", 0), how.get("end", 360)
+        found = read_all(log.scan(**how).__arrow_c_stream__())
+        assert list(range(start, end)) == found["offset"]
+        assert [b"word " * (n % 60) for n in range(start, end)] == found["value"]
+
+
 @settings(max_examples=30)
 @given(data=st.data())
 def test_scan_of_damaged_log_equals_its_records(data: st.DataObject) -> None:
