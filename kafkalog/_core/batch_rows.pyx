@@ -18,7 +18,7 @@ from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
-    is_legacy,
+    is_ordinary,
     last_offset_of,
     load_whole_batch,
     open_cursor,
@@ -33,10 +33,6 @@ from kafkalog._core.layout cimport (
 )
 from kafkalog._core.mapping cimport check_object
 from kafkalog._core.status cimport STATUS_COMPRESSED, STATUS_CRC, STATUS_OK
-
-cdef enum:
-    # What has to be looked at batch by batch.
-    SPECIAL_MASK = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
@@ -57,10 +53,12 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
     cdef int64_t plain_rows = 0
     open_cursor(run, 0, None, &cursor)
     while cursor.position < cursor.end:
-        if load_whole_batch(&cursor, &fields) != STATUS_OK or is_legacy(&fields):
+        if (
+            load_whole_batch(&cursor, &fields) != STATUS_OK
+            or not is_ordinary(&fields, TRANSACTIONAL_MASK | CONTROL_MASK)
+            or fields.base_offset < next_offset
+        ):
             check_object(run)
-            return None
-        if fields.attributes & SPECIAL_MASK or fields.base_offset < next_offset:
             return None
         next_offset = last_offset_of(&fields) + 1
         rows_max = max(rows_max, <int64_t>fields.record_count)

@@ -94,6 +94,11 @@ cdef inline bint is_legacy(const BatchFields* fields) noexcept nogil:
     return fields.magic < MAGIC_V2
 
 
+cdef inline bint is_ordinary(const BatchFields* fields, int special) noexcept nogil:
+    """Return whether a fast path can take a batch: format v2, none of the attributes `special`."""
+    return not is_legacy(fields) and fields.attributes & special == 0
+
+
 cdef inline bint is_wrapper(const BatchFields* fields) noexcept nogil:
     """Return whether this is a message with others inside: its offset is that of the last."""
     return is_legacy(fields) and fields.attributes & CODEC_MASK != CODEC_NONE

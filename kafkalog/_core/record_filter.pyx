@@ -17,7 +17,13 @@ from libc.string cimport memcpy, memset
 from kafkalog._core.columns cimport ColumnPointers, RecordColumns
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
-from kafkalog._core.header cimport BatchFields, is_legacy, load_whole_batch, open_cursor
+from kafkalog._core.header cimport (
+    BatchFields,
+    is_legacy,
+    is_ordinary,
+    load_whole_batch,
+    open_cursor,
+)
 from kafkalog._core.header_writer cimport write_batch_header
 from kafkalog._core.layout cimport (
     BATCH_LENGTH_MAX,
@@ -161,7 +167,7 @@ cdef int retained_batch_kernel(
         memcpy(start, batch, <size_t>fields.size_bytes)
         target.position += fields.size_bytes
         return STATUS_OK
-    if is_legacy(fields) or fields.attributes & CODEC_MASK:
+    if not is_ordinary(fields, CODEC_MASK):
         return STATUS_LEGACY
     if space_left(target) < RECORD_BATCH_OVERHEAD:
         return STATUS_FULL

@@ -8,8 +8,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from kafkalog._core import append_fast_path as fast_path
 from kafkalog._core import crc32c
-from kafkalog._core import follower_fast_path as fast_path
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.config import LogConfig

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._core.leader_fast_path import leader_fast_path
+from kafkalog._core.append_fast_path import leader_fast_path
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 from typing_extensions import Buffer
 
+from kafkalog._core.append_fast_path import follower_fast_path
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_metadata import BatchMetadata
-from kafkalog._core.follower_fast_path import follower_fast_path
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message import summarize_messages

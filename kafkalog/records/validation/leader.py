@@ -22,12 +22,12 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from kafkalog._core.append_fast_path import leader_fast_path
 from kafkalog._core.assign_offsets import set_max_timestamp
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
-from kafkalog._core.leader_fast_path import leader_fast_path
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.recompress import replace_payload
 from kafkalog._core.status import STATUS_CODES, check_status
