@@ -48,7 +48,6 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "compressed_decode": [],
         "message_set": [],
         "message": [],
-        "message_run": [],
         "summary": [],
         "point_read": [],
         "time_read": [],

@@ -36,8 +36,8 @@ from asv_bench.peers.records import (
     peer_iterate,
 )
 from kafkalog._core.header import parse_header
+from kafkalog._core.message import decode_run_lists, decode_run_records, decode_run_tuples
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.message_run import decode_run_lists, decode_run_records, decode_run_tuples
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
 

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._core.header cimport BatchFields
+from kafkalog._core.record cimport RecordFields
 
 
 # One row of nine values, in nine arrays.
@@ -17,6 +18,22 @@ cdef struct ColumnPointers:
     int32_t* value_size
     int32_t* headers_size
     int32_t* header_count
+
+
+cdef inline void store_row(
+    const ColumnPointers* columns, int64_t row, const uint8_t* start, int64_t offset,
+    int64_t timestamp, const RecordFields* fields,
+) noexcept nogil:
+    """Store one record; positions count from `start`."""
+    columns.offset[row] = offset
+    columns.timestamp[row] = timestamp
+    columns.key_position[row] = fields.key - start
+    columns.value_position[row] = fields.value - start
+    columns.headers_position[row] = fields.headers - start
+    columns.key_size[row] = fields.key_size
+    columns.value_size[row] = fields.value_size
+    columns.headers_size[row] = <int32_t>(fields.end - fields.headers)
+    columns.header_count[row] = fields.header_count
 
 
 @cython.final

@@ -28,7 +28,12 @@ from kafkalog._core.layout cimport (
     CODEC_NONE,
     RECORD_BATCH_OVERHEAD,
 )
-from kafkalog._core.message_set cimport MessageFields, check_is_plain, load_message
+from kafkalog._core.message_set cimport (
+    MessageFields,
+    check_is_plain,
+    load_message,
+    record_fields_of,
+)
 from kafkalog._core.prefetch cimport PrefetchWindow, prefetch_window, prefetch_next_lines
 from kafkalog._core.record cimport (
     check_count,
@@ -98,15 +103,8 @@ cdef int _columns_kernel(
             break
         prefetch_next_lines(&ahead)
         position = next_position
-        columns.offset[row] = offset_of(&context, &fields)
-        columns.timestamp[row] = timestamp_of(&context, &fields)
-        columns.key_position[row] = fields.key - start
-        columns.value_position[row] = fields.value - start
-        columns.headers_position[row] = fields.headers - start
-        columns.key_size[row] = fields.key_size
-        columns.value_size[row] = fields.value_size
-        columns.headers_size[row] = <int32_t>(fields.end - fields.headers)
-        columns.header_count[row] = fields.header_count
+        store_row(&columns, row, start, offset_of(&context, &fields),
+                  timestamp_of(&context, &fields), &fields)
         row += 1
     cursor.position = position
     state.context.previous_delta = context.previous_delta
@@ -245,6 +243,7 @@ cdef int _message_kernel(
 ) noexcept nogil:
     """Check and decode one whole message of an old format, the batch of a single record."""
     cdef MessageFields message
+    cdef RecordFields record
     cdef int64_t row = rows[0]
     cdef int status = check_is_plain(entry, fields, check_crc)
     if status != STATUS_OK:
@@ -254,15 +253,8 @@ cdef int _message_kernel(
     status = load_message(entry, entry + fields.size_bytes, check_crc, strict, &message)
     if status != STATUS_OK:
         return status
-    columns.offset[row] = fields.base_offset
-    columns.timestamp[row] = message.timestamp
-    columns.key_position[row] = message.key - start
-    columns.value_position[row] = message.value - start
-    columns.headers_position[row] = message.end - start
-    columns.key_size[row] = message.key_size
-    columns.value_size[row] = message.value_size
-    columns.headers_size[row] = 0
-    columns.header_count[row] = 0
+    record_fields_of(&message, &record)
+    store_row(columns, row, start, fields.base_offset, message.timestamp, &record)
     rows[0] = row + 1
     return STATUS_OK
 

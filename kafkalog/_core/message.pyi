@@ -49,3 +49,27 @@ def count_messages(
     payload: Buffer, header: BatchHeader, start: int, end: int, *, strict: bool = True
 ) -> int: ...
 def first_message_offset(payload: Buffer, header: BatchHeader, start: int, end: int) -> int: ...
+def decode_run_records(
+    data: Buffer,
+    position: int = 0,
+    *,
+    end: int | None = None,
+    check_crc: bool = True,
+    strict: bool = True,
+) -> tuple[list[Record], int, int]: ...
+def decode_run_tuples(
+    data: Buffer,
+    position: int = 0,
+    *,
+    end: int | None = None,
+    check_crc: bool = True,
+    strict: bool = True,
+) -> tuple[list[tuple[bytes | None, bytes | None]], int, int]: ...
+def decode_run_lists(
+    data: Buffer,
+    position: int = 0,
+    *,
+    end: int | None = None,
+    check_crc: bool = True,
+    strict: bool = True,
+) -> tuple[list[bytes | None], list[bytes | None], int, int]: ...

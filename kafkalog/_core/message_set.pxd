@@ -1,8 +1,8 @@
 """One message of the old formats (magic 0 and 1), and the walk over a message set.
 
-`load_message` is the only place that knows a message's layout (LegacyRecord in Kafka). What it
-finds is handed on in the structs of record.pxd, so that the objects are made where those of v2
-are: `MessageSet.context` is that of the message read last.
+`load_message` is the only function that reads the layout of a message (LegacyRecord in Kafka).
+Results are the structs of record.pxd, so that the same functions make objects of messages and of v2
+records: `MessageSet.context` is the context of the message read last.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -63,7 +63,7 @@ cdef struct MessageFields:
     int8_t attributes
 
 
-# What an outer entry says about the messages in it, and where the walk over them stands.
+# Facts of an outer entry about its messages, and the state of the walk over them.
 cdef struct MessageSet:
     RecordsContext context             # of the message read last; its base offset is its offset
     int64_t entry_offset               # the outer entry's
@@ -136,7 +136,7 @@ cdef inline int load_message(
         position += MESSAGE_KEY_SIZE_POSITION_V0
     else:
         return STATUS_MAGIC
-    # The smallest message has room for both lengths.
+    # The smallest message contains both lengths.
     status = load_field_size(position, end, FIELD_LENGTH_SIZE, &fields.key_size)
     if status != STATUS_OK:
         return status
@@ -155,7 +155,7 @@ cdef inline int load_message(
 cdef inline int check_is_plain(
     const uint8_t* entry, const BatchFields* fields, bint check_crc
 ) noexcept nogil:
-    """Refuse an outer entry that is no plain message; one that is, `load_message` checks."""
+    """Refuse an outer entry that is not a plain message; plain ones go to `load_message`."""
     cdef int codec = fields.attributes & CODEC_MASK
     if codec == CODEC_NONE:
         return STATUS_OK
@@ -172,6 +172,19 @@ cdef inline int timestamp_type_of(int magic, int attributes) noexcept nogil:
     return 1 if attributes & TIMESTAMP_TYPE_MASK else 0
 
 
+cdef inline void record_fields_of(const MessageFields* message,
+                                  RecordFields* fields) noexcept nogil:
+    """Fill the fields of a record from a message, which has neither deltas nor headers."""
+    fields.key = message.key
+    fields.key_size = message.key_size
+    fields.value = message.value
+    fields.value_size = message.value_size
+    fields.headers = fields.end = message.end
+    fields.timestamp_delta = 0
+    fields.offset_delta = 0
+    fields.header_count = 0
+
+
 cdef inline int next_message(
     MessageSet* messages, const uint8_t* position, const uint8_t* limit, RecordFields* fields
 ) noexcept nogil:
@@ -182,11 +195,7 @@ cdef inline int next_message(
     )
     if status != STATUS_OK:
         return status
-    fields.key = message.key
-    fields.key_size = message.key_size
-    fields.value = message.value
-    fields.value_size = message.value_size
-    fields.end = message.end
+    record_fields_of(&message, fields)
     if not messages.is_wrapper:
         return STATUS_OK if message.magic == messages.magic else STATUS_MAGIC
     if message.attributes & CODEC_MASK != CODEC_NONE:
@@ -200,20 +209,12 @@ cdef inline int next_message(
     messages.context.timestamp_base = message.timestamp
     messages.context.timestamp_type = messages.timestamp_type
     if message.magic != messages.magic:
-        # Cleaners of 0.10.0 left such sets (KAFKA-4298): a message keeps the habits of its magic.
+        # Cleaners of 0.10.0 left such sets (KAFKA-4298): the message's magic decides.
         messages.other_magic_count += 1
         messages.context.timestamp_type = timestamp_type_of(message.magic, message.attributes)
     if message.magic == MAGIC_V1 and messages.magic == MAGIC_V1 and messages.timestamp_type == 1:
         messages.context.timestamp_base = messages.timestamp
     return STATUS_OK
-
-
-cdef inline void finish_fields(RecordFields* fields) noexcept nogil:
-    """Set what no message has: deltas and headers."""
-    fields.timestamp_delta = 0
-    fields.offset_delta = 0
-    fields.headers = fields.end
-    fields.header_count = 0
 
 
 cdef MessageSet messages_of_fields(const BatchFields* entry, bint strict) noexcept nogil

@@ -1,1 +1,1 @@
-"""The walk over a message set has no door: other modules cimport it."""
+"""The walk over a message set; other modules cimport it, Python cannot call it."""

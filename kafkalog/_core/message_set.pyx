@@ -1,4 +1,4 @@
-"""The walk over the messages of one outer entry: where it begins, and what their lengths say.
+"""Walk over the messages of one outer entry: its start, and a survey of the lengths.
 
 Thread-safety: pure functions.
 """
@@ -38,7 +38,7 @@ cdef MessageSet messages_of_fields(const BatchFields* entry, bint strict) noexce
     messages.timestamp = NO_TIMESTAMP if entry.magic == MAGIC_V0 else entry.base_timestamp
     messages.timestamp_type = timestamp_type_of(entry.magic, entry.attributes)
     messages.previous_offset = -1
-    # Of a plain message, this is all there is to know; of a wrapper, each message sets it anew.
+    # The context of a plain message is complete; each message of a wrapper replaces it.
     messages.context.base_offset = messages.entry_offset
     messages.context.timestamp_base = messages.timestamp
     messages.context.timestamp_type = messages.timestamp_type
@@ -46,10 +46,10 @@ cdef MessageSet messages_of_fields(const BatchFields* entry, bint strict) noexce
 
 
 cdef MessageSet messages_of(BatchHeader header, bint strict) except *:
-    """As messages_of_fields; ValueError if the header is not one of an old format."""
+    """As messages_of_fields; ValueError if the header is not of an old format."""
     cdef BatchFields entry
     if header.magic != MAGIC_V0 and header.magic != MAGIC_V1:
-        raise ValueError(f"the header is of magic {header.magic}, not of an old format")
+        raise ValueError(f"magic must be 0 or 1, got {header.magic}")
     memset(&entry, 0, sizeof(entry))
     entry.magic = header.magic
     entry.attributes = header.attributes
@@ -60,10 +60,10 @@ cdef MessageSet messages_of(BatchHeader header, bint strict) except *:
 
 cdef int survey_messages(MessageSet* messages, Cursor* cursor) noexcept nogil:
     """
-    Count the messages and find out how their stored offsets become true ones.
+    Count the messages and compute the shift from stored to true offsets.
 
-    The cursor stays, but for a status other than STATUS_OK: then it is at the message at fault.
-    Its end moves to that of the last whole message, where a cut one may be dropped.
+    On failure the cursor moves to the message at fault. Its end moves to that of the last whole
+    message if a cut one may be dropped.
     """
     cdef const uint8_t* position = cursor.position
     cdef const uint8_t* last = NULL
@@ -86,8 +86,8 @@ cdef int survey_messages(MessageSet* messages, Cursor* cursor) noexcept nogil:
         position = end
     if last == NULL:
         return STATUS_EMPTY_WRAPPER
-    # Inner offsets are relative from magic 1 on. A wrapper at offset 0 is one that a producer has
-    # not given any: its messages count from 0, and a last one above 0 is no contradiction.
+    # Inner offsets are relative from magic 1 on. A wrapper at offset 0 comes from a producer, which
+    # assigns no offset: its messages count from 0, and a last one above 0 is correct.
     if messages.magic == MAGIC_V0 or messages.entry_offset == 0:
         return STATUS_OK
     last_offset = load_i64(last + BASE_OFFSET_POSITION)
@@ -98,5 +98,5 @@ cdef int survey_messages(MessageSet* messages, Cursor* cursor) noexcept nogil:
 
 
 cdef int check_end_of_messages(const Cursor* cursor) noexcept nogil:
-    """Refuse bytes behind a plain message; behind those of a wrapper the survey left none."""
+    """Refuse bytes after a plain message; the survey refuses those after a wrapper's messages."""
     return STATUS_OK if cursor.position == cursor.end else STATUS_TRAILING_BYTES

@@ -45,7 +45,7 @@ from kafkalog._core.index cimport (
 )
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
 from kafkalog._core.mapping cimport LOSSES, check_read, has_losses, is_range_lost
-from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
+from kafkalog._core.message_set cimport MessageSet, messages_of_fields, next_message
 from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
 from kafkalog._core.record cimport (
     PayloadRef,
@@ -137,10 +137,7 @@ cdef bint find_record_kernel(const uint8_t* position, const BatchFields* batch, 
     if is_legacy(batch):
         # A plain message, and find_batch_kernel has seen that it is at the offset.
         messages = messages_of_fields(batch, True)
-        if next_message(&messages, position, limit, record) != STATUS_OK:
-            return False
-        finish_fields(record)
-        return True
+        return next_message(&messages, position, limit, record) == STATUS_OK
     position += RECORD_BATCH_OVERHEAD
     if left == <int64_t>batch.last_offset_delta + 1:
         found = skip_records(position, limit, delta)

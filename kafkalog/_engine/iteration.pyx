@@ -23,7 +23,6 @@ from kafkalog._core.mapping cimport check_read
 from kafkalog._core.message_set cimport (
     MessageSet,
     check_end_of_messages,
-    finish_fields,
     messages_of,
     next_message,
     survey_messages,
@@ -137,7 +136,6 @@ cdef class RecordIterator:
         )
         if status != STATUS_OK:
             self._refuse(status)
-        finish_fields(&fields)
         cdef const uint8_t* position = self._cursor.position
         self._cursor.position = fields.end
         self._left -= 1

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TypeVar
 
 from kafkalog._core.header import parse_header
-from kafkalog._core.message_run import decode_run_records
+from kafkalog._core.message import decode_run_records
 from kafkalog._core.record import Record
 from kafkalog.records.batch_view import BatchView
 

@@ -352,7 +352,7 @@ def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) ->
 def test_header_of_the_other_kind_is_refused() -> None:
     """Each family of kernels refuses what is the other's."""
     for door in DOORS:
-        with pytest.raises(ValueError, match="magic 2"):
+        with pytest.raises(ValueError, match="magic must be 0 or 1, got 2"):
             door(PAYLOADS[1], as_batch_header(Header(record_count=1)), 0, len(PAYLOADS[1]))
     old = as_batch_header(message_header(MIXED[1][0]))
     with pytest.raises(InvalidRecordError, match="magic 0 or 1"):

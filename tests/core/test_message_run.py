@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.message_run import decode_run_lists, decode_run_records, decode_run_tuples
+from kafkalog._core.message import decode_run_lists, decode_run_records, decode_run_tuples
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.records.batch_view import BatchView

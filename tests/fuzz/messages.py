@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog._core.message_run import decode_run_lists, decode_run_records, decode_run_tuples
+from kafkalog._core.message import decode_run_lists, decode_run_records, decode_run_tuples
 from tests.fuzz.inputs import Choices, mended
 from tests.support import message_cases, reference
 from tests.support.buffers import exact

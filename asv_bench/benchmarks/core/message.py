@@ -46,7 +46,7 @@ class DecodePlainObjects:
 
     def setup(self, magic, value_bytes):
         """Make the bytes."""
-        self.kernels = load("kafkalog._core.message_run")
+        self.kernels = load("kafkalog._core.message")
         self.data = message_run(magic, COUNT, value_bytes)
 
     def time_records_touched(self, magic, value_bytes):
