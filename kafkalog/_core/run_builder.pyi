@@ -5,6 +5,7 @@ from typing import Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from kafkalog._core.append_limits import AppendLimits
 from kafkalog._core.bytes_column import CellColumn
@@ -20,8 +21,12 @@ class RunBuilder(RecordsBuilder):
     earliest: Final[int]
     latest: Final[int]
     def __new__(cls) -> Self: ...
-    def reset(self) -> None: ...
-    def close_batch(self, append_time: int = -1) -> int: ...
+    def reset(self, *, compressed: bool = False) -> None: ...
+    def drop_batch(self) -> None: ...
+    def payload(self) -> memoryview: ...
+    def close_batch(
+        self, append_time: int = -1, codec: int = 0, payload: Buffer | None = None
+    ) -> int: ...
     def pack_records(
         self,
         records: Iterable[Record],
@@ -39,7 +44,9 @@ class RunBuilder(RecordsBuilder):
         headers: HeadersColumn | None = None,
         append_time: int = -1,
     ) -> None: ...
-    def finish(self, log_append_time_ms: int | None = None) -> MemoryRecords: ...
+    def finish(
+        self, log_append_time_ms: int | None = None, rewriting: object = None
+    ) -> MemoryRecords: ...
 
 @final
 class SpareBuilder:

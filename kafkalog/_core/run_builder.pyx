@@ -1,8 +1,13 @@
-"""Uncompressed v2 batches of one append, back to back in one piece of memory.
+"""Builder of a run: the v2 batches of one append, back to back in one piece of memory.
 
-A BatchBuilder holds one batch, and what it made is copied to where the run is put together. Here
-each batch is written where it stays: behind the one before it, with its header in front when the
-next one begins. Of each, the facts that an append needs are kept as they come.
+Uncompressed batches are written in place, after the batch before; the header follows when the
+batch is closed. With a copy from reused memory a run took 1.2 times as long (batches of 16 KiB) to
+2 times (1 MiB). The records of compressed batches are written into reused memory, and copied into
+the run when they are compressed: in place a batch of 1 MiB took 1.2 times as long, with lz4 and
+zstd, for its fresh pages. The metadata that an append needs is collected batch by batch.
+
+A `BatchBuilder` instead builds single batches, with every field of a header, and keeps its memory.
+One class for both was not made: a run gives its memory away, and views of a batch protect theirs.
 
 Thread-safety: none; one caller at a time. The GIL stays held, as in records_builder.pyx.
 """
@@ -14,12 +19,14 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from kafkalog._core.bytes_column cimport CellColumn, TimestampColumn
 from kafkalog._core.header cimport BatchFields
-from kafkalog._core.header_writer cimport write_batch_header
+from kafkalog._core.header_writer cimport check_codec, write_batch_header
 from kafkalog._core.headers_column cimport HeadersColumn
 from kafkalog._core.layout cimport (
+    CODEC_NONE,
     MAGIC_V2,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -33,6 +40,7 @@ from kafkalog._core.memory_records cimport MemoryRecords, make_run
 from kafkalog._core.records_builder cimport RecordsBuilder
 from kafkalog._core.batch_metadata cimport BatchMetadata
 from kafkalog._core.append_limits cimport AppendLimits
+from kafkalog._core.status cimport STATUS_TOO_LARGE, raise_for_status
 
 cdef extern from *:
     """
@@ -75,6 +83,7 @@ cdef class RunBuilder(RecordsBuilder):
     cdef BatchMetadata _facts
     cdef int64_t _begins               # where the last batch does, in the run
     cdef int64_t _usual
+    cdef bint _is_apart                # the last batch is in `memory`, to be compressed
     cdef uint64_t _earliest
     cdef readonly int64_t record_count
     cdef readonly int64_t nulls
@@ -89,8 +98,14 @@ cdef class RunBuilder(RecordsBuilder):
     def earliest(self):
         return <int64_t>self._earliest
 
-    def reset(self):
-        """Begin another run."""
+    def reset(self, *, bint compressed=False):
+        """
+        Begin another run.
+
+        Args:
+            compressed: whether batches may get a codec.
+        """
+        self._is_apart = compressed
         self._begin_run()
 
     cdef int _begin_run(self) except -1:
@@ -101,10 +116,14 @@ cdef class RunBuilder(RecordsBuilder):
         self.record_count = 0
         self.nulls = 0
         self.latest = NO_TIMESTAMP
+        self._start()
         self._begin_batch()
         return 0
 
     cdef int _begin_batch(self) except -1:
+        if self._is_apart:
+            self._clear()
+            return 0
         self._start()
         self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
         self.draft.capacity = len(self._run) - self._begins
@@ -113,21 +132,22 @@ cdef class RunBuilder(RecordsBuilder):
     cdef int _reserve(self) except -1:
         cdef int64_t capacity = max(2 * self.draft.capacity, self.draft.needed)
         self._check_begun()
+        if self._is_apart:
+            return RecordsBuilder._reserve(self)
         capacity = min(max(capacity, ROOM), INT32_MAX)
         PyByteArray_Resize(self._run, self._begins + capacity)
         self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
         self.draft.capacity = capacity
         return 0
 
-    cdef int64_t _close_batch(self, int64_t append_time) except -1:
+    cdef int64_t _close_batch(self, int64_t append_time, int codec, int64_t size) except -1:
         """Write the header of the last batch, and begin another; return the size of the batch."""
         cdef BatchFields fields
-        cdef int64_t size = self.draft.size
         cdef int64_t last = self.record_count + self.draft.last_offset_delta
         cdef int64_t largest = self.draft.max_timestamp
-        fields.attributes = 0
+        fields.attributes = <int16_t>codec
         if append_time != NO_TIMESTAMP:
-            fields.attributes = <int16_t>TIMESTAMP_TYPE_MASK
+            fields.attributes |= <int16_t>TIMESTAMP_TYPE_MASK
             largest = append_time
         fields.base_offset = self.record_count
         fields.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
@@ -138,7 +158,7 @@ cdef class RunBuilder(RecordsBuilder):
         fields.base_sequence = NO_SEQUENCE
         fields.record_count = <int32_t>self.draft.count
         fields.last_offset_delta = <int32_t>self.draft.last_offset_delta
-        write_batch_header(self.draft.data, size, &fields)
+        write_batch_header(<uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins, size, &fields)
         self._facts.add_row(size, self.record_count, last, largest, last if largest >= 0 else -1)
         self._begins += size
         self._earliest = min(self._earliest, self.draft.min_timestamp)
@@ -148,16 +168,46 @@ cdef class RunBuilder(RecordsBuilder):
         self._begin_batch()
         return size
 
-    def close_batch(self, int64_t append_time=NO_TIMESTAMP):
+    def payload(self):
+        """Return a view of the encoded records of the last batch: the input of a codec."""
+        if not self._is_apart:
+            raise ValueError("a codec needs reset(compressed=True)")
+        return self.memory.view(RECORD_BATCH_OVERHEAD, self.draft.size)
+
+    def close_batch(self, int64_t append_time=NO_TIMESTAMP, int codec=CODEC_NONE, payload=None):
         """
         Close the last batch, which has records, and begin another; return its size.
 
         Args:
-            append_time: what all its records carry; -1 where they keep their own times.
+            append_time: time of all its records; -1 if they keep their own times.
+            codec: 0 to 4; above 0, `payload` is the result of `payload()`, compressed.
         """
+        cdef int64_t size = self.draft.size
         if self.draft.count == 0:
             raise ValueError("a batch without records is not closed")
-        return self._close_batch(append_time)
+        check_codec(&self.draft, codec, payload)
+        if payload is not None and not self._is_apart:
+            raise ValueError("a codec needs reset(compressed=True)")
+        if self._is_apart:
+            size = self._copy_batch(payload)
+        return self._close_batch(append_time, codec, size)
+
+    def drop_batch(self):
+        """Remove the records of the last batch; closed batches stay."""
+        self._check_begun()
+        self._begin_batch()
+
+    cdef int64_t _copy_batch(self, object payload) except -1:
+        """Copy a batch into the run, with these records or its own; return its size."""
+        cdef const uint8_t[::1] records = self.payload() if payload is None else payload
+        cdef int64_t size = RECORD_BATCH_OVERHEAD + records.shape[0]
+        if size > INT32_MAX:
+            raise_for_status(STATUS_TOO_LARGE, 0)
+        if len(self._run) < self._begins + size:
+            PyByteArray_Resize(self._run, self._begins + size)
+        memcpy(PyByteArray_AS_STRING(self._run) + self._begins + RECORD_BATCH_OVERHEAD,
+               &records[0], <size_t>records.shape[0])
+        return size
 
     def pack_records(
         self,
@@ -181,7 +231,7 @@ cdef class RunBuilder(RecordsBuilder):
             raise ValueError("there is a batch that was not closed")
         while slot < len(items):
             slot += self._extend_records(items, slot, default_timestamp_ms, size_limit)
-            self._close_batch(append_time)
+            self._close_batch(append_time, CODEC_NONE, self.draft.size)
         return 0
 
     def pack_columns(
@@ -211,16 +261,19 @@ cdef class RunBuilder(RecordsBuilder):
         times.check(count)
         while slot < count:
             slot += self._extend_cells(keys, values, headers, times, slot, count, size_limit)
-            self._close_batch(append_time)
+            self._close_batch(append_time, CODEC_NONE, self.draft.size)
 
-    def finish(self, log_append_time_ms=None):
+    def finish(self, log_append_time_ms=None, rewriting=None):
         """
         Return the batches, a MemoryRecords. Then `reset` before anything else.
 
         Args:
-            log_append_time_ms: what all records carry, None where they keep their own times.
+            log_append_time_ms: time of all records, None if they keep their own times.
+            rewriting: see MemoryRecords.
         """
-        return self._finish(log_append_time_ms)
+        cdef MemoryRecords run = self._finish(log_append_time_ms)
+        run.rewriting = rewriting
+        return run
 
     cdef int _check_begun(self) except -1:
         if self._run is None:

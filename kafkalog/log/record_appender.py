@@ -22,9 +22,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal
 
-from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
+from kafkalog._core.run_builder import RunBuilder
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clock import Clock
 from kafkalog.closing import ClosingContextManager
@@ -92,7 +92,7 @@ class RecordAppender(ClosingContextManager):
         # The run under construction, begun with its first record; one that could not be written.
         self._packer: RunPacker | None = None
         self._stuck: MemoryRecords | None = None
-        self._builder = BatchBuilder()
+        self._builder = RunBuilder()
         self._rules = rules()
         self._limit = 0
         self._is_inherited = False

@@ -28,7 +28,7 @@ from kafkalog._core.run_builder import SpareBuilder, pack_uncompressed
 from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
+from kafkalog.records.run_packer import BatchPacker, RunPacker, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -182,7 +182,7 @@ def pack_columns(
     key_column, value_column, headers = _cells(keys), _cells(values), _headers(headers)
     count = _common_length(key_column, value_column, headers)
     packer = packer_of(rules, now_ms)
-    if isinstance(packer, PlainPacker):
+    if rules.is_plain and isinstance(packer, BatchPacker):
         packer.pack_columns(key_column, value_column, times, count, headers)
         return packer.run()
     limit = rules.batch_bytes

@@ -1,6 +1,6 @@
 """Packers of a run of batches: the content of a builder becomes one batch after the other.
 
-There are two packers: one for v2, where a run of one batch is the usual case, and one for the old
+There are two packers: one of v2, where a run of one batch is the usual case, and one of the old
 formats. The builders of a thread are reused from run to run; a caller that keeps a run open for
 longer passes a separate builder.
 
@@ -10,16 +10,13 @@ Thread-safety: none; a packer belongs to one caller at a time.
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog._core.batch_metadata import BatchMetadata
-from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import CellColumn
-from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
-from kafkalog._core.header import parse_header
+from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message_builder import MessageSetBuilder
@@ -28,22 +25,24 @@ from kafkalog._core.run_builder import RunBuilder
 from kafkalog.layout import MAGIC_V2, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec
-from kafkalog.records.old_format_batches import OldFormatBatches, close_batch, too_large
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.records.old_format_batches import OldFormatBatches, too_large
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["PlainPacker", "RunPacker", "packer_of"]
+__all__ = ["BatchPacker", "RunPacker", "packer_of"]
 
 
-class _ThreadBuilders(threading.local):
-    """Builders that one thread reuses from append to append."""
+class _ThreadLocal(threading.local):
+    """Builder that one thread reuses from append to append."""
 
     def __init__(self) -> None:
-        self.builder = BatchBuilder()
-        self.run_builder = RunBuilder()
+        self.builder = RunBuilder()
 
 
-_THREAD_BUILDERS = _ThreadBuilders()
+_THREAD_LOCAL = _ThreadLocal()
+# Largest batch that its 32-bit length allows.
+_BATCH_BYTES_MAX: Final = 2**31 - 1
 
 
 class RunPacker(Protocol):
@@ -65,7 +64,7 @@ class RunPacker(Protocol):
 
     def close(self, now_ms: int) -> None:
         """
-        Make a batch of what is in the builder, and go on with an empty one.
+        Make a batch of the records in the builder, and continue with an empty one.
 
         Raises:
             RecordTooLargeError: it takes more than `max.message.bytes`; it stays in the builder.
@@ -90,46 +89,61 @@ def packer_of(
     rules: AppendRules,
     now_ms: int,
     *,
-    builder: BatchBuilder | None = None,
+    builder: RunBuilder | None = None,
     is_shared: bool = True,
 ) -> RunPacker:
     """
-    Return what makes a run of the log's format.
+    Return a packer of the log's format.
 
     Args:
         rules: of the log.
         now_ms: time of the append.
-        builder: of a run that stays open for longer, and which a batch that does not fit must not
-            spoil; one of this thread's, or a new one, if None.
-        is_shared: whether the builder of this thread's appends may be used; not where code of
-            others runs meanwhile, which may append, too.
+        builder: of a run that stays open for longer; a batch that is too large leaves it usable.
+            The builder of this thread, or a new one, if None.
+        is_shared: whether the builder of this thread's appends may be used; False if code of the
+            caller runs during the packing, which may append, too.
     """
     append_time = now_ms if rules.is_log_append_time else None
     if rules.magic < MAGIC_V2:
         return _MessagePacker(rules, append_time)
-    if rules.wanted_codec or builder is not None:
-        if builder is None:
-            builder = _THREAD_BUILDERS.builder if is_shared else BatchBuilder()
-        return _BatchPacker(rules, append_time, builder)
-    return PlainPacker(
-        rules, append_time, now_ms, _THREAD_BUILDERS.run_builder if is_shared else RunBuilder()
-    )
+    is_open = builder is not None
+    if builder is None:
+        builder = _THREAD_LOCAL.builder if is_shared else RunBuilder()
+    return BatchPacker(rules, append_time, now_ms, builder, is_open=is_open)
 
 
-class PlainPacker:
-    """Makes batches of format v2 that are not compressed, where they are to stay."""
+class BatchPacker:
+    """
+    Packer of format v2.
+
+    Args:
+        rules: of the log.
+        append_time: time of all records, None if they keep their own times.
+        now_ms: time of the append.
+        builder: used until `run`.
+        is_open: whether a batch that is too large stays in the builder: `close` then checks
+            `max.message.bytes`, also without a codec.
+    """
 
     def __init__(
-        self, rules: AppendRules, append_time: int | None, now_ms: int, builder: RunBuilder
+        self,
+        rules: AppendRules,
+        append_time: int | None,
+        now_ms: int,
+        builder: RunBuilder,
+        *,
+        is_open: bool,
     ) -> None:
         self.size_bytes = 0
         self.record_count = 0
         self.builder = builder
         self._rules = rules
+        self._codec = rules.wanted_codec or Codec.NONE
         self._append_time = append_time
         self._time = NO_TIMESTAMP if append_time is None else append_time
         self._now_ms = now_ms
-        builder.reset()
+        self._is_open = is_open
+        builder.reset(compressed=self._codec is not Codec.NONE)
 
     def pack_columns(
         self,
@@ -139,32 +153,42 @@ class PlainPacker:
         count: int,
         headers: HeadersColumn | None,
     ) -> None:
-        """Make batches of columns, all of them in one call."""
+        """Make uncompressed batches of columns, all of them in one call."""
         self.builder.pack_columns(
             keys, values, timestamps, count, self._rules.batch_bytes, headers, self._time
         )
 
-    def close(self, now_ms: int) -> None:  # noqa: ARG002 - records are judged with the run
-        self.size_bytes += self.builder.close_batch(self._time)
+    def close(self, now_ms: int) -> None:  # noqa: ARG002 - `run` checks all records
+        if self._is_open or self._codec:
+            self.size_bytes += self.builder.close_batch(self._time, *self._compress())
+        else:
+            self.size_bytes += self.builder.close_batch(self._time)
         self.record_count = self.builder.record_count
 
+    def _compress(self) -> tuple[Codec, bytes | None]:
+        """Return codec and payload of the batch in the builder; check its size."""
+        builder, rules, codec, payload = self.builder, self._rules, self._codec, None
+        if codec:
+            # "producer" keeps the codec of a producer; records that come singly have none.
+            codec, payload = compress_if_smaller(codec, builder.payload(), rules.level)
+        size = builder.size_bytes if payload is None else RECORD_BATCH_OVERHEAD + len(payload)
+        if size > rules.max_message_bytes:
+            raise too_large(builder.count, size, rules, self.record_count)
+        return codec, payload
+
     def drop(self) -> None:
-        self.builder.reset()
+        self.builder.drop_batch()
 
     def run(self) -> MemoryRecords:
-        run = self.builder.finish(self._append_time)
-        _check_plain(run, self.builder, self._rules, self._now_ms)
+        rules, builder = self._rules, self.builder
+        run = builder.finish(self._append_time, _describe_rewriting(self._codec))
+        if rules.has_invalid_record(self._now_ms, builder.nulls, builder.earliest, builder.latest):
+            _raise_faults(run, RecordFaults(rules, self._now_ms))
+        if len(run.data) > rules.max_message_bytes:
+            for facts in run.batches.batches_above(rules.max_message_bytes):
+                records = facts.last_offset - facts.base_offset + 1
+                raise too_large(records, facts.size_bytes, rules, facts.base_offset)
         return run
-
-
-def _check_plain(run: MemoryRecords, builder: RunBuilder, rules: AppendRules, now_ms: int) -> None:
-    """Hold a run that a builder made against the settings."""
-    if rules.has_invalid_record(now_ms, builder.nulls, builder.earliest, builder.latest):
-        _raise_faults(run, RecordFaults(rules, now_ms))
-    if len(run.data) > rules.max_message_bytes:
-        for facts in run.batches.batches_above(rules.max_message_bytes):
-            records = facts.last_offset - facts.base_offset + 1
-            raise too_large(records, facts.size_bytes, rules, facts.base_offset)
 
 
 def _raise_faults(run: MemoryRecords, faults: RecordFaults) -> None:
@@ -172,69 +196,12 @@ def _raise_faults(run: MemoryRecords, faults: RecordFaults) -> None:
     position = 0
     for facts in run.batches:
         end = position + facts.size_bytes
-        with memoryview(run.data)[position:end] as batch:
-            columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
-            header = parse_header(batch)
-            decode_columns(batch, header, RECORD_BATCH_OVERHEAD, len(batch), columns)
+        columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
+        batch = BatchView(memoryview(run.data)[position:end])
+        batch.columns(columns, limit_bytes=_BATCH_BYTES_MAX)
         faults.add(columns, facts.base_offset)
         position = end
     faults.raise_if_any()
-
-
-class _BatchPacker:
-    """Makes batches of format v2."""
-
-    def __init__(self, rules: AppendRules, append_time: int | None, builder: BatchBuilder) -> None:
-        self.size_bytes = 0
-        self.record_count = 0
-        self.builder = builder
-        self._rules = rules
-        self._append_time = append_time
-        self._codec = rules.wanted_codec or Codec.NONE
-        self._faults: RecordFaults | None = None
-        self._data = bytearray()
-        self._batches = BatchMetadata()
-        builder.reset()
-
-    def close(self, now_ms: int) -> None:
-        builder, rules, start = self.builder, self._rules, self.record_count
-        count = builder.count
-        if rules.has_invalid_record(
-            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
-        ):
-            self._faults = self._faults or RecordFaults(rules, now_ms)
-            columns = RecordColumns(count)
-            with builder.finish() as plain:
-                header = parse_header(plain)
-                decode_columns(plain, header, RECORD_BATCH_OVERHEAD, len(plain), columns)
-                self._faults.add(columns, start)
-        # "producer" keeps what a producer chose; records that come singly have chosen nothing.
-        with close_batch(builder, rules, self._codec, start, self._append_time) as part:
-            size = len(part)
-            # Stamping writes into the batches, and the builder's memory is not for writing. Once
-            # it is copied, the builder may use that memory again.
-            self._data += part
-        time = self._append_time
-        largest = builder.max_timestamp if time is None else time
-        last = start + count - 1
-        self._batches.add(size, start, last, largest, last if largest >= 0 else -1)
-        self.size_bytes += size
-        self.record_count += count
-        builder.reset()
-
-    def drop(self) -> None:
-        self.builder.reset()
-
-    def run(self) -> MemoryRecords:
-        if self._faults is not None:
-            self._faults.raise_if_any()
-        return MemoryRecords(
-            self._data,
-            self._batches,
-            self.record_count,
-            self._append_time,
-            rewriting=_describe_rewriting(self._codec),
-        )
 
 
 class _MessagePacker:

@@ -17,6 +17,7 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
 from kafkalog._core.run_builder import RunBuilder, SpareBuilder, pack_uncompressed
 from kafkalog.errors import InvalidRecordError
+from kafkalog.records.codecs import Codec, compress
 from tests.support.arrow_c import bitmap
 from tests.support.buffers import exact
 from tests.support.examples import examples
@@ -108,6 +109,59 @@ def test_run_equals_batch_by_batch(
             made.log_append_time_ms,
         )
         builder.reset()
+
+
+@given(ROWS, st.sampled_from([61, 400, 10**6]), st.sampled_from([-1, 77]), st.data())
+@settings(max_examples=examples(30))
+def test_compressed_run_equals_batch_by_batch(
+    rows: list[tuple[bytes | None, bytes | None, int]],
+    limit: int,
+    append_time: int,
+    data: st.DataObject,
+) -> None:
+    """Some batches get a codec, some stay plain; a batch that is dropped leaves nothing."""
+    keys, values = [row[0] for row in rows], [row[1] for row in rows]
+    times = np.array([row[2] for row in rows], np.int64)
+    builder, single, expected, start = RunBuilder(), BatchBuilder(), b"", 0
+    for _ in range(2):
+        builder.reset(compressed=True)
+        builder.append(b"dropped", b"record")
+        builder.drop_batch()
+        expected, start = b"", 0
+        while start < len(rows):
+            single.reset()
+            builder.extend_lists(keys, values, times, start, limit)
+            taken = single.extend_lists(keys, values, times, start, limit)
+            codec, payload = Codec.NONE, None
+            if data.draw(st.booleans()):
+                codec, payload = Codec.LZ4, compress(Codec.LZ4, builder.payload())
+            expected += single.finish(
+                base_offset=start,
+                codec=codec,
+                payload=payload,
+                timestamp_type=int(append_time >= 0),
+                max_timestamp=None if append_time < 0 else append_time,
+            )
+            builder.close_batch(append_time, codec, payload)
+            start += taken
+        run = builder.finish(rewriting="changed")
+        assert (expected, "changed") == (bytes(run.data), run.rewriting)
+        assert len(rows) == run.record_count == builder.record_count
+        with pytest.raises(ValueError, match="was finished"):
+            builder.append(b"k", b"v")
+
+
+def test_codec_of_an_uncompressed_run_is_refused() -> None:
+    """Its records are in the run already."""
+    builder = RunBuilder()
+    builder.append(b"k", b"v")
+    with pytest.raises(ValueError, match="compressed=True"):
+        builder.payload()
+    with pytest.raises(ValueError, match="compressed=True"):
+        builder.close_batch(-1, 3, b"payload")
+    with pytest.raises(InvalidRecordError, match="payload"):
+        builder.close_batch(-1, 3)
+    assert 70 == builder.close_batch()
 
 
 def limits(**changes: Any) -> AppendLimits:
