@@ -1,8 +1,8 @@
 """The leaf that writes one record (DefaultRecord.writeTo), into a batch under construction.
 
-`add_record` computes every size first and writes only into room that is there: the caller makes
-room and calls again. It never allocates and never writes half a record. `add_message` is the same
-for magic 0 and 1, and `add_to_draft` the one of the two that the batch wants.
+`add_record` computes every size first and writes only if the record fits: else the caller grows the
+memory and calls again. It never allocates and never writes half a record. `add_message` is the same
+for magic 0 and 1; `add_to_draft` calls the one of the batch's format.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -27,21 +27,21 @@ cdef extern from *:
 
 
 cdef enum:
-    # How far the CRCs of messages may lag behind. A sum over bytes that were stored a moment ago
-    # waits for the stores (100-byte messages took 29 ns each with it, 20 ns without), and far
-    # behind the bytes have left the nearest cache.
+    # Bytes of messages that wait for their CRC. A sum over bytes that were stored a moment ago
+    # waits for the stores (100-byte messages took 29 ns each with it, 20 ns without), and older
+    # bytes have left the nearest cache.
     SEAL_DISTANCE = 1024
 
 
 cdef enum AddStatus:
-    # Beside STATUS_OK, STATUS_FULL (no room: `needed` says how much) and STATUS_TOO_LARGE.
+    # In addition to STATUS_OK, STATUS_FULL (`needed` is the size to reserve) and STATUS_TOO_LARGE.
     ADD_OVER_LIMIT = 1001              # the record is for the next batch
     ADD_BAD_TIMESTAMP = 1002           # below -1
     ADD_HEADERS = 1003                 # the format has none
 
 
 cdef struct BatchDraft:
-    uint8_t* data                      # header first, if there is one, records behind it
+    uint8_t* data                      # header first, if there is one, then records
     int64_t capacity
     int64_t size
     int64_t needed
@@ -51,8 +51,8 @@ cdef struct BatchDraft:
     int64_t last_offset_delta          # -1: no record yet
     int64_t count
     int64_t null_key_count
-    int64_t base_offset                # what the offsets stored in messages count from
-    int64_t append_time                # of all messages, if their attributes say so
+    int64_t base_offset                # offsets stored in messages count from it
+    int64_t append_time                # of all messages with that attribute
     int64_t sealed                     # up to here messages have their CRC
     int magic
     int attributes                     # of each message
@@ -83,7 +83,7 @@ cdef inline int64_t size_of_bytes(int64_t size) noexcept nogil:
 cdef inline uint8_t* write_bytes(
     uint8_t* target, const uint8_t* data, int64_t size
 ) noexcept nogil:
-    """Write a length and the bytes; the caller has made room."""
+    """Write a length and the bytes; the caller has reserved the space."""
     if size < 0:
         target[0] = 1
         return target + 1
@@ -107,7 +107,7 @@ cdef inline void count_added(
 cdef inline int add_record(
     BatchDraft* draft, const RecordParts* parts, int64_t size_limit
 ) noexcept nogil:
-    """Write the record behind the others, if the batch stays within the limit or was empty."""
+    """Write the record after the others, if the batch stays within the limit or was empty."""
     cdef int64_t base_timestamp = draft.base_timestamp
     cdef uint64_t timestamp_code
     cdef uint64_t offset_code
@@ -154,7 +154,7 @@ cdef inline int add_record(
 
 
 cdef inline void seal_messages(BatchDraft* draft) noexcept nogil:
-    """Give every message its CRC: before anybody sees them."""
+    """Write the CRC of every message, before the batch is used."""
     cdef uint8_t* message = draft.data + draft.sealed
     cdef uint8_t* end = draft.data + draft.size
     while message < end:
@@ -165,7 +165,7 @@ cdef inline void seal_messages(BatchDraft* draft) noexcept nogil:
 cdef inline int add_message(
     BatchDraft* draft, const RecordParts* parts, int64_t size_limit
 ) noexcept nogil:
-    """As add_record, a message; timestamps are what the format and the batch make of them."""
+    """As add_record, for a message; format and batch decide on its timestamp."""
     cdef MessageParts message
     cdef int64_t size = draft.size + message_size(draft.magic, parts.key_size, parts.value_size)
     message.timestamp_ms = parts.timestamp_ms
@@ -225,7 +225,7 @@ cdef inline int add_row(
 
 
 cdef inline bint point_at_bytes(object field, const uint8_t** data, int64_t* size) noexcept:
-    """Point at bytes that the caller holds, and say whether the field is of that very type."""
+    """Point at bytes that the caller holds; return whether the type of the field is `bytes`."""
     if type(field) is not bytes:
         return False
     data[0] = <const uint8_t*>PyBytes_AS_STRING(field)

@@ -1,8 +1,7 @@
-"""Build v2 batches (MemoryRecordsBuilder): the records first, then the header with its CRC.
+"""Builder of single v2 batches (MemoryRecordsBuilder): records first, then the header with its CRC.
 
-What is written is what Kafka's builder writes, byte for byte, from the same calls. Offset deltas
-must rise, timestamps must be -1 or more. How records come in and how memory is kept is told in
-records_builder.pyx.
+The bytes are those of Kafka's builder after the same calls. Offset deltas must rise, timestamps
+must be -1 or more. `records_builder.pyx` adds records and keeps memory.
 
 Thread-safety: none; one caller at a time.
 """
@@ -64,7 +63,7 @@ cdef class BatchBuilder(RecordsBuilder):
         Begin another batch.
 
         Args:
-            base_timestamp: what timestamps are stored relative to, such as a delete horizon; the
+            base_timestamp: timestamps are stored relative to it, for example a delete horizon; the
                 first record's timestamp if None.
         """
         cdef int64_t base = 0 if base_timestamp is None else base_timestamp
@@ -76,7 +75,7 @@ cdef class BatchBuilder(RecordsBuilder):
     # ---- the whole batch
 
     def payload(self):
-        """Return a read-only view of the encoded records: what a codec compresses."""
+        """Return a read-only view of the encoded records: the input of a codec."""
         return self.memory.view(RECORD_BATCH_OVERHEAD, self.draft.size)
 
     def finish(
@@ -100,16 +99,16 @@ cdef class BatchBuilder(RecordsBuilder):
         Return a read-only view of the whole batch, header and CRC included.
 
         Args:
-            codec: 0 to 4; above 0, `payload` is what `payload()` gave, compressed.
+            codec: 0 to 4; above 0, `payload` is the result of `payload()`, compressed.
             timestamp_type: 0 for timestamps of the records, 1 for the log's append time.
             max_timestamp: the append time, needed with timestamp type 1; of an empty batch, the
                 largest timestamp that it remembers; not to be given otherwise.
             delete_horizon: the base timestamp given to `reset` is a delete horizon.
-            last_offset_delta: the batch's, if larger than that of the last record. A batch without
-                records must have it: that is the kind that compaction leaves.
+            last_offset_delta: the batch's, if larger than that of the last record. Required for a
+                batch without records, which compaction leaves.
 
         Raises:
-            InvalidRecordError: arguments contradict each other or what is in the batch.
+            InvalidRecordError: arguments contradict each other or the records.
             RecordTooLargeError: the compressed batch does not fit 32-bit lengths.
         """
         cdef BatchFields fields
@@ -143,7 +142,7 @@ cdef class BatchBuilder(RecordsBuilder):
         return self.compressed.view(0, size)
 
     cdef Py_ssize_t _copy_compressed(self, object payload) except -1:
-        """Copy a compressed payload behind room for its header; return the size of both."""
+        """Copy a compressed payload after space for its header; return the size of both."""
         cdef const uint8_t[::1] data = payload
         cdef Py_ssize_t size = RECORD_BATCH_OVERHEAD + data.shape[0]
         memcpy(

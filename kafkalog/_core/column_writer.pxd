@@ -1,4 +1,4 @@
-"""What the batch builder takes from the writer of columns."""
+"""Writer of columns, for the batch builders."""
 
 from libc.stdint cimport int64_t
 

@@ -1,8 +1,8 @@
-"""Write the cells of columns as records of a batch under construction.
+"""Writer of the cells of columns as records of a batch under construction.
 
-Nearly all records of v2 are plain: no headers, and a length that takes one byte or two whatever
-the deltas. Those are written in one pass; `add_to_draft` does the others and the messages of old
-formats, and decides what is refused.
+Nearly all records of v2 are plain: no headers, and a length of one byte or two for any deltas.
+Plain records are written in one pass; `add_to_draft` writes the others and the messages of old
+formats, and refuses invalid ones.
 
 Thread-safety: pure functions; the draft belongs to one builder.
 """
@@ -20,13 +20,13 @@ from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
 
 
 cdef enum:
-    # How far ahead of what is copied the source is asked for: the processor's own prefetching
-    # begins anew in each page.
+    # Distance of the prefetch ahead of the copy: the processor's own prefetching begins again in
+    # each page.
     SOURCE_DISTANCE = 4 * 1024
     LINE_SIZE = 64
 
-    # The plain path takes records whose length is sure to be one byte, or two, whatever the deltas:
-    # beside key and value they have 6 to PLAIN_EXTRA_SIZE bytes.
+    # The plain path takes records whose length is one byte, or two, for any deltas: in addition to
+    # key and value they have 6 to PLAIN_EXTRA_SIZE bytes.
     PLAIN_EXTRA_SIZE = 23              # attributes 1, deltas 10 and 5, lengths 3 and 3, headers 1
     PLAIN_SHORT_MAX = 63 - PLAIN_EXTRA_SIZE
     PLAIN_LONG_MIN = 64 - 6
@@ -56,10 +56,10 @@ cdef inline uint8_t* write_short(
     uint8_t* target, const uint8_t* data, int64_t size, const uint8_t* data_end
 ) noexcept nogil:
     """
-    As write_bytes, but moves 16 bytes for fewer: both sides must be there.
+    As write_bytes, but moves 16 bytes for fewer: both sides must be accessible.
 
-    The caller has made room for SHORT_MOVE_SIZE bytes more; up to `data_end` is readable, and
-    where that is NULL not more than the bytes themselves.
+    The caller has reserved SHORT_MOVE_SIZE bytes more. The data is readable up to `data_end`; if
+    that is NULL, only the bytes themselves are.
     """
     if size < 0:
         target[0] = 1
@@ -75,7 +75,7 @@ cdef inline uint8_t* write_short(
 cdef inline const uint8_t* _prefetch_to(
     const uint8_t* asked, const uint8_t* data, const uint8_t* data_end
 ) noexcept nogil:
-    """Ask for the lines of a column up to SOURCE_DISTANCE behind `data`, each of them once."""
+    """Prefetch the lines of a column up to SOURCE_DISTANCE after `data`, each of them once."""
     cdef const uint8_t* until = data_end
     if until - data > SOURCE_DISTANCE:
         until = data + SOURCE_DISTANCE
@@ -93,10 +93,10 @@ cdef void _extend_plain_kernel(
     int64_t* slot, int64_t stop, int64_t size_limit,
 ) noexcept nogil:
     """
-    Add cells as long as there is nothing to decide: what is unusual is left to add_to_draft.
+    Add cells up to the first that is not plain; `add_to_draft` adds that one.
 
-    No size is computed beforehand: there is room for the largest plain record, and what lies
-    behind `draft.size` is nobody's, so that a record beyond the limit does no harm.
+    No size is computed before: the largest plain record fits, and bytes after `draft.size` are
+    unused, so that a record beyond the limit does no harm.
     """
     cdef const uint8_t* key_end = end_of_cells(keys)
     cdef const uint8_t* value_end = end_of_cells(values)

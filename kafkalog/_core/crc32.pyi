@@ -1,4 +1,4 @@
-"""Types of the CRC-32 doors."""
+"""Types of the CRC-32 functions."""
 
 from typing_extensions import Buffer
 

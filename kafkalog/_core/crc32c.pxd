@@ -4,5 +4,5 @@ from libc.stdint cimport uint8_t, uint32_t
 
 cdef uint32_t crc32c(uint32_t start, const uint8_t* data, size_t size) noexcept nogil
 
-# That of a part of a run, no prefix before it; `beyond` bytes behind it will be summed up next.
+# CRC of a part of a run, without a prefix; the `beyond` bytes after it will be summed up next.
 cdef uint32_t crc32c_of_run(const uint8_t* data, size_t size, size_t beyond) noexcept nogil

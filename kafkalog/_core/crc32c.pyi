@@ -1,4 +1,4 @@
-"""Types of the CRC-32C doors."""
+"""Types of the CRC-32C functions."""
 
 from typing_extensions import Buffer
 

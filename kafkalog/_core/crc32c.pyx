@@ -1,8 +1,13 @@
 """CRC-32C (Castagnoli), the checksum of record batches (Crc32C in Kafka), by the fastest kernel.
 
 The kernel is chosen once, at import: AVX-512 or AVX2 carry-less multiplication, the SSE4.2 or ARMv8
-instruction, or tables. On a CPU that fits none of the fast ones the door `value` hands over to the
-`crc32c` package, whose tables have been tuned for longer; nogil code takes our own tables there.
+instruction, or tables. On a CPU without the fast ones `value` calls the `crc32c` package, whose
+tables are faster; nogil code uses the tables of this module.
+
+End to end, a scan of batches with one record takes 1.4 to 1.9 times as long with the `crc32c`
+package, and an append of them 1.0 to 1.2 times; batches of 16 KiB and more take the same time
+(`python -m asv_bench.peers.own_codecs`). Only a kernel can sum up batch after batch without the
+GIL, which scans, recovery and compaction do.
 
 Thread-safety: pure functions; the tables are written at import only.
 """

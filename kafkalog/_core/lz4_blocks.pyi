@@ -1,4 +1,4 @@
-"""Types of the LZ4 decoder's door."""
+"""Types of the LZ4 decoder."""
 
 from typing_extensions import Buffer
 

@@ -1,14 +1,18 @@
 """The blocks of an LZ4 frame, decoded back to back.
 
-    block: u32 size (bit 31: stored as it is) | data        little-endian; a size of 0 ends them
+    block: u32 size (bit 31: stored uncompressed) | data    little-endian; a size of 0 ends them
 
 Blocks are independent. The first pass reads sizes only and bounds what can come out; the second
 decodes. Verdicts on a block are those of the reference library for the frame's block size, end
 conditions included, but for a distance of 0, which is refused here.
 
-What is right and wrong in a frame is the business of kafkalog.records.lz4_frame, which uses the
-door here. Kernels that read batch after batch open frames themselves, by `open_lz4`: those that are
-whole, within the limit, and have no checksums of blocks. Any other they leave to it.
+`kafkalog.records.lz4_frame` checks the frame and calls `decode_blocks`. Kernels that read batch
+after batch open frames themselves, with `open_lz4`: whole ones within the limit, without checksums
+of blocks. They leave all others to that module.
+
+End to end, a scan of an lz4 topic takes 1.5 times as long with `lz4.frame` in batches of 16 KiB,
+and 1.1 to 1.3 times in batches of 1 MiB (`python -m asv_bench.peers.own_codecs`). That package has
+no limit of the output either, and is called with the GIL held between batches.
 
 Thread-safety: pure functions.
 """
@@ -32,7 +36,7 @@ cdef enum:
     NOGIL_SIZE_MIN = 32 * 1024
 
     WORD_SIZE = 4
-    SIZE_MASK = 0x7fffffff             # the bit above it says: stored as it is
+    SIZE_MASK = 0x7fffffff             # the bit above it: stored uncompressed
     EXPANSION_MAX = 255                # one byte of input is at most that many of output
 
     TOKEN_HALF = 4
@@ -41,12 +45,12 @@ cdef enum:
     MATCH_SIZE_MIN = 4
     DISTANCE_SIZE = 2
 
-    # How a block ends, by the format: the last 5 bytes are literals, and no match begins in the
-    # last 12. A reader that copies in strides relies on it; ours holds writers to it.
+    # End of a block, by the format: the last 5 bytes are literals, and no match begins in the
+    # last 12. Readers that copy in strides rely on it; this decoder refuses other blocks.
     LITERALS_AT_END = 5
     NO_MATCH_AT_END = 12
 
-    # The header: magic, FLG, BD, content size if FLG says so, HC.
+    # The header: magic, FLG, BD, content size if FLG has its bit, HC.
     FLAGS_POSITION = 4
     DESCRIPTOR_POSITION = 5
     HEADER_SIZE = 7
@@ -184,7 +188,7 @@ cdef Verdict decode_kernel(
     const uint8_t* source, const uint8_t* source_end, int64_t block_size_max,
     uint8_t* target, int64_t limit, int64_t* size_out
 ) noexcept nogil:
-    """Decode blocks that bound_kernel has walked; stop behind the block that passes the limit."""
+    """Decode blocks that bound_kernel has walked; stop after the block that passes the limit."""
     cdef Cursor block
     cdef uint32_t word
     cdef uint8_t* start = target
@@ -280,7 +284,7 @@ cdef int64_t decode_lz4(const Lz4Frame* frame, uint8_t* target) noexcept nogil:
     return size if verdict == WHOLE else -1
 
 
-# ---- the door -----------------------------------------------------------------------------------
+# ---- entry point --------------------------------------------------------------------------------
 
 def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
                   Py_ssize_t block_size_max, Py_ssize_t limit_bytes):
@@ -288,11 +292,11 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
     Decode the blocks from `position` to the end mark.
 
     Args:
-        block_size_max: what the frame's header declares.
+        block_size_max: value of the frame's header.
         limit_bytes: most that may come out; no more than a block above it is allocated.
 
     Returns:
-        (what they hold, position behind the end mark).
+        (content of the blocks, position after the end mark).
 
     Raises:
         CorruptRecordError: they are damaged, cut short, or hold more than the limit.

@@ -1,7 +1,7 @@
-"""Rows of columns into the batches of several partitions, each where it belongs, in one pass.
+"""Writer of rows of columns into the batches of several partitions, in one pass.
 
-Nothing is sorted and no row is moved beforehand: columns are read from front to back, and a record
-is written once, behind the others of its partition.
+Rows are neither sorted nor moved: columns are read from front to back, and a record is written
+once, after the others of its partition.
 
 Thread-safety: the builders belong to one caller at a time. The GIL stays held, as by the builders.
 """

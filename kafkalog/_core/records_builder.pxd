@@ -1,4 +1,4 @@
-"""What the builders of batches and of message sets share: memory, and the ways records come in."""
+"""Base of the builders of batches and of message sets: memory, and the methods that add records."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
@@ -19,8 +19,8 @@ cdef class RecordsBuilder:
     cdef BatchDraft draft
     cdef BatchMemory memory
     cdef BatchMemory compressed        # header and compressed payload, made at the end
-    cdef EncodedHeaders headers        # those of the record that is being added
-    cdef int64_t head_size             # room in front of the records
+    cdef EncodedHeaders headers        # headers of the record that is being added
+    cdef int64_t head_size             # space in front of the records
 
     cdef int _open(self, int magic, Py_ssize_t head_size, Py_ssize_t capacity) except -1
     cdef void _start(self) noexcept

@@ -1,19 +1,19 @@
-"""The ways into a batch under construction, of any magic: records, lists, columns, decoded rows.
+"""Base of the builders: adds records, lists, columns and decoded rows to a batch of any magic.
 
 The batch grows in one piece of memory that is kept from batch to batch: it doubles when it is
 full, and a reset gives most of it back only if it exceeds RETAINED_CAPACITY and the batch just
-built used less than a quarter. Records lie behind room for a header from the start, so that
-closing an uncompressed batch copies nothing.
+built used less than a quarter. Records are written after space for a header, so that closing an
+uncompressed batch copies nothing.
 
-Views that were given out stay valid and never change: if one is alive when the builder is used
-again, the builder goes on in other memory. Let views go before the next batch, and the memory is
-reused.
+Views that were returned stay valid and never change: if one is alive when the builder is used
+again, the builder continues in other memory. Release views before the next batch, and the memory
+is reused.
 
-Which format a record is written in, `add_to_draft` decides; how a batch is closed, the subclasses
-say. Never compresses, never reads a clock.
+`add_to_draft` writes a record in the batch's format; subclasses close a batch. Never compresses,
+never reads a clock.
 
 Thread-safety: none; one caller at a time. The GIL stays held: encoding a batch takes some ten
-microseconds, and another thread must not find the builder half-way.
+microseconds, and no other thread must see a half-written batch.
 """
 
 cimport cython
@@ -64,7 +64,7 @@ cdef enum:
 
 cdef class RecordsBuilder:
     """
-    What is common to `BatchBuilder` and `MessageSetBuilder`; there is none that is neither.
+    Common part of `BatchBuilder`, `RunBuilder` and `MessageSetBuilder`; never used by itself.
 
     Thread-safety: none; one caller at a time.
     """
@@ -116,7 +116,7 @@ cdef class RecordsBuilder:
     # ---- memory
 
     cdef int _open(self, int magic, Py_ssize_t head_size, Py_ssize_t capacity) except -1:
-        """Begin the builder's life, and its first batch; subclasses do so when they are made."""
+        """Initialize the builder and begin its first batch; called by subclasses' constructors."""
         if capacity > INT32_MAX:
             raise ValueError(f"capacity must be at most {INT32_MAX}, not {capacity}")
         self.memory = BatchMemory(max(capacity, CAPACITY_MIN))
@@ -143,7 +143,7 @@ cdef class RecordsBuilder:
         self.draft.has_base_timestamp = False
 
     cdef int _move(self, int64_t capacity) except -1:
-        """Go on in other memory: the old belongs to the views that show it."""
+        """Continue in other memory: the old one belongs to its views."""
         cdef BatchMemory memory = BatchMemory(capacity)
         memcpy(memory.data, self.draft.data, <size_t>self.draft.size)
         self.memory = memory
@@ -152,7 +152,7 @@ cdef class RecordsBuilder:
         return 0
 
     cdef int _own(self) except -1:
-        """Before any change: what a living view shows must stay as it is."""
+        """Called before any change: the bytes of a living view must not change."""
         if self.memory.exports > 0:
             self._move(self.draft.capacity)
         return 0
@@ -177,7 +177,7 @@ cdef class RecordsBuilder:
         return 0
 
     cdef uint8_t* _reserve_compressed(self, Py_ssize_t size) except NULL:
-        """Return where a compressed batch of `size` bytes, its header included, is to be put."""
+        """Return memory for a compressed batch of `size` bytes, its header included."""
         if size > INT32_MAX:
             raise_for_status(STATUS_TOO_LARGE, 0)
         if (
@@ -226,7 +226,7 @@ cdef class RecordsBuilder:
         parts.headers = NULL
         if headers is not None and headers != ():
             pairs = header_tuple(headers)
-        # From here on no code of the caller's runs: the pointers stay good.
+        # From here on no code of the caller runs: the pointers stay valid.
         if not point_at_bytes(key, &parts.key, &parts.key_size):
             key = load_field(key, "key", &parts.key, &parts.key_size)
         if not point_at_bytes(value, &parts.value, &parts.value_size):
@@ -391,7 +391,7 @@ cdef class RecordsBuilder:
             keys: list of bytes-like or None; None instead of a list means no keys.
             values: list of bytes-like or None, as long as keys.
             timestamps: one int for all, or an int64 array with one for each slot.
-            headers: list of what `append` takes, as long as values; None means no headers.
+            headers: list of headers as for `append`, as long as values; None means no headers.
         """
         cdef list key_list = None if keys is None else (
             keys if type(keys) is list else list(keys)
@@ -421,7 +421,7 @@ cdef class RecordsBuilder:
         while slot < len(value_list):
             if header_list is not None:
                 pairs = () if header_list[slot] is None else header_tuple(header_list[slot])
-                self._own()            # what made the pairs may have been code of the caller's
+                self._own()            # code of the caller may have made the pairs
                 self.headers.load(pairs, &parts)
             if key_list is not None:
                 key = key_list[slot]
@@ -479,7 +479,7 @@ cdef class RecordsBuilder:
         self, CellColumn keys, CellColumn values, HeadersColumn headers, TimestampColumn times,
         int64_t start, int64_t end, int64_t size_limit,
     ) except -1:
-        """Add the cells of slots that are there; return how many went in."""
+        """Add the cells of existing slots; return how many were added."""
         cdef BytesCells cells[2]
         cdef HeaderSpace space
         cdef RecordParts parts

@@ -1,9 +1,8 @@
-"""Build Arrow batches of rows that were decoded, or of plain batches: the fast way out of a log.
+"""Builder of Arrow batches from decoded rows, or from plain batches of a log.
 
-Only the columns that are asked for are made. How, is in row_columns.pyx and arrow_decode.pyx;
-here is
-who owns them: a finished batch takes the memory with it. The next one gets as much as the last
-needed, and if whoever had one has released it meanwhile, the same memory.
+Only requested columns are built, by `row_columns.pyx` and `arrow_decode.pyx`. This module owns
+their memory until a batch is finished, which takes it. The next batch begins with the size of the
+last one, in the same memory if the consumer has released it.
 
 Thread-safety: one caller at a time for a RowBuilder.
 """
@@ -68,17 +67,17 @@ from kafkalog.errors import InvalidRecordError
 
 
 cdef enum:
-    # Adding holds the GIL below this many rows: they take some ten microseconds.
+    # Adding holds the GIL below this many rows, which take some ten microseconds.
     NOGIL_ROWS_MIN = 1024
     # The same for batches that are still bytes.
     NOGIL_SIZE_MIN = 128 * 1024
     NOGIL_COMPRESSED_MIN = 16 * 1024
-    # How many batches that consumers gave back are kept for the next ones, and how much at most.
+    # Largest number, and size, of released batches that are kept for the next ones.
     KEPT_BATCHES = 4
     KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 
-# ---- what a batch is made of ------------------------------------------------------------------
+# ---- memory of columns ------------------------------------------------------------------------
 
 cdef void _discard_column(Column* column) noexcept nogil:
     discard(&column.validity)
@@ -110,7 +109,7 @@ cdef void _discard_all(Build* build) noexcept nogil:
 cdef inline void _export_buffer(
     ArrayOwner* owner, int place, Octets* octets, bint optional
 ) noexcept nogil:
-    """Hand a buffer over; no consumer wants to see NULL, but for "nothing is null"."""
+    """Pass a buffer to its owner; consumers expect NULL only for "nothing is null"."""
     if optional and octets.data == NULL:
         return
     owner.sizes[place] = octets.size
@@ -274,7 +273,7 @@ cdef class RowBuilder:
     cdef readonly tuple fields
     cdef tuple _numbers
     cdef bytes _topic
-    cdef list _holds                   # what the windows show, in their order
+    cdef list _holds                   # data of the windows, in order
     cdef object _last_data
 
     def __cinit__(
@@ -287,7 +286,9 @@ cdef class RowBuilder:
         int64_t bytes_max,
     ):
         if rows_max < 1 or bytes_max < 1:
-            raise ValueError("a batch has room for a row and for a byte at least")
+            raise ValueError(
+                f"rows_max and bytes_max must be at least 1, got {rows_max} and {bytes_max}"
+            )
         if bytes_max > 2**30 and (binary_type != "large_binary" or "headers" in columns):
             raise ValueError("batches of more than 1 GiB are for large_binary, without headers")
         self.fields = row_fields(columns, binary_type=binary_type, text_keys=text_keys)
@@ -316,7 +317,7 @@ cdef class RowBuilder:
 
     @property
     def is_full(self):
-        """Whether a batch is as large as it may be."""
+        """True if the batch has its largest size."""
         return (
             self._build.count >= self._build.rows_max
             or self._build.size_bytes >= self._build.bytes_max
@@ -324,16 +325,16 @@ cdef class RowBuilder:
 
     @property
     def can_add_runs(self):
-        """Whether `add_run` may be called."""
+        """True if `add_run` may be called."""
         return can_add_runs(&self._build)
 
     @property
     def needs_batch_runs(self):
-        """Whether there is a column of what batches say of their records."""
+        """True if a column has values of batch headers."""
         return needs_run_info(&self._build)
 
     def set_partition(self, str topic not None, int32_t partition):
-        """Say what topic and partition the rows to come are of."""
+        """Set topic and partition of the following rows."""
         self._topic = topic.encode("utf-8")
         if self._build.wanted[COLUMN_TOPIC]:
             self._build.row_bytes += len(self._topic) - self._build.topic_size
@@ -342,13 +343,13 @@ cdef class RowBuilder:
         self._build.partition = partition
 
     cdef int _make_window(self, object data) except -1:
-        """Make room for one more window, and hold what it shows until the batch is made."""
-        cdef Py_ssize_t room = self._build.window_count + 1
+        """Reserve one more window, and hold its data until the batch is finished."""
+        cdef Py_ssize_t count = self._build.window_count + 1
         cdef Window* windows = <Window*>realloc(
-            self._build.windows, <size_t>room * sizeof(Window)
+            self._build.windows, <size_t>count * sizeof(Window)
         )
         if windows == NULL:
-            raise MemoryError(f"no memory for {room} windows")
+            raise MemoryError(f"no memory for {count} windows")
         self._build.windows = windows
         if self._last_data is not data:
             self._holds.append(memoryview(data))
@@ -364,12 +365,12 @@ cdef class RowBuilder:
         bint lasting=False,
     ):
         """
-        Add rows from `start` on, as many as the batch has room for; return the first that is left.
+        Add rows from `start` on until the batch is full; return the first row that is left.
 
         Releases the GIL for NOGIL_ROWS_MIN rows and more.
 
         Args:
-            data: what the columns point into.
+            data: buffer of the columns.
             columns: rows that were decoded.
             start: the first to be added.
             runs: the batches that the rows came from; may be empty where `needs_batch_runs`
@@ -419,17 +420,16 @@ cdef class RowBuilder:
 
     def add_run(self, ArrowBatchRun run not None):
         """
-        Add the records of a run, as many as the batch has room for; return a status.
+        Add the records of a run until the batch is full; return a status.
 
-        OK behind the last of them, FULL where `finish` has to be called first, COMPRESSED before
-        batches whose records have to be given. Else the run stands before a batch that has to be
-        taken another way: its CRC is wrong (CRC), or what it is can only be told by who takes
-        anything (ELSEWHERE).
+        OK after the last record, FULL if `finish` must be called first, COMPRESSED before batches
+        whose records must be passed. Else the run stops at a batch that needs another method: its
+        CRC is wrong (CRC), or only the slow path can decide (ELSEWHERE).
 
         Releases the GIL for NOGIL_SIZE_MIN bytes and more, and for compressed ones.
 
         Raises:
-            CorruptRecordError: records that were good have changed meanwhile.
+            CorruptRecordError: records changed after they were checked.
         """
         cdef bint is_continued = self._last_data is run.data
         cdef int status

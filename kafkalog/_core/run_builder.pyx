@@ -57,10 +57,10 @@ cdef extern from *:
     void release_flag "kafkalog_release_flag" (int* flag) noexcept
 
 cdef enum:
-    # Asked for at least where there is too little, so that batches do not ask again and again.
-    ROOM = 64 * 1024
-    # A run begins with room for the last one and an eighth more: at least, and at most. No batch
-    # is so small that it leaves half of the least, which would be given back.
+    # Smallest step in which a run grows, so that batches do not grow it again and again.
+    GROWTH_MIN = 64 * 1024
+    # A run begins with the size of the last run and an eighth more, within these limits. No batch
+    # is so small that half of the minimum is unused, which would be given back.
     USUAL_MIN = 128
     USUAL_MAX = 4 * 1024 * 1024
 
@@ -70,8 +70,8 @@ cdef class RunBuilder(RecordsBuilder):
     """
     A run of batches under construction, reused for run after run.
 
-    Records go into the last batch, by the ways that all builders have; `close_batch` begins the
-    next. Attributes of the builders tell of the last batch, those here of all that were closed.
+    Records are added to the last batch, by the methods of all builders; `close_batch` begins the
+    next. The builders' attributes describe the last batch, the attributes here all closed ones.
 
     Attributes:
         record_count: records in the closed batches.
@@ -81,7 +81,7 @@ cdef class RunBuilder(RecordsBuilder):
 
     cdef bytearray _run
     cdef BatchMetadata _facts
-    cdef int64_t _begins               # where the last batch does, in the run
+    cdef int64_t _begins               # position of the last batch in the run
     cdef int64_t _usual
     cdef bint _is_apart                # the last batch is in `memory`, to be compressed
     cdef uint64_t _earliest
@@ -134,7 +134,7 @@ cdef class RunBuilder(RecordsBuilder):
         self._check_begun()
         if self._is_apart:
             return RecordsBuilder._reserve(self)
-        capacity = min(max(capacity, ROOM), INT32_MAX)
+        capacity = min(max(capacity, GROWTH_MIN), INT32_MAX)
         PyByteArray_Resize(self._run, self._begins + capacity)
         self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
         self.draft.capacity = capacity
@@ -288,7 +288,7 @@ cdef class RunBuilder(RecordsBuilder):
             raise ValueError("there is a batch that was not closed")
         self._usual = min(max(self._begins + self._begins // 8, USUAL_MIN), USUAL_MAX)
         PyByteArray_Resize(run, self._begins)
-        # Nothing is in the way of a run that goes on to be written: no room, so no record goes in.
+        # The run belongs to the caller now: without capacity, no record is added.
         self._run = None
         self._facts = None
         self._start()
@@ -297,7 +297,7 @@ cdef class RunBuilder(RecordsBuilder):
         return make_run(run, facts, self.record_count, log_append_time_ms)
 
     cdef bint _has_invalid_record(self, AppendLimits limits, int64_t now_ms) noexcept:
-        """Say whether a closed batch, or a record in it, is one that the limits forbid."""
+        """Return whether the limits forbid a closed batch, or a record in it."""
         return (
             self._facts.largest_size() > limits.max_message_bytes
             or limits.has_invalid_record(now_ms, self.nulls, <int64_t>self._earliest, self.latest)

@@ -12,9 +12,9 @@ cdef struct SnappyStream:
     int64_t space                       # bytes that decoding may write
 
 
-# Look at the framing and the declared sizes; False for a stream that others have to look at.
+# Check the framing and the declared sizes; False for a stream that Python has to check.
 cdef bint open_snappy(
     const uint8_t* data, int64_t size, int64_t limit_bytes, SnappyStream* stream
 ) noexcept nogil
-# Decode a stream that was opened; return how many bytes that is, or -1: others have to look at it.
+# Decode a stream that was opened; return how many bytes that is, or -1: Python has to check it.
 cdef int64_t decode_snappy(const SnappyStream* stream, uint8_t* target) noexcept nogil

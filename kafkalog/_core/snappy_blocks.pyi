@@ -1,4 +1,4 @@
-"""Types of the snappy decoder's door."""
+"""Types of the snappy decoder."""
 
 from typing_extensions import Buffer
 

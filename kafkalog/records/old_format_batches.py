@@ -1,9 +1,8 @@
-"""Records in a builder become batches of the log's format: closed, compressed, and what they are.
+"""Closing of builders into batches of the log's format, with the metadata of each batch.
 
-What does not compress must not grow: it stays plain.
-
-A wrapper of magic 0 has true offsets inside, under its compression. Where one is among the parts of
-a run, the run is made again once the offset of its first record is known.
+Records that would grow by compression stay plain. A wrapper of magic 0 has true offsets inside,
+under its compression. A run with such a wrapper is built again when the offset of its first record
+is known.
 
 Thread-safety: none; an append belongs to one thread.
 """
@@ -41,7 +40,7 @@ __all__ = [
 
 class EncodedBatches(NamedTuple):
     """
-    Batches, and the facts of each.
+    Batches and their metadata.
 
     Attributes:
         data: back to back.
@@ -66,7 +65,7 @@ def close_batch(
     append_time: int | None,
 ) -> memoryview:
     """
-    Return what a builder holds as a batch of format v2.
+    Return the content of a builder as a batch of format v2.
 
     Raises:
         RecordTooLargeError: it takes more than `max.message.bytes`.
@@ -90,7 +89,7 @@ def close_messages(
     builder: MessageSetBuilder, rules: AppendRules, codec: Codec, base_offset: int
 ) -> EncodedBatches:
     """
-    Return what a builder holds as plain messages, or as one wrapper.
+    Return the content of a builder as plain messages, or as one wrapper.
 
     Raises:
         RecordTooLargeError: the wrapper, or a message, takes more than `max.message.bytes`.
@@ -124,7 +123,7 @@ def facts_of_messages(
     base_offset: int,
 ) -> BatchMetadata:
     """
-    Return the facts of plain messages that get consecutive offsets.
+    Return the metadata of plain messages that get consecutive offsets.
 
     Args:
         positions: where each begins, the first at 0.
@@ -152,13 +151,13 @@ class OldFormatBatches:
         self.record_count = 0
 
     def keep(self, encoded: EncodedBatches, record_count: int) -> None:
-        """Take batches that are as they should be; their offsets count from 0."""
+        """Add batches without a change; their offsets count from 0."""
         batches = encoded.batches.shifted(self.record_count)
         self._parts.append((encoded._replace(batches=batches), None))
         self.record_count += record_count
 
     def close(self, builder: MessageSetBuilder, codec: Codec) -> EncodedBatches:
-        """Take what a builder holds, which is not used again; return the batches."""
+        """Add the content of a builder, which is not used again; return the batches."""
         first = self.record_count
         encoded = close_messages(builder, self._rules, codec, first)
         is_late = encoded.is_wrapper and self._rules.magic == 0
@@ -181,7 +180,7 @@ class OldFormatBatches:
         )
 
     def _rebuild_at(self, base_offset: int) -> EncodedBatches:
-        """Return all parts as they are where the first record has that offset."""
+        """Return all parts, built for this offset of the first record."""
         data = bytearray()
         batches = BatchMetadata()
         for encoded, maker in self._parts:

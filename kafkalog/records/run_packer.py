@@ -1,4 +1,4 @@
-"""Packers of a run of batches: the content of a builder becomes one batch after the other.
+"""Packers of a run of batches: each closes its builder's records, batch after batch.
 
 There are two packers: one of v2, where a run of one batch is the usual case, and one of the old
 formats. The builders of a thread are reused from run to run; a caller that keeps a run open for
@@ -205,7 +205,7 @@ def _raise_faults(run: MemoryRecords, faults: RecordFaults) -> None:
 
 
 class _MessagePacker:
-    """Makes message sets of the formats v0 and v1, plain or to be wrapped."""
+    """Packer of message sets of the formats v0 and v1, plain or wrapped."""
 
     def __init__(self, rules: AppendRules, append_time: int | None) -> None:
         self.size_bytes = 0

@@ -12,6 +12,9 @@ its content.
 
 Invariants: nothing is read past the end; no more than the bound or the limit is allocated for the
 output, whatever a frame declares. Safe in any thread: contexts are kept one for each thread.
+
+End to end, a scan of a zstd topic takes 1.7 to 2.3 times as long if the package gets the limit
+instead of the bound (`python -m asv_bench.peers.own_codecs`): it allocates as much as it gets.
 Errors are CorruptRecordError.
 """
 

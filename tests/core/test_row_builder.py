@@ -101,7 +101,7 @@ def test_builder_goes_on_behind_a_finished_batch() -> None:
 @pytest.mark.parametrize("rows_max, bytes_max", [(0, 1), (1, 0), (-1, 5)])
 def test_batch_without_room_is_refused(rows_max: int, bytes_max: int) -> None:
     """A builder that could never take a row is not made."""
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="must be at least 1, got"):
         RowBuilder(["offset"], rows_max=rows_max, bytes_max=bytes_max)
 
 
