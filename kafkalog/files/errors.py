@@ -43,7 +43,7 @@ def translate(
     error: OSError, path: _PathLike | None = None, *, doing: str = "using"
 ) -> LogStorageError:
     """
-    Return the typed error for an OSError; the caller raises it `from error`.
+    Return the typed error for an OSError, which is its cause.
 
     Args:
         error: the error of the file system.
@@ -63,7 +63,9 @@ def translate(
     answer = error.strerror or (os.strerror(number) if number else str(error) or "unknown error")
     name = "" if number is None else f" ({errno.errorcode.get(number, number)})"
     subject = "the disk" if where is None else os.fsdecode(where)
-    return kind(f"{subject}: {doing} failed: {answer}{name}", errno=number, path=_text(where))
+    found = kind(f"{subject}: {doing} failed: {answer}{name}", errno=number, path=_text(where))
+    found.__cause__ = error
+    return found
 
 
 def has_missed_file(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog._engine.snapshot import LogSnapshot
@@ -58,14 +58,6 @@ class SegmentDeletion:
     at_ms: int
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Segments whose files are to be unlinked together."""
-
-    base_offsets: list[int]
-    failures: int = field(default=0)
-
-
 class Deleter:
     """
     Unlinks the files of segments that left a log, and notifies the observer.
@@ -91,7 +83,8 @@ class Deleter:
         self._topic_partition = topic_partition
         self._observer = observer
         self._guard = threading.Lock()
-        self._waiting: list[_Group] = []
+        # Base offsets of segments whose files are unlinked together.
+        self._waiting: list[tuple[int, ...]] = []
         self._unreported: list[SegmentDeletion] = []
         # Number of times that the thread with the log's lock has entered `notify_after`; guarded by
         # the log's lock.
@@ -136,11 +129,9 @@ class Deleter:
                 at_ms=at_ms,
             )
             events.append(event)
-        group = _Group([segment.base_offset for segment in segments])
         with self._guard:
-            self._waiting.append(group)
             self._unreported += events
-        self._schedule(group, self._context.config.file_delete_delay_ms)
+        self._unlink_later(tuple(segment.base_offset for segment in segments))
         return tuple(events)
 
     def delete_truncated(
@@ -156,10 +147,7 @@ class Deleter:
 
         No event follows: their records are still in the log, or later records superseded them.
         """
-        group = _Group(list(base_offsets))
-        with self._guard:
-            self._waiting.append(group)
-        self._schedule(group, self._context.config.file_delete_delay_ms)
+        self._unlink_later(tuple(base_offsets))
 
     @contextmanager
     def notify_after(self, lock: AbstractContextManager[object]) -> Iterator[None]:
@@ -216,26 +204,30 @@ class Deleter:
         for group in groups:
             self._delete(group)
 
-    def _schedule(self, group: _Group, delay_ms: int) -> None:
+    def _unlink_later(self, group: tuple[int, ...]) -> None:
+        with self._guard:
+            self._waiting.append(group)
+        self._schedule(group, self._context.config.file_delete_delay_ms)
+
+    def _schedule(self, group: tuple[int, ...], delay_ms: int, failures: int = 0) -> None:
         self._scheduler.schedule(
-            "delete-file", lambda: self._delete_or_retry(group), delay_ms=delay_ms
+            "delete-file", lambda: self._delete_or_retry(group, failures), delay_ms=delay_ms
         )
 
-    def _delete_or_retry(self, group: _Group) -> None:
+    def _delete_or_retry(self, group: tuple[int, ...], failures: int) -> None:
         try:
             self._delete(group)
         except OSError as error:
             self._context.report(error)
-            group.failures += 1
-            self._schedule(group, retry_pause_ms(group.failures))
+            self._schedule(group, retry_pause_ms(failures + 1), failures + 1)
             # The scheduler keeps the error, and reports it.
             raise
 
-    def _delete(self, group: _Group) -> None:
+    def _delete(self, group: tuple[int, ...]) -> None:
         with self._guard:
             if group not in self._waiting:
                 return
-        for base_offset in group.base_offsets:
+        for base_offset in group:
             files = SegmentFiles(self._context.directory, base_offset, FileState.DELETED)
             for kind in FileKind:
                 with contextlib.suppress(FileNotFoundError):

@@ -352,7 +352,7 @@ def load_epochs(store: CheckpointStore, loaded: LoadedLog, *, keeps_end: bool) -
         current = min(latest + was_bumped, MAX_EPOCH) if not read_only else latest
     if journal is not None:
         # In a log without any epoch no two contents can have the same epoch.
-        journal.keeps_end = not was_bumped or latest == NO_EPOCH
+        journal.set_keeps_end(not was_bumped or latest == NO_EPOCH)
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
     return LogEpochs(epochs, current, store, journal, was_bumped=current > latest >= 0)

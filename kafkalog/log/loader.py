@@ -103,7 +103,7 @@ class ScanFacts:
         self.leader_epochs += scan.leader_epochs
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LoadedLog:
     """
     A log ready for use, and what loading it found.
@@ -187,7 +187,7 @@ def load_log(
     end_offset = max(findings.next_offset, start) if segments else start
     is_released = may_release and bool(segments) and not findings.last_is_corrupt
     local = _assemble(context, segments, findings, start, end_offset, is_released=is_released)
-    context.settled_offset = end_offset if clean else min(recovery_point, end_offset)
+    context.set_settled_offset(end_offset if clean else min(recovery_point, end_offset))
     is_unsynced = context.read_only and not clean
     recovery_point = context.settled_offset if is_unsynced else end_offset
     if not context.read_only and not is_released:

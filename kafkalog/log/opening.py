@@ -274,7 +274,7 @@ def _try_load(
     )
     if not clean:
         try:
-            _recover_transaction_indexes(context, loaded)
+            loaded = _with_transaction_indexes(context, loaded)
         except (OSError, LogStorageError) as error:
             if has_missed_file(error):
                 raise
@@ -284,11 +284,10 @@ def _try_load(
     return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, store.read_start_offset))
 
 
-def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:
-    """Put the transaction indexes of scanned segments right, and report those that were wrong."""
+def _with_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> LoadedLog:
+    """Repair the transaction indexes of scanned segments; the report lists the repaired ones."""
     repaired = recover_indexes(context, loaded.local.snapshot, loaded.scanned.bases)
-    if repaired:
-        loaded.report = replace(loaded.report, repaired=repaired)
+    return replace(loaded, report=replace(loaded.report, repaired=repaired)) if repaired else loaded
 
 
 def _load_for_writing(
@@ -305,8 +304,8 @@ def _load_for_writing(
         clean = store.begin_session(lock.tenure)
         try:
             recovery_point = store.read_recovery_point()
-            journal = context.journal = make_sync_journal(store)
-            journal.on_error = context.report
+            journal = make_sync_journal(store)
+            context.use_journal(journal)
             doubtful_offset, is_end_kept = None, clean
             if not clean:
                 is_end_kept = keeps_end(paths, journal)
@@ -329,7 +328,7 @@ def _load_for_writing(
                 expiration_ms=environment.producer_expiration_ms,
             )
             if not clean:
-                _recover_transaction_indexes(context, loaded)
+                loaded = _with_transaction_indexes(context, loaded)
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(store, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_released:

@@ -169,7 +169,7 @@ class LogSegment(SegmentIndexes):
             is_last: whether appends will come, and room is made for them.
         """
         config = self._context.config
-        self.file.on_error = self._context.report
+        self.file.set_on_error(self._context.report)
         if scan is None:
             scan = SegmentScan(next_offset=self.base_offset)
         offsets = self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)

@@ -108,6 +108,10 @@ class SegmentFile:
         """Set how many bytes belong to the log."""
         self.end.set_size(size_bytes)
 
+    def set_on_error(self, on_error: Callable[[OSError], object]) -> None:
+        """Set the function that is called with each error of the disk that is not raised."""
+        self.on_error = on_error
+
     def _open_pooled(self) -> PooledFile:
         if self.is_closed:
             raise ValueError(f"{self.path} is closed")

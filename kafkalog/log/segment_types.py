@@ -93,6 +93,19 @@ class SegmentContext:
         """Use other settings from now on."""
         self.config = config
 
+    def use_journal(self, journal: SyncJournal) -> None:
+        """Set the sync journal; the context reports the errors that it does not raise."""
+        journal.set_on_error(self.report)
+        self.journal = journal
+
+    def set_settled_offset(self, offset: int) -> None:
+        """Set the offset below which everything was on the disk when the log was opened."""
+        self.settled_offset = offset
+
+    def lower_settled_offset(self, offset: int) -> None:
+        """Lower it, because the offsets from `offset` on will be assigned to other batches."""
+        self.settled_offset = min(self.settled_offset, offset)
+
     def mark_holes_possible(self) -> None:
         """Record that offsets may be missing between segments without any damage."""
         self.may_have_holes = True
@@ -125,8 +138,7 @@ class SegmentContext:
         if self.on_storage_error is None:
             return
         if isinstance(error, OSError):
-            cause, error = error, translate(error)
-            error.__cause__ = cause
+            error = translate(error)
         if isinstance(error, LogStorageError):
             self.on_storage_error(error)
 

@@ -110,7 +110,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
-    _lower_settled_offset(local, offset)
+    local.context.lower_settled_offset(offset)
     local.rename_deleted(leaving, in_order=True)
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
@@ -148,7 +148,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     snapshot.segments.active.seal_in_memory()
     for segment in leaving:
         segment.retire()
-    _lower_settled_offset(local, offset)
+    local.context.lower_settled_offset(offset)
     local.rename_deleted(leaving, in_order=True)
     fresh = local.create_segment(offset, is_prepared=True)
     local.context.filesystem.sync_directory(local.context.directory)
@@ -156,11 +156,6 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
         LogSnapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
     )
     return leaving
-
-
-def _lower_settled_offset(local: LocalLog, offset: int) -> None:
-    """Take note that offsets from one on become those of other batches, whose indexes may lack."""
-    local.context.settled_offset = min(local.context.settled_offset, offset)
 
 
 @contextlib.contextmanager

@@ -97,11 +97,7 @@ def _has_number(error: BaseException, numbers: frozenset[int]) -> bool:
 
 def _translated(error: BaseException) -> BaseException:
     """Return an error; an OSError as its storage error."""
-    if not isinstance(error, OSError):
-        return error
-    translated = translate(error)
-    translated.__cause__ = error
-    return translated
+    return translate(error) if isinstance(error, OSError) else error
 
 
 @dataclass(slots=True)

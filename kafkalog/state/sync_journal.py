@@ -141,8 +141,12 @@ class SyncJournal:
         return self.keeps_end
 
     def set_keeps_end(self, keeps_end: bool) -> None:
-        """Set `keeps_end`, if `check_end` could not decide; called before a recovery."""
+        """Set `keeps_end`, which the next write of the journal records."""
         self.keeps_end = keeps_end
+
+    def set_on_error(self, on_error: Callable[[BaseException], object]) -> None:
+        """Set the function that is called with each error that is not raised."""
+        self.on_error = on_error
 
     def mark_end_uncertain(self) -> None:
         """
