@@ -236,7 +236,9 @@ def log_to_clean(
             facts = replace(facts, segments=(*facts.segments[:-1], sealed, rolled))
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
         first_offset = snapshot.segments.segments[0].base_offset
-        states = load_states(context, first_offset, snapshot.end_offset)
+        states = load_states(
+            context.filesystem, context.directory, first_offset, snapshot.end_offset
+        )
         replay_segments(states, snapshot)
     if log.is_read_only:
         # From batches and snapshots: the writer of the log may have removed some producers since.

@@ -247,7 +247,9 @@ def _has_no_producer(log: Log) -> bool:
     context, snapshot = access.context, access.snapshot()
     if SnapshotFiles(context.filesystem, context.directory, read_only=True).offsets:
         return False
-    states = load_states(context, snapshot.start_offset, snapshot.end_offset)
+    states = load_states(
+        context.filesystem, context.directory, snapshot.start_offset, snapshot.end_offset
+    )
     with storage_errors(log.directory, doing="reading"):
         replay_segments(states, snapshot)
     return not states.entries

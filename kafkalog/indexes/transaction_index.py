@@ -19,7 +19,7 @@ searches too early. They count as damage like others.
 
 A file that breaks one of these rules, or ends within an entry, raises `CorruptIndexError`. The
 index is a cache of the log: the loader of a segment replays its batches instead
-(`kafkalog.log.producer_recovery`) and passes the entries to `replace`. A missing file means no
+(`kafkalog.log.producer_replay`) and passes the entries to `replace`. A missing file means no
 entries; only the log can prove that this is correct.
 
 Crash points:

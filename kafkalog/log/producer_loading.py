@@ -129,7 +129,7 @@ class ReadOnlyProducers:
             states = self._states
             if states is None or not self._continues(snapshot):
                 start, end = snapshot.start_offset, snapshot.end_offset
-                states = load_states(self._context, start, end)
+                states = load_states(self._context.filesystem, self._context.directory, start, end)
             # Half way of a replay that fails the states are no longer those of what was seen.
             self._states = None
             replay_segments(states, snapshot)

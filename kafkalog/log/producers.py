@@ -32,8 +32,7 @@ from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.producer_recovery import aborted_of, add_batch
-from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.producer_replay import aborted_of, add_batch, replay_segments
 from kafkalog.log.transactions import add_aborted
 from kafkalog.model import (
     NOTHING_REWRITTEN,

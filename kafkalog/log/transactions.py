@@ -54,8 +54,7 @@ from kafkalog.indexes.transaction_index import (
     collect_aborted,
 )
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
-from kafkalog.log.producer_recovery import aborted_of
-from kafkalog.log.producer_replay import load_states, replay_segments
+from kafkalog.log.producer_replay import aborted_of, load_states, replay_segments
 from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
@@ -537,6 +536,8 @@ def _replayed(
     segments = snapshot.segments
     base_offset = segments.segments[slot].base_offset
     first_offset = segments.segments[0].base_offset
-    states = load_states(context, first_offset, base_offset, at_start=True)
+    states = load_states(
+        context.filesystem, context.directory, first_offset, base_offset, at_start=True
+    )
     completed = replay_segments(states, snapshot, last_slot=slot)
     return [each for each in aborted_of(completed) if each.last_offset >= base_offset]

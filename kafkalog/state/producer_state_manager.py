@@ -3,7 +3,7 @@
 A start, or a truncation, takes these steps:
 
     manager.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
-    replay of the batches from `manager.states.end_offset` on   (`kafkalog.log.producer_recovery`)
+    replay of the batches from `manager.states.end_offset` on   (`kafkalog.log.producer_replay`)
     manager.states.advance_to(log_end_offset)
     manager.take_snapshot()
 

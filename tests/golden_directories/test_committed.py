@@ -21,7 +21,7 @@ from kafkalog.indexes.transaction_index import (
     TransactionIndex,
     collect_aborted,
 )
-from kafkalog.log.producer_recovery import aborted_of, replay_batches
+from kafkalog.log.producer_replay import aborted_of, replay_batches
 from kafkalog.state.producers import ProducerStates
 from tests.golden_directories.producer_files import PARTITIONS, batch_spans, files_of, identify
 from tests.support.column_rows import rows_of_columns

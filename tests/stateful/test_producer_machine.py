@@ -21,7 +21,7 @@ from kafkalog.errors import (
     ProducerStateError,
 )
 from kafkalog.indexes.transaction_index import TransactionIndex
-from kafkalog.log.producer_recovery import aborted_of
+from kafkalog.log.producer_replay import aborted_of
 from kafkalog.state.producers import CompletedTransaction, ProducerChecks, ProducerStates
 from tests.support.simulated_disk import SimulatedDisk
 

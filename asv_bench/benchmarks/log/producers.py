@@ -48,7 +48,7 @@ class ReplayProducers:
         (builder_type,) = load("kafkalog._core.builder", "BatchBuilder")
         columns_type, scan = load("kafkalog._core.batch", "BatchColumns", "scan_batches")
         (self.states,) = load("kafkalog.state.producers", "ProducerStates")
-        (self.replay,) = load("kafkalog.log.producer_recovery", "replay_batches")
+        (self.replay,) = load("kafkalog.log.producer_replay", "replay_batches")
         builder = builder_type()
         builder.append(None, b"value", 1)
         marker = builder_type()

@@ -17,14 +17,13 @@ from typing import Final
 from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.producer_recovery import aborted_of, replay_batches
+from kafkalog.log.producer_replay import aborted_of, load_states, replay_batches
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.on_disk import floor_slot, segments_of
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.state.producers import CompletedTransaction, ProducerStates
-from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = ["aborted_by_batches", "all_batches", "last_stable_offset"]
 
@@ -89,7 +88,7 @@ def last_stable_offset(
     Raises:
         LogStorageError: the disk refused.
     """
-    states = _states_below(filesystem, directory, start_offset, end_offset)
+    states = load_states(filesystem, directory, start_offset, end_offset)
     for batch_slice in all_batches(filesystem, directory, states.end_offset, end_offset):
         _replay(states, batch_slice)
     states.advance_high_watermark(end_offset)
@@ -112,7 +111,7 @@ def aborted_by_batches(
     slot = floor_slot(segments, start_offset)
     base = segments[slot].base_offset if slot >= 0 else start_offset
     first = segments[0].base_offset if segments else base
-    states = _states_below(filesystem, directory, first, base, at_start=True)
+    states = load_states(filesystem, directory, first, base, at_start=True)
     completed: list[CompletedTransaction] = []
     for batch_slice in all_batches(filesystem, directory, states.end_offset):
         completed += _replay(states, batch_slice)
@@ -125,26 +124,6 @@ def aborted_by_batches(
         for each in aborted_of(completed)
         if each.last_offset >= start_offset and each.first_offset < end_offset
     ]
-
-
-def _states_below(
-    filesystem: FileSystem,
-    directory: Path,
-    start_offset: int,
-    end_offset: int,
-    *,
-    at_start: bool = False,
-) -> ProducerStates:
-    """Return what the newest snapshot knows that lies between two offsets; or nothing yet."""
-    files = SnapshotFiles(filesystem, directory, read_only=True)
-    # Read-only that forgets what does not belong to this part of the log, and removes nothing.
-    files.truncate(start_offset - 1 if at_start else start_offset, end_offset)
-    states = ProducerStates(directory, end_offset=start_offset)
-    latest = files.load_latest()
-    if latest is not None:
-        offset, entries = latest
-        states.load(entries, offset)
-    return states
 
 
 def _replay(states: ProducerStates, batch_slice: BatchSlice) -> list[CompletedTransaction]:

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog.files.names import FileKind
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.producer_recovery import aborted_of, replay_batches
+from kafkalog.log.producer_replay import aborted_of, replay_batches
 from kafkalog.state.producer_snapshot import encode_snapshot
 from kafkalog.state.producers import ProducerStates
 from tests.golden_directories.producer_files import (

@@ -12,7 +12,7 @@ from kafkalog._core.batch import BatchColumns, parse_header, scan_batches
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.errors import OutOfOrderSequenceError
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.producer_recovery import aborted_of, add_batch, replay_batches
+from kafkalog.log.producer_replay import aborted_of, add_batch, replay_batches
 from kafkalog.records.batch_view import BatchView
 from kafkalog.state.producers import CompletedTransaction, ProducerChecks, ProducerStates
 from tests.support.producer_batches import Produced, encoded
