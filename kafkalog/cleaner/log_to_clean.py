@@ -32,6 +32,7 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.config import LogConfig
 from kafkalog.files.errors import storage_errors
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
+from kafkalog.log.aborted import aborted_between
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.cleaning_facts import cleaning_facts
 from kafkalog.log.conversion.source import SegmentSource
@@ -40,7 +41,6 @@ from kafkalog.log.partition import PRODUCER_EXPIRATION_MS
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.transactions import aborted_between
 from kafkalog.model import TopicPartition
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.state.producers import OpenTransaction

@@ -38,12 +38,12 @@ from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
+from kafkalog.log.aborted import has_none_open
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.transactions import has_none_open
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = [

@@ -35,10 +35,10 @@ from kafkalog.files.sendfile import (
     send_file,
     send_memory,
 )
-from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.batch_walk import ResumePoint, WalkDamage, WalkedBatches
 from kafkalog.log.byte_source import MappedSource
+from kafkalog.log.isolation import AbortedRecords
 from kafkalog.log.walk import check_wrapper
 from kafkalog.records.batch_view import BatchView
 

@@ -16,20 +16,28 @@ Readers take no lock, so their visibility is one immutable value, published in t
 A reader reads the value, then the log's snapshot, and checks that the value is still the same
 object: then no transaction has begun or ended between the two.
 
-Thread-safety: `publish` under the log's lock, everything else from any thread. A filter belongs to
-one reader.
+A producer has one transaction at a time, so its transactional batches between the first offset and
+the marker of an aborted transaction are exactly those of that transaction. No marker is decoded to
+hide a batch. `kafkalog.log.aborted` finds the transactions.
+
+Thread-safety: `publish` under the log's lock, everything else from any thread. An
+`AbortedBatches` belongs to one reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kafkalog.indexes.aborted_records import LazyAbortedBatches
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.transactions import aborted_between
+from kafkalog.layout import MAGIC_V2, TRANSACTIONAL_MASK
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import Part
 
@@ -38,14 +46,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortedBatches",
+    "AbortedRecords",
     "Isolation",
     "StableOffsets",
     "Visibility",
     "check_isolation",
-    "without_aborted",
 ]
 
 Isolation = Literal["log_end", "read_uncommitted", "read_committed"]
+
+# Offset, and end of the read, to: end of the answered part, and its aborted transactions.
+_Find = Callable[[int, int], tuple[int, list[AbortedTransaction]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,35 +129,79 @@ def check_isolation(isolation: str) -> None:
         )
 
 
-class AbortedBatches(LazyAbortedBatches):
+class AbortedRecords:
     """
-    The aborted batches of a read of an open log.
+    Ranges of offsets of aborted transactions, by producer.
 
     Args:
-        context: context of the segments, with their transaction indexes.
-        snapshot: the log as it is read.
-        end_offset: one past the last offset that is read.
+        transactions: all transactions with records in the reader's range (`collect_aborted`);
+            others do no harm.
     """
 
-    def __init__(self, context: SegmentContext, snapshot: LogSnapshot, end_offset: int) -> None:
-        super().__init__(end_offset)
-        self._context = context
-        self._snapshot = snapshot
+    __slots__ = ("_ranges",)
 
-    def _segment_after(self, offset: int) -> int | None:
-        segments = self._snapshot.segments
-        return segments.base_after(max(segments.floor_slot(offset), 0))
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset, _ in transactions:
+            ranges.setdefault(producer_id, []).append((first_offset, last_offset))
+        for each in ranges.values():
+            each.sort()
+        self._ranges = ranges
 
-    def _between(self, start: int, end: int) -> list[AbortedTransaction]:
-        return aborted_between(self._context, self._snapshot, start, end)
+    def __bool__(self) -> bool:
+        """Return whether any batch may be hidden."""
+        return bool(self._ranges)
+
+    def is_hidden(self, header: BatchHeader) -> bool:
+        """Return whether a batch was aborted. The caller skips control batches before."""
+        ranges = self._ranges.get(header.producer_id)
+        if ranges is None or not header.is_transactional:
+            return False
+        offset = header.base_offset
+        slot = bisect_right(ranges, offset, key=_first_offset) - 1
+        return slot >= 0 and offset < ranges[slot][1]
 
 
-def without_aborted(
-    parts: Iterator[Part], context: SegmentContext, snapshot: LogSnapshot, end_offset: int
-) -> Iterator[Part]:
-    """Yield the parts of a read without batches of aborted transactions; control batches stay."""
-    aborted = AbortedBatches(context, snapshot, end_offset)
-    for part in parts:
-        # Old formats have no transactions.
-        if not isinstance(part, BatchView) or not aborted.is_hidden(part.header):
-            yield part
+def _first_offset(span: tuple[int, int]) -> int:
+    return span[0]
+
+
+class AbortedBatches:
+    """
+    Filter of the aborted batches of one read. Batches must be checked in the order of the log.
+
+    Args:
+        find: returns the aborted transactions from an offset on, and up to where they are complete.
+        end_offset: one past the last offset of the read.
+    """
+
+    def __init__(self, find: _Find, end_offset: int) -> None:
+        self._find = find
+        self._end_offset = end_offset
+        self._aborted, self._known_end = AbortedRecords(()), -1
+
+    def is_hidden(self, header: BatchHeader) -> bool:
+        """Return whether a batch is hidden from readers of committed records; False for control
+        batches, which the caller skips."""
+        if not header.is_transactional or header.is_control:
+            return False
+        if header.base_offset >= self._known_end:
+            self._known_end, found = self._find(header.base_offset, self._end_offset)
+            self._aborted = AbortedRecords(found)
+        return self._aborted.is_hidden(header)
+
+    def leave_out(self, wanted: NDArray[np.bool_], batches: BatchColumns, data: memoryview) -> None:
+        """Clear the flags of the aborted batches among the wanted rows of a walk over `data`."""
+        count = len(wanted)
+        is_transactional = batches.attributes[:count] & TRANSACTIONAL_MASK != 0
+        checked = wanted & is_transactional & (batches.magic[:count] == MAGIC_V2)
+        for row in np.flatnonzero(checked).tolist():
+            if self.is_hidden(parse_header(data, int(batches.position[row]))):
+                wanted[row] = False
+
+    def visible(self, parts: Iterator[Part]) -> Iterator[Part]:
+        """Yield the parts that are not aborted; control batches stay."""
+        for part in parts:
+            # Old formats have no transactions.
+            if not isinstance(part, BatchView) or not self.is_hidden(part.header):
+                yield part

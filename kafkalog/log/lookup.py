@@ -22,6 +22,7 @@ from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog._engine.point_lookup import PointLookupTable, SegmentReaders
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
+from kafkalog.log.aborted import aborted_between
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import LocalLog
@@ -36,7 +37,6 @@ from kafkalog.log.reading import (
 )
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import REMAP_BYTES
-from kafkalog.log.transactions import aborted_between
 from kafkalog.log.view import LogView
 from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TimestampOffset

@@ -19,12 +19,12 @@ from kafkalog._engine.iteration import ClosableRecords, CloseSignal
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import KafkaLogError
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.isolation import AbortedBatches, Isolation, without_aborted
+from kafkalog.log.aborted import aborted_between, aborted_in_log
+from kafkalog.log.isolation import Isolation
 from kafkalog.log.reading import OnCorrupt, read_batches, read_parts, try_records
 from kafkalog.log.scan.batch_slices import BatchSlice, read_batch_slices
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.scan import LogBatchSlices
-from kafkalog.log.transactions import aborted_between
 from kafkalog.log.view import LogView, whole_offset
 from kafkalog.log.walk import check_wrapper, fits_after
 from kafkalog.records.batch_view import BatchView
@@ -125,14 +125,14 @@ class LogReader:
     ) -> Iterator[BatchSlice]:
         aborted = None
         if options.isolation == "read_committed":
-            aborted = AbortedBatches(self._view.context, snapshot, end)
+            aborted = aborted_in_log(self._view.context, snapshot, end)
         return read_batch_slices(
             snapshot,
             start,
             end,
             on_corrupt=options.on_corrupt,
             timestamps=options.conditions.timestamps,
-            is_hidden=None if aborted is None else aborted.is_hidden,
+            aborted=aborted,
         )
 
     def _read(
@@ -170,7 +170,7 @@ class LogReader:
             parts = read(snapshot, start, end, on_corrupt=on_corrupt)
             if isolation != "read_committed":
                 return parts
-            return without_aborted(parts, context, snapshot, end)
+            return aborted_in_log(context, snapshot, end).visible(parts)
 
         return read_visible
 

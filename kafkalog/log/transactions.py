@@ -21,10 +21,6 @@ An index that the log itself has kept since its segment was begun needs no such 
 segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
 believes what files there are, and returns as committed what none of them calls aborted.
 
-Going from segment to segment ends where an index says so, as with a broker; or where the producer
-snapshot at the next one's base says that no transaction of the range was open there. Without either
-it ends with the log.
-
 Crash points: those of `TransactionIndex.replace`. A repair that the disk refuses counts in memory.
 
 Thread-safety: questions may be asked by any thread, on a snapshot of the log and without its lock.
@@ -35,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -45,13 +41,11 @@ import numpy.typing as npt
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
-from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import (
     ENTRY_SIZE,
     AbortedTransaction,
     TransactionIndex,
-    collect_aborted,
 )
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.log.producer_replay import aborted_of, load_states, replay_segments
@@ -70,34 +64,17 @@ if TYPE_CHECKING:
     from kafkalog.log.segment import LogSegment
 
 __all__ = [
-    "aborted_between",
     "add_aborted",
-    "has_none_open",
     "is_abort_marker",
     "recover_indexes",
     "repaired_indexes",
+    "verified_index",
     "verify_index",
 ]
 
 WALK_BATCHES: Final = 4096
 
 logger = logging.getLogger(__name__)
-
-
-def aborted_between(
-    context: SegmentContext, snapshot: LogSnapshot, start_offset: int, end_offset: int
-) -> list[AbortedTransaction]:
-    """
-    Return the aborted transactions that may hide records from `start_offset` up to `end_offset`.
-
-    Raises:
-        OSError, LogStorageError: the disk refused.
-    """
-    if start_offset >= end_offset:
-        return []
-    slot = max(snapshot.segments.floor_slot(start_offset), 0)
-    indexes = _indexes(context, snapshot, slot, end_offset)
-    return collect_aborted(indexes, start_offset, end_offset)
 
 
 def verify_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> RepairedIndex | None:
@@ -107,7 +84,7 @@ def verify_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> R
     Raises:
         OSError, LogStorageError: the disk refused.
     """
-    _verified(context, snapshot, slot)
+    verified_index(context, snapshot, slot)
     return snapshot.segments.segments[slot].transactions.repaired
 
 
@@ -140,7 +117,7 @@ def recover_indexes(
             continue
         path = segment.transactions.index.path
         if scanned[segment.base_offset] or context.filesystem.stat(path) is not None:
-            _verified(context, snapshot, slot)
+            verified_index(context, snapshot, slot)
     return repaired_indexes(snapshot.segments.segments)
 
 
@@ -183,38 +160,8 @@ def _add_to_segment(
             own.verified_end = -1
 
 
-def _indexes(
-    context: SegmentContext, snapshot: LogSnapshot, slot: int, end_offset: int
-) -> Iterator[TransactionIndex]:
-    segments = snapshot.segments
-    for number in range(slot, len(segments)):
-        yield _verified(context, snapshot, number)
-        following = segments.base_after(number)
-        if following is None:
-            return
-        if following >= end_offset and has_none_open(
-            context.filesystem, context.directory, following, end_offset
-        ):
-            return
-
-
-def has_none_open(filesystem: FileSystem, directory: Path, offset: int, end_offset: int) -> bool:
-    """Say whether a snapshot tells that at `offset` no transaction of below `end_offset` is open.
-
-    Raises:
-        LogStorageError: the disk refused.
-    """
-    path = SegmentFiles(directory, offset).path(FileKind.SNAPSHOT)
-    try:
-        entries = read_snapshot(filesystem, path, end_offset=offset)
-    except CorruptStateError:
-        return False
-    if entries is None:
-        return False
-    return all(not 0 <= each.transaction_first_offset < end_offset for each in entries)
-
-
-def _verified(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> TransactionIndex:
+def verified_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> TransactionIndex:
+    """Return the index of a segment, compared with its batches and repaired first."""
     own = snapshot.segments.segments[slot].transactions
     end = snapshot.read_bound(slot).end
     if own.verified_end < end:

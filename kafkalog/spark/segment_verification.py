@@ -24,7 +24,6 @@ from kafkalog.indexes.kinds import OFFSET_INDEX
 from kafkalog.log.ranges.damage import Damage, ends_in_zeros
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
-from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import SplitRange
@@ -79,8 +78,6 @@ def verify_segment(
         split_range.start,
         split_range.end,
         RangeOptions(
-            timestamps=Integers(),
-            is_hidden=None,
             check_crcs=True,
             max_batch_bytes=options.max_batch_bytes,
             retries=options.retries,

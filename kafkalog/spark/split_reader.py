@@ -33,7 +33,7 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.ranges.aborted import AbortedOnDisk
+from kafkalog.log.aborted import aborted_on_disk
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
@@ -162,9 +162,9 @@ class SplitReader:
         if start >= end:
             return iter(())
         options, directory = self._options, Path(split_range.directory)
-        is_hidden = None
+        aborted = None
         if options.isolation == "read_committed":
-            is_hidden = AbortedOnDisk(self._disk, directory, end).is_hidden
+            aborted = aborted_on_disk(self._disk, directory, end)
         reader = RangeReader(
             self._disk,
             directory,
@@ -172,7 +172,7 @@ class SplitReader:
             end,
             RangeOptions(
                 timestamps=self._filters.timestamps,
-                is_hidden=is_hidden,
+                aborted=aborted,
                 check_crcs=options.check_crcs,
                 max_batch_bytes=options.max_batch_bytes,
                 retries=options.retries,

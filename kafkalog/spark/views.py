@@ -34,11 +34,10 @@ from kafkalog.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kafkalog.log.ranges.aborted import AbortedOnDisk
+from kafkalog.log.aborted import aborted_on_disk
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
-from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.damage_errors import error_of_damage, resume_after
@@ -53,7 +52,6 @@ __all__ = ["PartitionRows", "ViewSplit", "plan_view", "read_view"]
 logger = logging.getLogger(__name__)
 
 _CODECS: Final = {codec.value: codec.kafka_name for codec in Codec}
-_ANY_TIME: Final = Integers()
 _PARTITIONS_A_TASK: Final = 10_000
 
 
@@ -172,17 +170,16 @@ def _batch_slices(
         logger.warning("%s", found)
 
     directory = Path(split_range.directory)
-    is_hidden = None
+    aborted = None
     if options.isolation == "read_committed":
-        is_hidden = AbortedOnDisk(disk, directory, split_range.end).is_hidden
+        aborted = aborted_on_disk(disk, directory, split_range.end)
     reader = RangeReader(
         disk,
         directory,
         split_range.start,
         split_range.end,
         RangeOptions(
-            timestamps=_ANY_TIME,
-            is_hidden=is_hidden,
+            aborted=aborted,
             check_crcs=options.check_crcs,
             max_batch_bytes=options.max_batch_bytes,
             retries=options.retries,

@@ -15,12 +15,12 @@ import pytest
 from kafkalog import BatchView, Record
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import (
     AbortedTransaction,
     TransactionIndex,
     collect_aborted,
 )
+from kafkalog.log.isolation import AbortedRecords
 from kafkalog.log.producer_replay import aborted_of, replay_batches
 from kafkalog.state.producers import ProducerStates
 from tests.golden_directories.producer_files import PARTITIONS, batch_spans, files_of, identify

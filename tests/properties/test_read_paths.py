@@ -32,7 +32,7 @@ from kafkalog import (
     scan,
 )
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.ranges.aborted import AbortedOnDisk
+from kafkalog.log.aborted import aborted_on_disk
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.options import make_options
@@ -407,9 +407,9 @@ def by_ranges(case: Case, draw: Draw) -> None:
     # Who reads a range takes from it what filters leave of the offsets.
     offsets = options.conditions.offsets
     start, end = max(start, offsets.first), min(end, offsets.last + 1)
-    is_hidden = None
+    aborted = None
     if case.isolation == "read_committed":
-        is_hidden = AbortedOnDisk(disk, directory, end).is_hidden
+        aborted = aborted_on_disk(disk, directory, end)
 
     def fail(what: object) -> Any:
         raise AssertionError(what)
@@ -421,7 +421,7 @@ def by_ranges(case: Case, draw: Draw) -> None:
         end,
         RangeOptions(
             timestamps=options.conditions.timestamps,
-            is_hidden=is_hidden,
+            aborted=aborted,
             check_crcs=draw(st.booleans()),
             max_batch_bytes=2**31 - 1,
             retries=0,

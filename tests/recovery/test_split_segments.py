@@ -189,7 +189,6 @@ def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start
         2 * FAR + 6,
         RangeOptions(
             timestamps=Integers(),
-            is_hidden=None,
             check_crcs=True,
             max_batch_bytes=2**31 - 1,
             retries=0,

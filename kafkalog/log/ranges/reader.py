@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalog._core.batch import BatchColumns
-from kafkalog._core.header import BatchHeader
 from kafkalog.errors import LogStorageError, OffsetOutOfRangeError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
@@ -52,12 +51,14 @@ from kafkalog.log.scan.batch_slices import (
     BatchSlice,
     count_below,
     kind_edges,
-    leave_out_aborted,
     wanted_batches,
 )
 from kafkalog.log.scan.conditions import Integers
 
-__all__ = ["PIECE_BYTES", "RangeOptions", "RangeReader"]
+if TYPE_CHECKING:
+    from kafkalog.log.isolation import AbortedBatches
+
+__all__ = ["PIECE_BYTES", "RangeOptions", "RangeReader", "all_batches"]
 
 # Decoded while it is in the second cache.
 PIECE_BYTES: Final = 1024 * 1024
@@ -66,6 +67,10 @@ BATCHES: Final = 4096
 # Waits before looking again where a file has gone: longer than an exchange of segments takes.
 PAUSE_SECONDS: Final = 0.01
 PAUSE_GROWTH: Final = 4
+# Repeated listings of `all_batches`, where files were removed while they were read.
+RETRIES: Final = 3
+
+_ANY_TIME: Final = Integers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class RangeOptions:
 
     Attributes:
         timestamps: those that are wanted.
-        is_hidden: says of a transactional batch whether it was aborted; None to give them all.
+        aborted: filter of aborted batches; None to yield them, too.
         check_crcs: whether sums are checked; what contradicts itself is noticed without.
         max_batch_bytes: a larger batch is damage.
         retries: how often to go on, without progress, where the disk refuses or a file has gone.
@@ -84,7 +89,7 @@ class RangeOptions:
     """
 
     timestamps: Integers = field(default_factory=Integers)
-    is_hidden: Callable[[BatchHeader], bool] | None = None
+    aborted: AbortedBatches | None = None
     check_crcs: bool = True
     max_batch_bytes: int = 2**31 - 1
     retries: int = 0
@@ -233,8 +238,8 @@ class RangeReader:
         count = count_below(batches, walked, self._end)
         wanted = wanted_batches(batches, count, options.timestamps)
         wanted &= batches.last_offset[:count] >= self._start
-        if options.is_hidden is not None:
-            leave_out_aborted(wanted, batches, walked.data, options.is_hidden)
+        if options.aborted is not None:
+            options.aborted.leave_out(wanted, batches, walked.data)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         shown = walked if options.check_crcs else replace(walked, is_checked=True)
         for first, stop in pairwise(kind_edges(wanted, is_plain)):
@@ -269,3 +274,38 @@ class RangeReader:
         )
         self.next_offset = max(self.next_offset, min(behind, self._end))
         return ResumePoint(corrupt_range.end_position, max(expected, behind))
+
+
+def all_batches(
+    filesystem: FileSystem,
+    directory: Path,
+    start: int,
+    end: int | None = None,
+    *,
+    timestamps: Integers = _ANY_TIME,
+    check_crcs: bool = False,
+) -> Iterator[BatchSlice]:
+    """
+    Yield the readable batches of a range, without reports of damage and of missing offsets.
+
+    Args:
+        filesystem: the disk.
+        directory: directory of the partition.
+        start, end: the offsets; to the end of the log if None.
+        timestamps: wanted timestamps; slices of others are not marked as wanted.
+        check_crcs: whether CRCs are checked, if the caller checks the slices (`check_crcs`).
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    options = RangeOptions(timestamps=timestamps, check_crcs=check_crcs, retries=RETRIES)
+    reader = RangeReader(
+        filesystem,
+        directory,
+        start,
+        2**62 if end is None else end,
+        options,
+        on_damage=lambda _damage: None,
+        on_missing=lambda error: error.log_start_offset or 0,
+    )
+    return reader.batch_slices()

@@ -15,7 +15,7 @@ Thread-safety: none; a generator belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkalog._core.batch import BatchColumns
-from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog.layout import (
     CODEC_MASK,
     CONTROL_MASK,
     MAGIC_V2,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
 )
 from kafkalog.log.batch_walk import CrcCheck, ResumePoint, WalkedBatches
 from kafkalog.log.holes import record_hole
@@ -41,12 +39,12 @@ from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
     from kafkalog._engine.snapshot import LogSnapshot
+    from kafkalog.log.isolation import AbortedBatches
 
 __all__ = [
     "BatchSlice",
     "count_below",
     "kind_edges",
-    "leave_out_aborted",
     "read_batch_slices",
     "wanted_batches",
 ]
@@ -151,7 +149,7 @@ def read_batch_slices(
     *,
     on_corrupt: OnCorrupt,
     timestamps: Integers,
-    is_hidden: Callable[[BatchHeader], bool] | None,
+    aborted: AbortedBatches | None = None,
 ) -> Iterator[BatchSlice]:
     """
     Yield the slices with the offsets of a range, from the batch with the first of them on.
@@ -162,7 +160,7 @@ def read_batch_slices(
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
         timestamps: requested timestamps.
-        is_hidden: returns whether a transactional batch was aborted; None to yield them all.
+        aborted: filter of aborted batches; None to yield them, too.
 
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
@@ -180,7 +178,7 @@ def read_batch_slices(
             record_hole(snapshot.segments.segments, before, expected, segment.base_offset)
         before, expected = None if asks else segment, max(expected, walk_start.next_offset)
         for batch_slice in _of_segment(
-            walk_start, expected, end_offset, on_corrupt, timestamps, is_hidden
+            walk_start, expected, end_offset, on_corrupt, timestamps, aborted
         ):
             yield batch_slice
             expected = max(expected, batch_slice.next_offset)
@@ -192,7 +190,7 @@ def _of_segment(
     end_offset: int,
     on_corrupt: OnCorrupt,
     timestamps: Integers,
-    is_hidden: Callable[[BatchHeader], bool] | None,
+    aborted: AbortedBatches | None,
 ) -> Iterator[BatchSlice]:
     segment, bound, position = walk_start.segment, walk_start.bound, walk_start.position
     if timestamps.first > 0:
@@ -208,8 +206,8 @@ def _of_segment(
     ):
         data, count = walked.data, count_below(batches, walked, end_offset)
         wanted = wanted_batches(batches, count, timestamps)
-        if is_hidden is not None:
-            leave_out_aborted(wanted, batches, data, is_hidden)
+        if aborted is not None:
+            aborted.leave_out(wanted, batches, data)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         for first, stop in pairwise(kind_edges(wanted, is_plain)):
             batch_slice = BatchSlice(
@@ -261,20 +259,6 @@ def wanted_batches(batches: BatchColumns, count: int, timestamps: Integers) -> N
     is_appended = (attributes & TIMESTAMP_TYPE_MASK != 0) & (magic == MAGIC_V2)
     wanted &= ~is_appended | (largest <= timestamps.last)
     return wanted
-
-
-def leave_out_aborted(
-    wanted: NDArray[np.bool_],
-    batches: BatchColumns,
-    data: memoryview,
-    is_hidden: Callable[[BatchHeader], bool],
-) -> None:
-    count = len(wanted)
-    is_transactional = batches.attributes[:count] & TRANSACTIONAL_MASK != 0
-    asked = wanted & is_transactional & (batches.magic[:count] == MAGIC_V2)
-    for row in np.flatnonzero(asked).tolist():
-        if is_hidden(parse_header(data, int(batches.position[row]))):
-            wanted[row] = False
 
 
 def kind_edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:

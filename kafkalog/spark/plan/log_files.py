@@ -39,7 +39,7 @@ from kafkalog.log.byte_source import PreadSource
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
-from kafkalog.log.ranges.producers import all_batches
+from kafkalog.log.ranges.reader import all_batches
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
 from kafkalog.log.wrapper_checks import neighbours_in

@@ -23,7 +23,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, live_base_offset
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.ranges.producers import last_stable_offset
+from kafkalog.log.aborted import last_stable_offset
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options import ReadOptions

@@ -100,7 +100,6 @@ def served_by_ranges(
         end,
         RangeOptions(
             timestamps=options.conditions.timestamps,
-            is_hidden=None,
             check_crcs=True,
             max_batch_bytes=2**31 - 1,
             retries=0,

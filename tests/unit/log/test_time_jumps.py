@@ -37,7 +37,6 @@ def batch_slices(log: Log, first: int, last: int = 2**62) -> Iterator[BatchSlice
         snapshot.end_offset,
         on_corrupt="raise",
         timestamps=Integers(first, last),
-        is_hidden=None,
     )
 
 
