@@ -1,4 +1,4 @@
-"""The records of one ordinary batch as rows, whatever its codec, for kernels that go over many."""
+"""Rows of the records of plain batches of any codec, for kernels that read many batches."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
@@ -10,13 +10,13 @@ from kafkalog._core.header cimport BatchFields
 
 # The rows that were read last of a run.
 cdef struct RunRows:
-    Cursor cursor                      # where the next batch begins, and the end of the run
+    Cursor cursor                      # start of the next batch, and end of the run
     BatchFields fields                 # of the batch that was read last
     ColumnPointers columns
     int64_t capacity
     int64_t count
     const uint8_t* start               # of the run
-    const uint8_t* data                # what the rows point into: the run, or an opened batch
+    const uint8_t* data                # memory of the rows: the run, or a decompressed batch
     int64_t data_size
 
 

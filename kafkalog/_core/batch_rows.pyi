@@ -1,4 +1,4 @@
-"""Types of the reading of ordinary batches."""
+"""Types of `batch_rows`: rows of the records of plain batches."""
 
 from collections.abc import Callable
 from typing import Self, final

@@ -1,12 +1,11 @@
-"""The records of ordinary batches as rows, batch by batch: what both passes of a cleaning read.
+"""Rows of the records of plain batches, read batch by batch in both passes of a cleaning.
 
-Ordinary is a batch of format v2 that is neither of a transaction nor a control batch: there is
-nothing to be asked about it as a whole. Compressed ones are decompressed by a function of the
-caller's, a call for each; nothing else is Python.
+A plain batch has format v2 and is neither transactional nor a control batch, so that no rule
+applies to it as a whole. A function of the caller decompresses each compressed batch; the rest
+runs without Python.
 
 Callers are the kernels of key_collection.pyx and run_filter.pyx. Every batch is checked: framing,
-order,
-CRC, and records against the header.
+order, CRC, and records against the header.
 
 Thread-safety: none; one caller at a time.
 """
@@ -41,11 +40,11 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
 
     Args:
         run: the batches.
-        next_offset: none may begin below it, nor below the end of the one before.
+        next_offset: no batch may begin below it, nor below the end of the batch before.
 
     Returns:
         (next offset, most records in one batch, records in batches that are not compressed), all by
-        the headers; None if a batch is not ordinary, or damaged as far as headers tell.
+        the headers; None if a batch is not plain, or its header shows damage.
     """
     cdef Cursor cursor
     cdef BatchFields fields
@@ -72,9 +71,9 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
 
 cdef int load_plain(RunRows* rows) noexcept nogil:
     """
-    Add the rows of the next batch, and pass it.
+    Add the rows of the next batch, and move the cursor past it.
 
-    STATUS_COMPRESSED says that it is to be opened; STATUS_FULL, that rows must go before.
+    Return STATUS_COMPRESSED if it must be decompressed; STATUS_FULL if rows must be freed first.
     """
     cdef int status = load_whole_batch(&rows.cursor, &rows.fields)
     if status != STATUS_OK:
@@ -102,7 +101,7 @@ cdef class BatchRows:
     The batches of one run, and the rows of those that were read last.
 
     Args:
-        run: whole batches, all of them ordinary.
+        run: whole batches, all of them plain.
         columns: for the rows; larger than any batch.
         decompress: called with codec and compressed records, a memoryview; returns bytes.
     """

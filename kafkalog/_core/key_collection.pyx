@@ -1,7 +1,7 @@
-"""Collection of the keys of a run of ordinary batches: the first pass of a cleaning.
+"""Collection of the keys of a run of plain batches: the first pass of a cleaning.
 
-Rows are put while they are near, some hundred at a time, so that hashing has its lanes full and
-what is fetched of the map is asked for ahead.
+Some hundred rows are put at a time, while they are in the cache, so that the lanes of hashing are
+full and entries of the map are prefetched.
 
 Thread-safety: none; one caller at a time.
 """
@@ -88,7 +88,7 @@ def put_keys(
 
     Args:
         offset_map: the map, with the same result as by `put_run`.
-        run: ordinary batches (`survey_run`).
+        run: plain batches (`survey_run`).
         columns: scratch columns, large enough for the records of the largest batch.
         decompress: see `BatchRows`.
 

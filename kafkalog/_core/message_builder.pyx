@@ -1,8 +1,8 @@
 """Build sets of messages of magic 0 and 1 (MemoryRecordsBuilder): plain ones, and wrappers.
 
 Messages stand alone, each with its own CRC, or together as the compressed value of a wrapper. What
-is written is what Kafka's builder writes, byte for byte, from the same calls. How records come in
-and how memory is kept is told in records_builder.pyx.
+is written is what Kafka's builder writes, byte for byte, from the same calls. The module
+records_builder.pyx describes the input of records and the memory.
 
 Offsets count from a base that need not be known before the end: no CRC covers them. Inside a
 wrapper those of magic 0 are the true ones, so that its base must be known before compressing; those
@@ -81,9 +81,9 @@ cdef class MessageSetBuilder(RecordsBuilder):
         Begin another set.
 
         Args:
-            append_time: the log's append time: each message carries it, and says so, whatever
-                timestamp it is given. Magic 0 cannot, and takes no notice. None for timestamps of
-                the records.
+            append_time: the log's append time: each message has it and its timestamp type, whatever
+                the timestamp of its record. Magic 0 has no timestamps and ignores it. None for
+                timestamps of the records.
         """
         cdef int64_t time_ms = NO_TIMESTAMP if append_time is None else append_time
         if time_ms < NO_TIMESTAMP:

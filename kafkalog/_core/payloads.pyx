@@ -1,13 +1,12 @@
-"""Undo the codecs of batches one after the other, into one memory, for kernels that hold no GIL.
+"""Decompression of batches one after the other, into one memory, for kernels without the GIL.
 
-lz4 and snappy are undone here. The libraries of gzip and zstd are called from Python, several
-batches at a time, and the records handed over (`DecompressedPayload`).
-Nothing is refused here: what is not as nearly all batches are is left to
-kafkalog.records.codecs, and its
-verdict counts; what it would refuse is never let through.
+lz4 and snappy are decompressed here. The caller decompresses gzip and zstd from Python, several
+batches at a time, and passes the records (`DecompressedPayload`).
+No batch is refused here: unusual data is left to kafkalog.records.codecs, which decides. Data
+that it would refuse is never returned.
 
-A payload is put behind those that count (`memory.size`), which may move. The memory is that of the
-largest of the last ones, and is given back where it is more than KEPT_BYTES_MAX.
+A payload is written after the counted ones (`memory.size`), which may move. The memory has the
+size of the largest recent payload, and is freed if it is more than KEPT_BYTES_MAX.
 
 Thread-safety: one caller at a time for a Payloads.
 """

@@ -1,4 +1,4 @@
-"""Filter of a run of ordinary batches: the second pass of a cleaning in one call.
+"""Filter of a run of plain batches: the second pass of a cleaning in one call.
 
 The rules are those of the filter of the cleaner (`RecordFilter`), which filters runs with other
 batches itself; both return the same bytes. The result of a run with an error is dropped: the
@@ -266,7 +266,7 @@ def output_bytes_for(int64_t run_bytes, int64_t plain_rows):
 
 cdef class RunFilter:
     """
-    Filter of runs of ordinary batches, all by the same rules.
+    Filter of runs of plain batches, all by the same rules.
 
     Args:
         offset_map: complete, and not exact.
@@ -342,7 +342,7 @@ cdef class RunFilter:
         Write what stays of a run.
 
         Args:
-            run: ordinary batches (`survey_run`).
+            run: plain batches (`survey_run`).
             columns: scratch columns, large enough for the records of the largest batch.
             output: target; `output_bytes_for` returns a sufficient size.
 
