@@ -1,8 +1,9 @@
-"""The indexes of a segment, made when somebody looks into them, or when it takes appends.
+"""Indexes of a segment, created at the first access or append.
 
-A log of many segments is opened to append to the last one and to read some of them.
+A log of many segments is opened to append to the last one and to read some of them. If an index
+cannot be written at a sync, both are removed. File names are not synced here.
 
-Thread-safety: looking into them from any thread; everything else under the log's lock.
+Thread-safety: any thread may read the indexes; everything else is under the log's lock.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 class SegmentIndexes:
     """
-    What a segment looks things up with.
+    Offset index, time index and look-up of a segment.
 
     Attributes:
-        base_offset: names the segment.
+        base_offset: first offset of the segment, which names its files.
         file: the `.log` file.
         offset_index, time_index: its indexes.
     """
@@ -75,7 +76,7 @@ class SegmentIndexes:
         return IndexLookup(self.file, self.base_offset, self.offset_index, self.time_index)
 
     def _made_indexes(self) -> list[SegmentIndex[Any]]:
-        """Return those indexes that somebody has looked into, or that take appends."""
+        """Return the indexes that were created by an access or an append."""
         attributes: tuple[LazyAttribute[Any], ...] = (
             SegmentIndexes.offset_index,
             SegmentIndexes.time_index,
@@ -84,12 +85,12 @@ class SegmentIndexes:
         return [index for index in found if index is not None]
 
     def sync_indexes(self) -> None:
-        """Put index files written here on the disk, not their names."""
+        """Sync index files written here, not their names."""
         if not any(index.is_unsynced for index in self._made_indexes()):
             return
         indexes = (self.offset_index, self.time_index)
         if not all(index.sync() for index in indexes):
-            # Both or none: a broker looks for the first only, and then makes both anew.
+            # Remove both: a broker checks for the offset index only, and then rebuilds both.
             logger.warning("%s is left without indexes: they could not be written", self.file.path)
             for index in indexes:
                 index.remove()
