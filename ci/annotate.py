@@ -1,7 +1,7 @@
 """Show what Cython makes of each line: `python ci/annotate.py kafkalog/_core/NAME.pyx`.
 
 Writes `build/annotate/NAME.html`, with the directives that setup.py builds with: the yellower a
-line, the more Python there is behind it; a click shows its C. Nothing else is written.
+line, the more Python its C contains; a click shows the C. Nothing else is written.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Without arguments it runs `tests/core` and `tests/engine`, replays the corpora of `tests/fuzz`, and
 gives each of its targets new inputs for some seconds, by a fresh seed; properties get a quarter of
 the examples that the plain tests give them. The extensions are built with
-KAFKALOG_SANITIZE=1 in a temporary copy of the sources; the ones beside the sources stay as they
-are. The sanitizers' libraries are preloaded, because Python itself was built without them, and
-Python allocates by malloc, so that each block has its own bounds.
+KAFKALOG_SANITIZE=1 in a temporary copy of the sources; those next to the sources are unchanged. The
+sanitizers' libraries are preloaded, because Python itself was built without them, and Python
+allocates by malloc, so that each block has its own bounds.
 
-Before the tests it is proved that the sanitizer sees: kernels are handed arrays that claim one byte
-more than was allocated, and each must die of it. The exit status is the answer: that of pytest, or
-2 if nothing could be checked. There is no silent way out: a compiler without ASan is a failure.
+Before the tests the sanitizer itself is tested: kernels get arrays that declare one byte more than
+was allocated, and each process must be ended by it. The exit status is that of pytest, or 2 if
+nothing could be checked. A compiler without ASan is a failure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 # New inputs for each fuzz target; hours on demand: `python3 ci/proof.py fuzzing --minutes 60`.
 FUZZ_SECONDS = 2
 
-# One byte past a malloc'd block, behind the back of every bounds check but the sanitizer's. Each
-# has a process of its own, forked where all is imported: it is to die of it.
+# One byte past a block of malloc, which only the sanitizer can find. Each has its own process,
+# forked after all imports, which the sanitizer must end.
 OVERREAD = """
 import json, os, sys, tempfile
 import numpy
@@ -51,7 +51,7 @@ for name, call in json.loads(sys.argv[1]).items():
         answers[name] = status, said.read().decode("utf-8", "replace")
 print(json.dumps(answers))
 """
-# What the sanitizer calls it; the second where a wide load only ends behind the block.
+# Names of the error in the sanitizer; the second for a wide load that ends after the block.
 OVERREAD_REPORTS = ("heap-buffer-overflow", "unknown-crash")
 OVERREADS = {
     "varint": "varint.decode_varint(one_more([0x80]))",
@@ -93,8 +93,8 @@ def copy_sources(target: Path) -> None:
     """
     Copy what the build and the tests need, without extensions; golden data is linked.
 
-    C that Cython has made goes along, with its time: it is the same for any kind of build, and what
-    is older than its sources is made anew.
+    C files of Cython are included, with their times: they are the same for any kind of build, and
+    files older than their sources are generated again.
     """
     built = shutil.ignore_patterns("*.so", "__pycache__", "golden")
     for folder in ("kafkalog", "tests"):

@@ -1,6 +1,6 @@
 """Set everything up and compare with other programs: `python3 ci/bench.py [--quick] [GROUP ...]`.
 
-Measures beside aiokafka, kafka-python, librdkafka, LMDB, RocksDB, SQLite, Arrow IPC, Kafka's own
+Measures together with aiokafka, kafka-python, librdkafka, LMDB, RocksDB, SQLite, Arrow IPC, Kafka's
 storage classes (where there are a JDK and Maven) and bare calls of the system; keeps the results in
 `asv_bench/results.jsonl` and draws `docs/benchmarks.md` from them. `--render` draws only, `--list`
 names the groups. The work is done by `asv_bench.suite` in `.venv`, which the first run makes.

@@ -2,9 +2,9 @@
 
 A benchmark that skips itself because "this version has no ..." counts as failed: it may do so in an
 old version, not in the one it lives in. Nothing is measured here: a shared machine has no figures
-worth keeping, and the largest sizes of some benchmarks are left out (`common.sizes`). asv wants to
-know the machine it runs on and keeps that in the home directory; it gets a temporary one, so that a
-run leaves nothing behind.
+worth keeping, and the largest sizes of some benchmarks are left out (`common.sizes`). asv writes a
+description of the machine to the directory of the user; it gets a temporary one, so that a run
+leaves no files.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What `cython -a` shows in yellow, as an exit status. Checked is the generated C of every function
 that is declared `noexcept nogil`, in a .pyx or as an inline leaf in a .pxd, wherever it was
 expanded; a function named `*_kernel` that is not declared so is a problem too. The C is generated
-beside the sources if it is older than they are. Which line is at fault: `ci/annotate.py FILE`.
+next to the sources if it is older than they are. `ci/annotate.py FILE` shows the lines.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
                 calls = sorted(set(CALL.findall(body)))
                 if calls:
                     problems.append(f"{functions[mangled]} calls {', '.join(calls)}")
-    # A leaf that nobody uses is left out by Cython; a kernel that is missing was overlooked here.
+    # Cython leaves an unused leaf out; a missing kernel would be an error of this check.
     problems += [
         f"{place} was not found in the generated C"
         for mangled, place in functions.items()

@@ -1,4 +1,4 @@
-"""Fail if `docs/configuration.md` is not what the code of the settings says.
+"""Fail if `docs/configuration.md` differs from the settings in the code.
 
 python ci/check_config_docs.py            compare
 python ci/check_config_docs.py --write    write it

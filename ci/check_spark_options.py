@@ -1,4 +1,4 @@
-"""Compare docs/spark-options.md with the table that the code reads options by, or write it anew.
+"""Compare docs/spark-options.md with the table of options in the code, or write the page.
 
 python ci/check_spark_options.py            1 and a message where the page is not up to date
 python ci/check_spark_options.py --write    make the page
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "spark-options.md"
-# Run as a script, the interpreter looks beside the script first.
+# For a script the interpreter searches the folder of the script first.
 sys.path.insert(0, str(PAGE.parent.parent))
 
 from generated import compare_or_write  # noqa: E402
@@ -42,7 +42,7 @@ _KINDS: Final = {"batch": "batch", "stream": "stream", "write": "write"}
 
 
 def cell(text: str) -> str:
-    """Return a text as it stands in a table."""
+    """Return a text as a cell of a table."""
     return text.replace("|", "\\|")
 
 

@@ -5,7 +5,7 @@
   * name: no public class name occurs twice in the package.
   * assignment: no function assigns an attribute of anything but `self` or `cls`, or of an object
     that it returns; `self.a.b = ...` is refused as well.
-  * arguments: no constructor takes more than seven arguments beside `self`.
+  * arguments: no constructor takes more than seven arguments besides `self`.
   * circle: no modules import each other in a circle, for type checking neither.
   * state: no Cython module has a `global` statement, or a variable in lower case at its top level.
     This rule has no exceptions.

@@ -1,9 +1,9 @@
 """Fail if a source breaks a rule of form that no other tool checks. `python ci/check_tidy.py`.
 
-Every file: ASCII, at most 100 columns, no paths of somebody's machine. Python and Cython: a module
+Every file: ASCII, at most 100 columns, no absolute paths of a machine. Python and Cython: a module
 docstring; functions of at most 60 lines (70 in Cython); no `TODO` without the number of an issue.
-Cython: none of `DEF`, `IF`, `include`; a stub beside every module. Tests: a docstring on every
-test. Below `kafkalog`: no import of the package itself, which imports every room.
+Cython: none of `DEF`, `IF`, `include`; a stub for every module. Tests: a docstring on every test.
+Below `kafkalog`: no import of the package itself, which imports every package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNWRAPPED = {".md", ".toml"}
 PRIVATE_PATH = re.compile(r"/(?:home|root|Users)/\w|/tmp/\w+/\w")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 BANNED = re.compile(r"^\s*(?:DEF\s+\w+\s*=|IF\s+.+:$|include\s+[\"'])")
-# A room takes names from where they are made: the package's own page of names imports every room.
+# Packages import names from the modules that define them: the top module imports every package.
 UPWARD = re.compile(r"^\s*(?:from kafkalog import|import kafkalog$)")
 CYTHON_FUNCTION = re.compile(r"^(\s*)(?:def|cdef|cpdef)\b(?!\s+class\b)[^=]*\(")
 

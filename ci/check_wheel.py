@@ -71,7 +71,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     run([sys.executable, "-c", MAKE_ARCHIVE, archives], tree)
     (archive,) = archives.glob("*.tar.gz")
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    # Whether it builds, not how fast it is afterwards.
+    # Only the build is checked, not the speed.
     command = [*pip, "wheel", "--no-deps", "--wheel-dir", wheels, archive]
     run(command, folder, KAFKALOG_OPTIMIZE="0")
     (wheel,) = wheels.glob("*.whl")

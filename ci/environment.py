@@ -28,17 +28,17 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "kafkalog-install.json"
 
-# What must be there before the project can be built without isolation.
+# Packages that a build of the project without isolation needs.
 BUILD_REQUIREMENTS = ("setuptools>=77.0.3", "Cython>=3.1,<4")
 
-# An environment with the key's extras also serves whoever asks for one of the value's.
+# An environment with the extras of the key also has those of the value.
 COVERS = {"dev": {"dev", "demo"}, "demo": {"demo"}}
 
 SWITCHES = ("KAFKALOG_DEBUG", "KAFKALOG_SANITIZE", "KAFKALOG_OPTIMIZE")
 
 
 class SetupError(Exception):
-    """The environment could not be made; the message says what to do."""
+    """The environment could not be made; the message is an instruction."""
 
 
 def ensure(extras: str) -> Path:
@@ -84,11 +84,11 @@ def run(command: Sequence[str | Path], *, title: str = "") -> None:
 
 
 def _check_machine() -> None:
-    """Say in one sentence what a compiler would say in a hundred lines."""
+    """Raise an error of one sentence instead of a hundred lines of a compiler."""
     hint = "on Debian and Ubuntu: apt install gcc python3-dev python3-venv"
     compiler = os.environ.get("CC", "cc").split()[0]
     if shutil.which(compiler) is None and shutil.which("gcc") is None:
-        raise SetupError(f"there is no C compiler ({hint})")
+        raise SetupError(f"C compiler not found ({hint})")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise SetupError(f"the headers of {sys.executable} are missing ({hint})")
 

@@ -20,7 +20,7 @@ def compare_or_write(path: Path, page: Callable[[], str], script: str) -> int:
     """
     name = f"docs/{path.name}"
     parser = argparse.ArgumentParser(description=f"Compare {name} with the code.")
-    parser.add_argument("--write", action="store_true", help="make the page anew")
+    parser.add_argument("--write", action="store_true", help="write the page")
     expected = page()
     if parser.parse_args().write:
         path.write_text(expected, "utf-8")

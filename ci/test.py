@@ -28,7 +28,7 @@ import environment
 ROOT = environment.ROOT
 COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
 LANES_AT_ONCE = 2
-# So long a step's children may write on when it has ended.
+# Longest time for which the children of an ended step may continue to write.
 EXIT_WAIT_SECONDS = 20
 GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "proof", "wheel")
 
@@ -39,9 +39,9 @@ class Step:
     One command.
 
     Attributes:
-        group: the name by which it is chosen on the command line.
-        lane: steps of other lanes may run beside it, those of its own wait; None runs it alone,
-            behind all others.
+        group: its name on the command line.
+        lane: steps of different lanes run at the same time, those of one lane in sequence; None
+            runs it alone, after all others.
     """
 
     group: str
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a step; `counted` is its last line that counts tests, if there was one."""
+    """Result of a step; `counted` is its last line that counts tests, if there is one."""
 
     step: Step
     status: int
@@ -92,7 +92,7 @@ def _stubtest(python: Path) -> list[str | Path]:
 
 
 def _check_scripts(python: Path) -> list[Step]:
-    """Every quick `ci/check_*.py`; the wheel check has a step of its own."""
+    """Every quick `ci/check_*.py`; the wheel check is a separate step."""
     names = sorted(path.name for path in (ROOT / "ci").glob("check_*.py"))
     names.remove("check_wheel.py")
     return [
@@ -141,7 +141,7 @@ def perform_all(plan: Sequence[Step]) -> list[Outcome]:
 
 
 def perform(step: Step, *, aside: bool = False) -> Outcome:
-    """Run one step, show its output (where others run beside it, at its end); say how it ended."""
+    """Run one step, show its output (at its end if other steps run), and return its result."""
     words = [str(word) for word in step.command]
     shown = [f"\n=== {step.group}: {step.title}\n\n"]
     if not aside:
