@@ -1,33 +1,35 @@
-"""Opening a partition: cleanup, segments, recovery, the log's range.
+"""Loading of a partition: cleanup of its directory, segments, recovery, the range of the log.
 
-After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise what
-lies above the recovery point is synced, and written once more where a sync would not be enough (see
-`unflushed.py`), then every segment from there on is read, every batch checked, every index made
-anew. What a writer's recovery keeps is therefore on the disk, and the recovery point rises to the
-log end.
+After a clean shutdown only the tail after the last index entry is scanned. Otherwise everything
+above the recovery point is synced, and written again if a sync is not enough (see `unflushed.py`);
+then every segment from the recovery point on is read, every batch is checked, and every index is
+rebuilt. So everything that the recovery of a writer keeps is on the disk, and the recovery point
+rises to the log end.
 
-Torn is not corrupt. Bytes at the very end of the log that make no whole batch, above the recovery
-point, are a torn tail: they are kept in a `.broken` file beside the log, then cut. Everything else
-that fails a check is fenced and stays where it is: damage with whole batches behind it, damage
-below the recovery point, damage at the end of a segment that is not the last.
+A torn tail is not corrupt. Bytes at the very end of the log, above the recovery point, that form no
+whole batch are a torn tail: they are copied to a `.broken` file in the log's directory, then cut.
+Everything else that fails a check is a corrupt range and stays: damage followed by whole batches,
+damage below the recovery point, damage at the end of a segment that is not the last.
 
 Crash points of a cut: the side file is written and synced before the log is truncated; a crash
-between leaves both, and the next start does the same again. The cut is synced before the first
-append can follow, so that cut bytes never come back behind new ones.
+between the two leaves both, and the next start does the same again. The cut is synced before the
+first append can follow, so that cut bytes never appear again after new bytes.
 
-Segments whose offsets are too far from their base are split then (`splitting.py`), and the log is
-loaded once more.
+Segments whose offsets are too far from their base are split at the end (`splitting.py`), and the
+log is loaded once more.
 
-Read-only, nothing on disk changes: the same findings are held in memory.
+Read-only, nothing on the disk changes: the same findings are kept in memory.
+
+Thread-safety: `load_log` runs in one thread, before the log has any other; a writer has the lock of
+the directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,21 +74,21 @@ logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
 
-# A file of so many bytes is read and checked faster than its index is mapped.
+# Reading and checking a file of this size is faster than mapping its index.
 SMALL_FILE_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
 class ScanFacts:
     """
-    What the batches that were scanned say of producers and leaders.
+    Producers and leader epochs of the batches that were scanned.
 
     Attributes:
-        first_offset: base of the first segment that was scanned, None where none was.
-        has_producers: whether a batch names a producer.
-        bases: of the segments, each with whether it has markers of transactions.
+        first_offset: base of the first segment that was scanned, None if none was scanned.
+        has_producers: True if a batch has a producer id.
+        bases: base offsets of the segments, each with True if it has transaction markers.
         leader_epochs: epochs as they rise, with the base offset where each begins; NO_EPOCH where
-            those before are forgotten.
+            all earlier epochs are removed.
     """
 
     first_offset: int | None = None
@@ -95,7 +97,7 @@ class ScanFacts:
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, base_offset: int, scan: SegmentScan) -> None:
-        """Take in a segment, behind those before."""
+        """Add the scan of the next segment."""
         if self.first_offset is None:
             self.first_offset = base_offset
         self.has_producers = self.has_producers or scan.has_producers
@@ -106,14 +108,14 @@ class ScanFacts:
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
     """
-    A log ready for use, and what loading it found.
+    A log ready for use, with the findings of its recovery.
 
     Attributes:
         local: the log.
-        report: what was found and done.
-        recovery_point: first offset not known to be on the disk.
-        scanned: what the scanned batches say.
-        has_lost_end: whether the log was seen to end higher: bytes at its end were no batch.
+        report: the findings and repairs.
+        recovery_point: first offset that may be missing on the disk.
+        scanned: facts from the scanned batches.
+        has_lost_end: True if the log ended higher once: bytes at its end were no whole batch.
     """
 
     local: LocalLog
@@ -123,26 +125,150 @@ class LoadedLog:
     has_lost_end: bool = False
 
 
-@dataclass(slots=True)
-class _Findings:
-    """What accumulates while segments are looked at."""
+class _LastStop(NamedTuple):
+    """
+    Facts about the end of the last session of a log.
 
-    scanned_segments: int = 0
-    scanned_bytes: int = 0
-    scanned_batches: int = 0
-    scanned_records: int = 0
-    rewritten_bytes: int = 0
-    cut: list[TruncatedTail] = field(default_factory=list)
-    rebuilt: list[Path] = field(default_factory=list)
-    corrupt_ranges: list[CorruptRange] = field(default_factory=list)
-    removed: list[Path] = field(default_factory=list)
-    next_offset: int = 0
-    last_scan: SegmentScan | None = None
-    unindexed: SegmentScan | None = None
-    last_is_corrupt: bool = False
-    has_lost_end: bool = False
-    duration_ms: int = 0
-    facts: ScanFacts = field(default_factory=ScanFacts)
+    Attributes:
+        is_clean: True if the log was closed in order.
+        recovery_point: first offset that may be missing on the disk.
+        doubtful_offset: first offset that may be missing on the disk whatever a sync reports; None
+            if there is no such offset.
+    """
+
+    is_clean: bool
+    recovery_point: int
+    doubtful_offset: int | None
+
+
+class _Findings:
+    """
+    Findings that accumulate while the segments of a log are examined.
+
+    Attributes:
+        next_offset: end of the log.
+        last_is_corrupt: True if the last segment takes no appends, because its end is damaged.
+        has_lost_end: True if the log ended higher once.
+        last_scan: state of the last segment, None if its end was trusted.
+        needs_indexes: True if the indexes of the last segment do not have its scan yet.
+        facts: facts from the scanned batches.
+    """
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        self.last_is_corrupt = self.has_lost_end = False
+        self.last_scan: SegmentScan | None = None
+        self.needs_indexes = False
+        self.facts = ScanFacts()
+        self._removed: list[Path] = []
+        self._cut: list[TruncatedTail] = []
+        self._corrupt_ranges: list[CorruptRange] = []
+        self._rebuilt: list[Path] = []
+        self._rewritten_bytes = 0
+        self._segment_count = self._bytes = self._batch_count = self._record_count = 0
+
+    def end_at(self, next_offset: int) -> None:
+        """Set the end of the log."""
+        self.next_offset = next_offset
+
+    def end_after_damage(self, next_offset: int) -> None:
+        """Set the end of a log whose end is damaged."""
+        self.next_offset = next_offset
+        self.last_is_corrupt = True
+
+    def record_lost_end(self) -> None:
+        """Record that the log ended higher once."""
+        self.has_lost_end = True
+
+    def record_scan(self, segment: LogSegment, scan: SegmentScan) -> None:
+        """Record the scan of the next segment; the log ends after it, or where it ended before."""
+        self.facts.add(segment.base_offset, scan)
+        self._segment_count += 1
+        self._bytes += segment.size_bytes
+        self._batch_count += scan.batch_count
+        self._record_count += scan.record_count
+        self.next_offset = max(scan.next_offset, self.next_offset)
+
+    def record_last_scan(self, scan: SegmentScan) -> None:
+        """Record the scan of the last segment, whose indexes are not replaced yet."""
+        self.last_scan, self.needs_indexes = scan, True
+
+    def record_trusted_end(self, scan: SegmentScan) -> None:
+        """Record the end of a last segment that is trusted, and was not scanned as a whole."""
+        self.last_scan = scan
+        self.next_offset = max(self.next_offset, scan.next_offset)
+
+    def record_removed(self, paths: Iterable[Path]) -> None:
+        """Record files that were removed."""
+        self._removed.extend(paths)
+
+    def record_cut(self, tail: TruncatedTail) -> None:
+        """Record bytes that were cut."""
+        self._cut.append(tail)
+
+    def record_corrupt_ranges(self, found: Iterable[CorruptRange]) -> None:
+        """Record damage."""
+        self._corrupt_ranges.extend(found)
+
+    def record_rewritten(self, size_bytes: int) -> None:
+        """Record the bytes that were written again."""
+        self._rewritten_bytes = size_bytes
+
+    def record_rebuilt(self, index: SegmentIndex[Any]) -> None:
+        """Record an index that was rebuilt."""
+        self._rebuilt.append(index.path)
+
+    def discard_facts(self) -> None:
+        """Discard the facts from the scanned batches: all segments were removed."""
+        self.facts = ScanFacts()
+
+    def include_earlier(self, before: _Findings) -> None:
+        """Include the changes of an earlier recovery of the same opening."""
+        self._cut[:0] = before._cut
+        self._removed[:0] = before._removed
+        self._rewritten_bytes += before._rewritten_bytes
+        self.has_lost_end |= before.has_lost_end
+
+    def report(
+        self, local: LocalLog, cleanup: StartupCleanup, recovery_point: int, *, clean: bool, ms: int
+    ) -> RecoveryReport:
+        """Return the report of a recovery that took `ms` milliseconds."""
+        return RecoveryReport(
+            clean=clean,
+            scanned_segments=self._segment_count,
+            scanned_bytes=self._bytes,
+            scanned_batches=self._batch_count,
+            scanned_records=self._record_count,
+            rewritten_bytes=self._rewritten_bytes,
+            cut=tuple(self._cut),
+            rebuilt=tuple(self._rebuilt),
+            corrupt_ranges=tuple(self._corrupt_ranges),
+            removed=(*cleanup.removed, *self._removed),
+            completed_swaps=tuple(cleanup.completed_swaps),
+            refused_swaps=tuple(cleanup.refused_swaps),
+            log_start_offset=local.snapshot.start_offset,
+            log_end_offset=local.snapshot.end_offset,
+            recovery_point=recovery_point,
+            duration_ms=ms,
+            ignored=cleanup.misnamed,
+        )
+
+
+class _Recovered(NamedTuple):
+    """
+    The recovered content of a directory.
+
+    Attributes:
+        segments: of the log; empty if there is no file.
+        cleanup: the cleanup before the recovery.
+        findings: the findings in the segments.
+        may_release: True if the log may stay idle.
+    """
+
+    segments: list[LogSegment]
+    cleanup: StartupCleanup
+    findings: _Findings
+    may_release: bool
 
 
 def load_log(
@@ -155,32 +281,27 @@ def load_log(
     may_release: bool = False,
 ) -> LoadedLog:
     """
-    Load the segments of `context.directory`, recovering what was not closed in order.
+    Load the segments of `context.directory`; recover them if they were not closed in order.
 
     Args:
         context: disk, directory, configuration, clock.
-        clean: whether the last writer closed the log in order.
-        recovery_point: first offset not known to be on the disk.
+        clean: True if the last writer closed the log in order.
+        recovery_point: first offset that may be missing on the disk.
         start_offset: checkpointed log start offset, None for the first segment's base.
-        doubtful_offset: first offset that may be missing on the disk whatever a sync says; None
-            where none is.
-        may_release: whether a log that was closed in order is left at rest, and nothing written.
+        doubtful_offset: first offset that may be missing on the disk whatever a sync reports; None
+            if there is no such offset.
+        may_release: True if a log that was closed in order is left idle, and nothing is written.
     """
     started = context.clock.monotonic_ms()
-    # What no segment can begin at is no offset that anybody has checkpointed.
+    # No log has checkpointed an offset at which no segment can begin.
     recovery_point = recovery_point if recovery_point <= MAX_BASE_OFFSET else 0
     start_offset = None if (start_offset or 0) > MAX_BASE_OFFSET else start_offset
-    recover = partial(
-        _recover_segments,
-        context,
-        clean=clean,
-        recovery_point=recovery_point,
-        doubtful_offset=doubtful_offset,
-        may_release=may_release,
-    )
-    recovered = recover()
+    stop = _LastStop(clean, recovery_point, doubtful_offset)
+    recovered = _recover_segments(context, stop, may_release=may_release)
     if _split(context, recovered):
-        recovered = recover().behind(recovered)
+        before, recovered = recovered, _recover_segments(context, stop, may_release=may_release)
+        recovered.findings.include_earlier(before.findings)
+        recovered.cleanup.include_earlier(before.cleanup)
     segments, cleanup, findings, may_release = recovered
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     segments = _without_deleted(context, recovered, start)
@@ -191,70 +312,26 @@ def load_log(
     is_unsynced = context.read_only and not clean
     recovery_point = context.settled_offset if is_unsynced else end_offset
     if not context.read_only and not is_released:
-        # Segments may have been made, and not called durable, by whoever had the log before. And
-        # later ones must not outlive the name of a first one made here: the log would begin there.
+        # The writer before may have made segments without a sync of their names. And later ones
+        # must not outlive the name of a first one made here: the log would begin there.
         context.filesystem.sync_directory(context.directory)
-    findings.duration_ms = context.clock.monotonic_ms() - started
-    report = _report(local, findings, cleanup, recovery_point, clean=clean)
+    duration_ms = context.clock.monotonic_ms() - started
+    report = findings.report(local, cleanup, recovery_point, clean=clean, ms=duration_ms)
     return LoadedLog(local, report, recovery_point, findings.facts, findings.has_lost_end)
 
 
-class _Recovered(NamedTuple):
-    """
-    What a directory holds, recovered.
-
-    Attributes:
-        segments: of the log; none where there is no file.
-        cleanup: what was cleared before.
-        findings: what was found in the segments.
-        may_release: whether the log may rest.
-    """
-
-    segments: list[LogSegment]
-    cleanup: StartupCleanup
-    findings: _Findings
-    may_release: bool
-
-    def behind(self, before: _Recovered) -> _Recovered:
-        """Add what an earlier recovery of the same opening has done."""
-        findings, cleanup = self.findings, self.cleanup
-        findings.cut[:0] = before.findings.cut
-        findings.removed[:0] = before.findings.removed
-        findings.rewritten_bytes += before.findings.rewritten_bytes
-        findings.has_lost_end |= before.findings.has_lost_end
-        cleanup.removed[:0] = before.cleanup.removed
-        cleanup.completed_swaps[:0] = before.cleanup.completed_swaps
-        cleanup.refused_swaps[:0] = before.cleanup.refused_swaps
-        return self
-
-
-def _recover_segments(
-    context: SegmentContext,
-    *,
-    clean: bool,
-    recovery_point: int,
-    doubtful_offset: int | None,
-    may_release: bool,
-) -> _Recovered:
-    """Find the segments and their end."""
-    cleanup = _clear(context)
-    # Offsets are missing in front of what an exchange has made, without anything being lost.
+def _recover_segments(context: SegmentContext, stop: _LastStop, *, may_release: bool) -> _Recovered:
+    """Clean the directory, open the segments, and find their end."""
+    cleanup = _clean(context)
+    # Offsets are missing before the segments of an exchange, although nothing was lost.
     context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in cleanup.completed_swaps)
-    is_released = may_release and clean and cleanup.is_empty
+    is_released = may_release and stop.is_clean and cleanup.is_empty
     segments = _open_segments(context, cleanup)
-    findings = _Findings()
+    recovery = _Recovery(context, segments, stop)
     if segments:
         with _closed_on_error(segments):
-            is_released = _find_end(
-                context,
-                segments,
-                findings,
-                clean=clean,
-                recovery_point=recovery_point,
-                doubtful_offset=doubtful_offset,
-                may_release=is_released,
-            )
-    return _Recovered(segments, cleanup, findings, is_released)
+            is_released = recovery.find_end(may_release=is_released)
+    return _Recovered(segments, cleanup, recovery.findings, is_released)
 
 
 def _split(context: SegmentContext, recovered: _Recovered) -> bool:
@@ -273,11 +350,11 @@ def _split(context: SegmentContext, recovered: _Recovered) -> bool:
 def _without_deleted(
     context: SegmentContext, recovered: _Recovered, start: int
 ) -> list[LogSegment]:
-    """Return the segments; where all lie below the log start, remove them, and return none."""
+    """Return the segments; if all end below the log start, remove them, and return none."""
     segments, cleanup, findings, _ = recovered
     if context.read_only or not segments or findings.next_offset >= start:
         return segments
-    # Deleted records, whose files had not gone yet.
+    # Deleted records, whose files were not removed yet.
     logger.warning(
         "%s: all segments end at %d, below the log start %d, and are removed",
         context.directory,
@@ -285,17 +362,17 @@ def _without_deleted(
         start,
     )
     _remove_all(context, segments, cleanup)
-    findings.facts = ScanFacts()
+    findings.discard_facts()
     return []
 
 
 @contextlib.contextmanager
 def _closed_on_error(segments: Sequence[LogSegment]) -> Iterator[None]:
     """
-    Close segments that no log will have.
+    Close segments that will be part of no log.
 
-    The error leads to them as long as it is kept, by a log handler perhaps, and a file that is
-    mapped must not be cut by the next opening.
+    The error refers to them as long as it is kept, perhaps by a log handler, and the next opening
+    must not truncate a file that is mapped.
     """
     try:
         yield
@@ -305,41 +382,8 @@ def _closed_on_error(segments: Sequence[LogSegment]) -> Iterator[None]:
         raise
 
 
-def _find_end(
-    context: SegmentContext,
-    segments: list[LogSegment],
-    findings: _Findings,
-    *,
-    clean: bool,
-    recovery_point: int,
-    doubtful_offset: int | None,
-    may_release: bool,
-) -> bool:
-    """Find the end of the segments that are there; return whether the log may stay at rest."""
-    first = _first_to_examine(segments, recovery_point, clean=clean)
-    if _move_strays_aside(context, segments, first, findings, clean=clean):
-        may_release = False
-        first = _first_to_examine(segments, recovery_point, clean=clean)
-    if not clean and not context.read_only:
-        findings.rewritten_bytes = make_durable(
-            context.filesystem, segments[first:], recovery_point, doubtful_offset
-        )
-    if not clean and first and segments[first].base_offset == recovery_point:
-        _cut_lost_tail(context, segments[first - 1], recovery_point)
-    for segment, follower in pairwise(segments[: first + 1]):
-        _skip_zeros(segment, follower.base_offset, context)
-    if not (may_release and _trust_end(context, segments[-1], recovery_point, findings)):
-        may_release = False
-        _examine(context, segments, first, clean, recovery_point, findings)
-    if findings.next_offset < recovery_point and not findings.last_is_corrupt:
-        _record_lost_end(context, findings)
-        _record_missing_end(segments[-1], recovery_point, findings)
-    _install_last_indexes(context, segments[-1], findings)
-    return may_release
-
-
-def _clear(context: SegmentContext) -> StartupCleanup:
-    """Clear what unfinished work left, but read-only; either way say which segments there are."""
+def _clean(context: SegmentContext) -> StartupCleanup:
+    """Clean the directory, unless read-only, and find the segments."""
     if context.read_only:
         present = present_segments(context.filesystem, context.directory)
         misnamed = misnamed_segments(context.directory, context.filesystem.list(context.directory))
@@ -347,37 +391,8 @@ def _clear(context: SegmentContext) -> StartupCleanup:
     return clean_partition_directory(context.filesystem, context.directory)
 
 
-def _report(
-    local: LocalLog,
-    findings: _Findings,
-    cleanup: StartupCleanup,
-    recovery_point: int,
-    *,
-    clean: bool,
-) -> RecoveryReport:
-    return RecoveryReport(
-        clean=clean,
-        scanned_segments=findings.scanned_segments,
-        scanned_bytes=findings.scanned_bytes,
-        scanned_batches=findings.scanned_batches,
-        scanned_records=findings.scanned_records,
-        rewritten_bytes=findings.rewritten_bytes,
-        cut=tuple(findings.cut),
-        rebuilt=tuple(findings.rebuilt),
-        corrupt_ranges=tuple(findings.corrupt_ranges),
-        removed=(*cleanup.removed, *findings.removed),
-        completed_swaps=tuple(cleanup.completed_swaps),
-        refused_swaps=tuple(cleanup.refused_swaps),
-        log_start_offset=local.snapshot.start_offset,
-        log_end_offset=local.snapshot.end_offset,
-        recovery_point=recovery_point,
-        duration_ms=findings.duration_ms,
-        ignored=cleanup.misnamed,
-    )
-
-
 def _open_segments(context: SegmentContext, found: StartupCleanup) -> list[LogSegment]:
-    """Return the segments that were found, with one look at the directory for all of them."""
+    """Return the segments that were found; the directory is listed once for all of them."""
     if not found.bases:
         return []
     extents = context.filesystem.extents(context.directory, FileKind.LOG)
@@ -391,59 +406,368 @@ def _open_segments(context: SegmentContext, found: StartupCleanup) -> list[LogSe
     for segment in segments:
         extent = extents.get(segment_file_name(segment.base_offset, FileKind.LOG))
         if extent is not None and extent.has_hole:
-            # Room that a writer has made ahead of its appends, or what a power cut has left, is not
-            # gone through (PAR-13).
+            # Space that a writer has preallocated, or a power cut has left, is not read (PAR-13).
             segment.file.exclude_hole()
     return segments
 
 
-def _first_to_examine(segments: list[LogSegment], recovery_point: int, *, clean: bool) -> int:
-    if clean:
-        return len(segments) - 1
-    return max(LogSegments(segments).floor_slot(recovery_point), 0)
-
-
-def _move_strays_aside(
-    context: SegmentContext,
-    segments: list[LogSegment],
-    first: int,
-    findings: _Findings,
-    *,
-    clean: bool,
-) -> bool:
+class _Recovery:
     """
-    Take out segments that are no part of the log; say if there are any.
+    Finds the end of the segments of a log, and repairs what may be repaired.
 
-    Those are a segment without a whole batch whose base offset another one has, and a copy of one
-    under a higher base offset (`_is_copy`), or a lower one that the segment before has. Either
-    would bound the segment before it. Empty ones are looked for everywhere, others from `first` on,
-    where all will be read; after a clean stop the last one only where its end is odd, or it is a
-    copy.
+    Args:
+        context: disk, directory, configuration.
+        segments: of the directory, at least one for `find_end`; segments that are no part of the
+            log are removed from the list.
+        stop: facts about the last session.
+
+    Attributes:
+        findings: the findings so far.
     """
-    strays = []
-    for slot in range(len(segments) - 1, 0, -1):
-        segment = segments[slot]
-        if slot >= first and _is_copy(segment, segments[:slot]):
-            strays.append(segments.pop(slot - _is_misplaced(segments, slot - 1)))
-            continue
-        is_examined = slot >= first and not (clean and _has_whole_tail(segment))
-        if segment.size_bytes and not is_examined:
-            continue
-        if segment.size_bytes and (_begins_whole(segment) or _has_data(segment)):
-            continue
-        if _end_offset(segments[slot - 1]) > segment.base_offset:
-            strays.append(segments.pop(slot))
-    findings.removed += [stray.path for stray in strays if not stray.size_bytes]
-    _move_aside(context, strays, findings)
-    return bool(strays)
+
+    def __init__(
+        self, context: SegmentContext, segments: list[LogSegment], stop: _LastStop
+    ) -> None:
+        self.findings = _Findings()
+        self._context = context
+        self._segments = segments
+        self._stop = stop
+
+    def find_end(self, *, may_release: bool) -> bool:
+        """Find the end of the log; return whether it may stay idle."""
+        context, segments, stop, findings = self._context, self._segments, self._stop, self.findings
+        recovery_point = stop.recovery_point
+        first = self._first_to_examine()
+        if self._move_strays_aside(first):
+            may_release = False
+            first = self._first_to_examine()
+        if not stop.is_clean and not context.read_only:
+            findings.record_rewritten(
+                make_durable(
+                    context.filesystem, segments[first:], recovery_point, stop.doubtful_offset
+                )
+            )
+        if not stop.is_clean and first and segments[first].base_offset == recovery_point:
+            _cut_lost_tail(context, segments[first - 1], recovery_point)
+        for segment, follower in pairwise(segments[: first + 1]):
+            _skip_zeros(segment, follower.base_offset, context)
+        if not (may_release and self._trust_end(segments[-1])):
+            may_release = False
+            self._examine(first)
+        if findings.next_offset < recovery_point and not findings.last_is_corrupt:
+            self._record_lost_end()
+            self._record_missing_end()
+        self._install_last_indexes()
+        return may_release
+
+    def _first_to_examine(self) -> int:
+        if self._stop.is_clean:
+            return len(self._segments) - 1
+        return max(LogSegments(self._segments).floor_slot(self._stop.recovery_point), 0)
+
+    def _move_strays_aside(self, first: int) -> bool:
+        """
+        Remove segments that are no part of the log; return whether there were any.
+
+        Such a segment has no whole batch and the base offset of another one, or is a copy of one
+        under a higher base offset (`_is_copy`), or under a lower offset of the segment before it.
+        Either would limit the segment before it. Empty ones are searched everywhere, others from
+        `first` on, where all will be read; after a clean stop the last one only if its end is odd,
+        or it is a copy.
+        """
+        segments, strays = self._segments, list[LogSegment]()
+        for slot in range(len(segments) - 1, 0, -1):
+            segment = segments[slot]
+            if slot >= first and _is_copy(segment, segments[:slot]):
+                strays.append(segments.pop(slot - _is_misplaced(segments, slot - 1)))
+                continue
+            is_examined = slot >= first and not (self._stop.is_clean and _has_whole_tail(segment))
+            if segment.size_bytes and not is_examined:
+                continue
+            if segment.size_bytes and (_begins_whole(segment) or _has_data(segment)):
+                continue
+            if _end_offset(segments[slot - 1]) > segment.base_offset:
+                strays.append(segments.pop(slot))
+        self.findings.record_removed(stray.path for stray in strays if not stray.size_bytes)
+        self._move_aside(strays)
+        return bool(strays)
+
+    def _examine(self, first: int) -> None:
+        """Examine the segments from slot `first` on."""
+        segments, findings = self._segments, self.findings
+        is_clean, recovery_point = self._stop.is_clean, self._stop.recovery_point
+        findings.end_at(segments[first].base_offset)
+        for slot, segment in enumerate(segments[first:], start=first):
+            if slot + 1 == len(segments):
+                is_trusted = is_clean and not segment.file.excluded_bytes
+                if not (is_trusted and self._trust_tail(segment)):
+                    self._end_log(self._scan(slot))
+                return
+            scan = self._scan(slot)
+            following = segments[slot + 1].base_offset
+            is_whole = scan.whole_end >= segment.size_bytes + segment.file.excluded_bytes
+            is_torn = not (is_whole or is_clean) and recovery_point <= scan.next_offset < following
+            if is_torn and not any(map(_has_data, segments[slot + 1 :])):
+                # A power cut between a roll and the next sync: the tail of the log is here.
+                self._move_aside(segments[slot + 1 :])
+                del segments[slot + 1 :]
+                # Scanned as the last segment: no segment after it confirms its last batch.
+                self._end_log(self._scan(slot))
+                return
+            self._end_sealed(slot, scan)
+            self._install_indexes(segment, scan)
+
+    def _scan(self, slot: int) -> SegmentScan:
+        """Scan a segment with all CRCs."""
+        segment, stop = self._segments[slot], self._stop
+        offset_max = known_end = None
+        if slot + 1 < len(self._segments):
+            offset_max = self._segments[slot + 1].base_offset - 1
+        else:
+            end_offset = stop.recovery_point if stop.is_clean else None
+            begin_offset = _begin_offset(self._segments, slot)
+            known_end = KnownEnd(stop.recovery_point, end_offset, begin_offset)
+        scan = scan_file(
+            segment.file,
+            base_offset=segment.base_offset,
+            interval=self._context.config.index_interval_bytes,
+            offset_max=offset_max,
+            known_end=known_end,
+        )
+        self.findings.record_scan(segment, scan)
+        segment.mark_judged()
+        return scan
+
+    def _trust_end(self, segment: LogSegment) -> bool:
+        """
+        Find the end of a cleanly closed log with as few reads as possible; False if it is odd.
+
+        Its indexes are read when they are needed. A small file is read, and not mapped.
+        """
+        size = segment.size_bytes
+        if segment.file.excluded_bytes:
+            return False
+        try:
+            data: memoryview | bytes = b""
+            if size > SMALL_FILE_BYTES:
+                start = self._tail_start(segment)
+                data = segment.file.read(start, size - start)
+                size = len(data)
+                tail = scan_batches(data, next_offset=segment.base_offset)
+            else:
+                if size:
+                    filesystem = self._context.filesystem
+                    found = read_file(filesystem, segment.path, max_bytes=2 * size)
+                    data = b"" if found is None else found[:size]
+                tail = scan_batches(data, 0, next_offset=segment.base_offset)
+        except (CorruptRecordError, InvalidRecordError, ValueError):
+            return False
+        if tail.status != OK or len(data) < size:
+            return False
+        if not self._is_believable_end(segment, tail.next_offset):
+            return False
+        self.findings.end_at(max(segment.base_offset, tail.next_offset))
+        return True
+
+    def _trust_tail(self, segment: LogSegment) -> bool:
+        """Find the end of a cleanly closed log by its last batches; False if it is odd."""
+        try:
+            if segment.size_bytes == 0:
+                scan = SegmentScan(next_offset=segment.base_offset)
+            else:
+                start = self._tail_start(segment)
+                data = segment.file.read(start, segment.size_bytes - start)
+                tail = scan_batches(data, next_offset=segment.base_offset)
+                if tail.status != OK or not self._is_believable_end(segment, tail.next_offset):
+                    return False
+                # If the beginning is damaged, the whole segment is scanned.
+                read_header(segment.file, 0)
+                scan = segment.summary(tail.next_offset)
+        except (CorruptRecordError, InvalidRecordError):
+            return False
+        for index in (segment.offset_index, segment.time_index):
+            if index.was_rebuilt:
+                self.findings.record_rebuilt(index)
+        self.findings.record_trusted_end(scan)
+        return True
+
+    def _tail_start(self, segment: LogSegment) -> int:
+        """Return where the tail begins: at 0 if only the batches before confirm the last one."""
+        return segment.tail_position() if self._stop.recovery_point > 0 else 0
+
+    def _is_believable_end(self, segment: LogSegment, next_offset: int) -> bool:
+        """
+        Return whether a log that was closed in order may end there.
+
+        Its recovery point was its end then. An older one, of a writer that could not write it,
+        costs a scan of the segment; 0 proves nothing.
+        """
+        recovery_point = self._stop.recovery_point
+        fits = next_offset - 1 <= segment.offset_max
+        return fits and (recovery_point <= 0 or next_offset <= recovery_point)
+
+    def _end_sealed(self, slot: int, scan: SegmentScan) -> None:
+        """
+        Record damage at the end of a segment that another one follows, or cut a preallocated tail.
+
+        Crash points: before the cut is synced the zeros are there again, above a recovery point
+        that has not risen yet, and the next start cuts them.
+        """
+        segment, following = self._segments[slot], self._segments[slot + 1].base_offset
+        file = segment.file
+        size = file.size_bytes - scan.whole_end
+        is_preallocated = scan.next_offset >= following and file.is_zero_from(scan.whole_end)
+        if (size or file.excluded_bytes) and is_preallocated:
+            # It was never trimmed; nothing is missing. Cut now: with later settings files may not
+            # be preallocated, and then zeros are not searched.
+            if not self._context.read_only:
+                _cut_file(self._context, segment, scan.whole_end)
+            file.set_size(scan.whole_end)
+            file.include_excluded()
+            size = 0
+        corrupt_ranges = list(scan.corrupt_ranges)
+        if size:
+            corrupt_ranges = _with_tail(segment, scan, following)
+        elif scan.next_offset < following and not scan.ends_in_corrupt_range:
+            corrupt_ranges += find_hole(self._segments, segment, scan.next_offset, following)
+        self._add_corrupt_ranges(segment, corrupt_ranges)
+
+    def _end_log(self, scan: SegmentScan) -> None:
+        """Cut a torn tail of the last segment, or record damage to bytes that were durable."""
+        segment, findings = self._segments[-1], self.findings
+        durable_offset = self._stop.recovery_point
+        if self._stop.is_clean:
+            durable_offset = max(durable_offset, scan.next_offset + 1)
+        file = segment.file
+        size = file.size_bytes - scan.whole_end
+        zeros = file.is_zero_from(scan.whole_end)
+        corrupt_ranges = list(scan.corrupt_ranges)
+        is_corrupt = scan.next_offset < durable_offset and not zeros
+        if is_corrupt:
+            corrupt_ranges = _with_tail(segment, scan, durable_offset)
+        if is_corrupt or scan.ends_in_corrupt_range:
+            # The last batch may be whole, with a wrong offset: appends follow all of its offsets.
+            last = corrupt_ranges[-1]
+            corrupt_ranges[-1] = replace(last, next_offset=max(last.next_offset, durable_offset))
+            findings.end_after_damage(corrupt_ranges[-1].next_offset)
+        if is_corrupt or any(each.next_offset > durable_offset for each in corrupt_ranges):
+            # Damage that an earlier recovery found ends below the recovery point of that recovery.
+            self._record_lost_end()
+        self._add_corrupt_ranges(segment, corrupt_ranges)
+        if (size or file.excluded_bytes) and not is_corrupt:
+            self._cut(segment, scan)
+        # Its indexes are installed when it is known whether it takes appends.
+        findings.record_last_scan(scan)
+
+    def _cut(self, segment: LogSegment, scan: SegmentScan) -> None:
+        """Cut a torn tail; its bytes are kept in a side file."""
+        context, position = self._context, scan.whole_end
+        size = segment.size_bytes - position
+        torn = segment.file.read(position, size)
+        size += segment.file.excluded_bytes
+        zeros = segment.file.is_zero_from(position)
+        kept_in = None
+        if not (zeros and _may_be_preallocated(context, segment.size_bytes)):
+            self._record_lost_end()
+        if not zeros:
+            files = SegmentFiles(context.directory, segment.base_offset)
+            kept_in = files.broken(FileKind.LOG, position)
+        reason = status_name(scan.tail_status)
+        self.findings.record_cut(TruncatedTail(segment.path, position, size, reason, kept_in))
+        segment.file.include_excluded()
+        if context.read_only:
+            segment.file.set_size(position)
+            return
+        if kept_in is not None:
+            holes = segment.file.holes()
+            holes = [(max(a - position, 0), b - position) for a, b in holes if b > position]
+            _keep(context, kept_in, torn, holes)
+        del torn
+        _cut_file(context, segment, position)
+        segment.file.set_size(position)
+        logger.warning("cut %d torn bytes at position %d of %s", size, position, segment.path)
+
+    def _move_aside(self, segments: list[LogSegment]) -> None:
+        """
+        Remove segments without a whole batch that follow a torn tail; their bytes are kept.
+
+        Crash points: after any file; the next start finds and removes the rest, in any order. All
+        of them are removed from the disk before the torn tail before them is cut: otherwise the log
+        would end above the records that it lost.
+        """
+        context = self._context
+        if any(segment.size_bytes for segment in segments):
+            self._record_lost_end()
+        for segment in segments:
+            files = SegmentFiles(context.directory, segment.base_offset)
+            data = segment.file.whole()
+            kept_in = None if segment.file.is_zero_from(0) else files.broken(FileKind.LOG, 0)
+            if data:
+                reason = status_name(segment.scan().tail_status)
+                tail = TruncatedTail(segment.path, 0, len(data), reason, kept_in)
+                self.findings.record_cut(tail)
+            if not context.read_only:
+                if kept_in is not None:
+                    _keep(context, kept_in, data, segment.file.holes())
+                _remove_files(context, files)
+            segment.close()
+        if not context.read_only:
+            context.filesystem.sync_directory(context.directory)
+
+    def _record_lost_end(self) -> None:
+        """
+        Record that the log ended higher, before anything is cut: its next epoch is another.
+
+        Crash points: before or after the cut; the journal has the same until the epoch is written.
+        """
+        self.findings.record_lost_end()
+        if self._context.journal is not None and not self._context.read_only:
+            self._context.journal.mark_end_uncertain()
+
+    def _record_missing_end(self) -> None:
+        """Record that the log ends, without damage, below an offset that was on the disk once."""
+        segment, recovery_point = self._segments[-1], self._stop.recovery_point
+        corrupt_range = CorruptRange(
+            path=segment.path,
+            position=segment.size_bytes,
+            size_bytes=0,
+            first_offset=self.findings.next_offset,
+            next_offset=recovery_point,
+            reason="TRUNCATED",
+        )
+        self._add_corrupt_ranges(segment, [corrupt_range])
+        self.findings.end_after_damage(recovery_point)
+
+    def _add_corrupt_ranges(self, segment: LogSegment, found: Sequence[CorruptRange]) -> None:
+        segment.add_corrupt_ranges(found)
+        self.findings.record_corrupt_ranges(found)
+
+    def _install_indexes(self, segment: LogSegment, scan: SegmentScan) -> None:
+        """Replace the indexes of a scanned segment if they are not as its batches require."""
+        for index, entries in _required_indexes(segment, scan):
+            if index.replace(entries):
+                self.findings.record_rebuilt(index)
+
+    def _install_last_indexes(self) -> None:
+        """As `_install_indexes`, for a last segment that was scanned."""
+        segment, scan = self._segments[-1], self.findings.last_scan
+        if scan is None or not self.findings.needs_indexes:
+            return
+        if self._context.read_only or self.findings.last_is_corrupt:
+            self._install_indexes(segment, scan)
+            return
+        # The segment takes appends, which begin with new index files: one write is enough.
+        for index, entries in _required_indexes(segment, scan):
+            if not index.reads_as(entries):
+                self.findings.record_rebuilt(index)
 
 
 def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
     """
-    Say whether a segment begins with a batch that one before it has as well.
+    Return whether a segment begins with a batch that a segment before it has as well.
 
-    With one below its base offset, in the segment whose offsets those are, or with the very first
-    one of the segment before. And with no more bytes but zeros, so that it is the one to leave out.
+    That is a batch below its base offset, in the segment that has these offsets, or the very first
+    batch of the segment before. And it has no more bytes but zeros, so that it can be left out.
     """
     first = read_whole_header(segment.file, 0, segment.size_bytes) if segment.size_bytes else None
     if first is None:
@@ -465,7 +789,7 @@ def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
 
 
 def _is_misplaced(segments: Sequence[LogSegment], slot: int) -> bool:
-    """Say whether of two copies side by side the lower one begins in the segment before it."""
+    """Return whether of two adjacent copies the lower one begins in the segment before it."""
     lower, higher = segments[slot : slot + 2]
     if not slot or lower.size_bytes != higher.size_bytes:
         return False
@@ -480,230 +804,51 @@ def _begins_whole(segment: LogSegment) -> bool:
     return size <= segment.size_bytes and check_batch(segment.file.read(0, size)) == OK
 
 
-def _has_whole_tail(segment: LogSegment) -> bool:
+def _tail_end(segment: LogSegment) -> int | None:
+    """Return one above the last offset of a segment by its last batches; None if that fails."""
     try:
-        return segment.end_offset_of_tail() is not None
+        return segment.end_offset_of_tail()
     except (CorruptRecordError, InvalidRecordError, ValueError):
-        return False
+        return None
+
+
+def _has_whole_tail(segment: LogSegment) -> bool:
+    return _tail_end(segment) is not None
 
 
 def _end_offset(segment: LogSegment) -> int:
-    """Return one above the last offset of a segment, from its end where that is whole."""
-    try:
-        found = segment.end_offset_of_tail()
-    except (CorruptRecordError, InvalidRecordError, ValueError):
-        found = None
+    """Return one above the last offset of a segment, by its last batches if they are whole."""
+    found = _tail_end(segment)
     return segment.scan().next_offset if found is None else found
-
-
-def _examine(
-    context: SegmentContext,
-    segments: list[LogSegment],
-    first: int,
-    clean: bool,
-    recovery_point: int,
-    findings: _Findings,
-) -> None:
-    findings.next_offset = segments[first].base_offset
-    for slot, segment in enumerate(segments[first:], start=first):
-        last = slot + 1 == len(segments)
-        is_trusted = clean and last and not segment.file.excluded_bytes
-        if is_trusted and _trust_tail(segment, recovery_point, findings):
-            return
-        following = None if last else segments[slot + 1].base_offset
-        begin_offset = _begin_offset(segments, slot) if last else 0
-        known_end = KnownEnd(recovery_point, recovery_point if clean else None, begin_offset)
-        scan = _scan(context, segment, following, known_end, findings)
-        if scan.whole_end < segment.size_bytes + segment.file.excluded_bytes:
-            behind = segments[slot + 1 :]
-            torn = not clean and recovery_point <= scan.next_offset < (following or 0)
-            if torn and not any(map(_has_data, behind)):
-                # The power went between a roll and the next sync: the tail of the log is here.
-                _move_aside(context, behind, findings)
-                del segments[slot + 1 :]
-                last = True
-                # Its last batch is judged as that of a log, which nothing behind it speaks for.
-                known_end = known_end._replace(begin_offset=_begin_offset(segments, slot))
-                scan = _scan(context, segment, None, known_end, findings)
-        if last:
-            durable_offset = max(recovery_point, scan.next_offset + 1) if clean else recovery_point
-            _end_of_log(context, segment, scan, durable_offset, findings)
-        else:
-            _end_of_sealed(context, segments, slot, scan, findings)
-        findings.last_scan = scan
-        if last:
-            # Its indexes wait until it is known what becomes of it.
-            findings.unindexed = scan
-            return
-        _install_indexes(segment, scan, findings)
 
 
 def _begin_offset(segments: Sequence[LogSegment], slot: int) -> int:
     """
-    Return one above the last offset before a segment, 0 where none is sure.
+    Return one above the last offset before a segment, 0 if it is unknown.
 
-    Asked for where it begins with a wrapper: the segment may be named by the last offset of that.
+    Needed if it begins with a wrapper: a segment may have the last offset of that in its name.
     """
     if not slot or not segments[slot].begins_with_wrapper():
         return 0
-    try:
-        return segments[slot - 1].end_offset_of_tail() or 0
-    except (CorruptRecordError, InvalidRecordError, ValueError):
-        return 0
-
-
-def _record_lost_end(context: SegmentContext, findings: _Findings) -> None:
-    """
-    Note that the log ended higher, before anything is cut: its next epoch is another.
-
-    Crash points: the cut is not made yet, or is; the note says the same until the epoch is written.
-    """
-    findings.has_lost_end = True
-    if context.journal is not None and not context.read_only:
-        context.journal.mark_end_uncertain()
+    return _tail_end(segments[slot - 1]) or 0
 
 
 def _has_data(segment: LogSegment) -> bool:
-    """Say whether a segment has a whole batch, or a message of an old format."""
+    """Return whether a segment has a whole batch, or a message of an old format."""
     if segment.size_bytes == 0:
         return False
     scan = segment.scan()
     return scan.batch_count > 0 or bool(scan.corrupt_ranges)
 
 
-def _move_aside(context: SegmentContext, segments: list[LogSegment], findings: _Findings) -> None:
-    """
-    Remove segments without a whole batch that follow a torn tail; their bytes are kept.
-
-    Crash points: after any file; what is left is found and removed again by the next start, in
-    whatever order they went. All of them are gone from the disk before the torn tail in front of
-    them is cut, or the log would end above the records that it lost.
-    """
-    if any(segment.size_bytes for segment in segments):
-        _record_lost_end(context, findings)
-    for segment in segments:
-        files = SegmentFiles(context.directory, segment.base_offset)
-        data = segment.file.whole()
-        kept_in = None if segment.file.is_zero_from(0) else files.broken(FileKind.LOG, 0)
-        if data:
-            reason = status_name(segment.scan().tail_status)
-            findings.cut.append(TruncatedTail(segment.path, 0, len(data), reason, kept_in))
-        if not context.read_only:
-            if kept_in is not None:
-                _keep(context, kept_in, data, segment.file.holes())
-            _remove_files(context, files)
-        segment.close()
-    if not context.read_only:
-        context.filesystem.sync_directory(context.directory)
-
-
-def _scan(
-    context: SegmentContext,
-    segment: LogSegment,
-    following: int | None,
-    known_end: KnownEnd,
-    findings: _Findings,
-) -> SegmentScan:
-    scan = scan_file(
-        segment.file,
-        base_offset=segment.base_offset,
-        interval=context.config.index_interval_bytes,
-        offset_max=None if following is None else following - 1,
-        known_end=known_end if following is None else None,
-    )
-    findings.facts.add(segment.base_offset, scan)
-    findings.scanned_segments += 1
-    findings.scanned_bytes += segment.size_bytes
-    findings.scanned_batches += scan.batch_count
-    findings.scanned_records += scan.record_count
-    findings.next_offset = max(scan.next_offset, findings.next_offset)
-    segment.mark_judged()
-    return scan
-
-
-def _trust_end(
-    context: SegmentContext, segment: LogSegment, recovery_point: int, findings: _Findings
-) -> bool:
-    """
-    Find the end of a cleanly closed log with as few looks as can be; False where anything is odd.
-
-    Its indexes are looked at when they are needed. A small file is read, and not mapped.
-    """
-    size = segment.size_bytes
-    if segment.file.excluded_bytes:
-        return False
-    try:
-        data: memoryview | bytes = b""
-        if size > SMALL_FILE_BYTES:
-            start = _tail_start(segment, recovery_point)
-            data = segment.file.read(start, size - start)
-            size = len(data)
-            tail = scan_batches(data, next_offset=segment.base_offset)
-        else:
-            if size:
-                found = read_file(context.filesystem, segment.path, max_bytes=2 * size)
-                data = b"" if found is None else found[:size]
-            tail = scan_batches(data, 0, next_offset=segment.base_offset)
-    except (CorruptRecordError, InvalidRecordError, ValueError):
-        return False
-    if tail.status != OK or len(data) < size:
-        return False
-    if not _is_believable_end(segment, tail.next_offset, recovery_point):
-        return False
-    findings.next_offset = max(segment.base_offset, tail.next_offset)
-    return True
-
-
-def _tail_start(segment: LogSegment, recovery_point: int) -> int:
-    """Return where the tail begins: at 0 where only the batches before confirm the last one."""
-    return segment.tail_position() if recovery_point > 0 else 0
-
-
-def _is_believable_end(segment: LogSegment, next_offset: int, recovery_point: int) -> bool:
-    """
-    Say whether a log that was closed in order may end there.
-
-    Its recovery point was its end then. An older one, of somebody who could not write it, costs a
-    look at the segment; one of 0 says nothing.
-    """
-    fits = next_offset - 1 <= segment.offset_max
-    return fits and (recovery_point <= 0 or next_offset <= recovery_point)
-
-
-def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -> bool:
-    """Take the end of a cleanly closed log from its last batches; False where anything is odd."""
-    try:
-        if segment.size_bytes == 0:
-            scan = SegmentScan(next_offset=segment.base_offset)
-        else:
-            start = _tail_start(segment, recovery_point)
-            data = segment.file.read(start, segment.size_bytes - start)
-            tail = scan_batches(data, next_offset=segment.base_offset)
-            if tail.status != OK:
-                return False
-            if not _is_believable_end(segment, tail.next_offset, recovery_point):
-                return False
-            # A damaged beginning costs a look at the whole segment.
-            read_header(segment.file, 0)
-            scan = segment.summary(tail.next_offset)
-    except (CorruptRecordError, InvalidRecordError):
-        return False
-    if segment.offset_index.was_rebuilt or segment.time_index.was_rebuilt:
-        indexes = (segment.offset_index, segment.time_index)
-        findings.rebuilt.extend(index.path for index in indexes if index.was_rebuilt)
-    findings.next_offset = max(findings.next_offset, scan.next_offset)
-    findings.last_scan = scan
-    return True
-
-
 def _cut_lost_tail(context: SegmentContext, segment: LogSegment, following: int) -> None:
     """
-    Cut the preallocated tail that a crash has given back to the last segment that is not scanned.
+    Cut a preallocated tail that a crash has restored in the last segment that is not scanned.
 
-    Its cut at the roll may have had no sync, where the segment ends at the recovery point; a sync
-    has covered those of all segments before it (`LocalLog.sync`). Whatever the settings say now:
-    later ones may not look for zeros. Crash points: before the cut is synced the zeros are there
-    again, and the recovery point is what it was: the next start cuts them.
+    The cut at the roll may not have been synced, if the segment ends at the recovery point; the
+    tails of all segments before it were synced (`LocalLog.sync`). Cut with any settings: later ones
+    may not search zeros. Crash points: before the cut is synced the zeros are there again, and the
+    recovery point has not changed: the next start cuts them.
     """
     end = _end_before_zeros(segment, following)
     if end is not None:
@@ -714,10 +859,10 @@ def _cut_lost_tail(context: SegmentContext, segment: LogSegment, following: int)
 
 def _skip_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
     """
-    End a segment that is not scanned before a preallocated tail that its writer left it.
+    End a segment that is not scanned before a preallocated tail that its writer left in it.
 
-    Zeros at the end are looked for only where files are, or may have been, preallocated: it costs a
-    read for each segment.
+    Zeros at the end are searched only if files are, or may have been, preallocated: the search
+    costs a read for each segment.
     """
     if _may_be_preallocated(context, segment.size_bytes):
         end = _end_before_zeros(segment, following)
@@ -726,9 +871,9 @@ def _skip_zeros(segment: LogSegment, following: int, context: SegmentContext) ->
 
 
 def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
-    """Return where the zeros behind all batches of a segment begin; None where there are none."""
+    """Return where the zeros after all batches of a segment begin; None if there are none."""
     size = segment.size_bytes
-    # Most batches end with a zero, too: the ones behind the last index entry tell.
+    # Most batches end with a zero, too: the batches after the last index entry decide.
     if size == 0 or segment.file.read(size - 1, 1)[0]:
         return None
     data = segment.file.whole()
@@ -738,52 +883,12 @@ def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
 
 
 def _may_be_preallocated(context: SegmentContext, size_bytes: int) -> bool:
-    """Say whether zeros at the end of a file may have been made ahead of the appends."""
+    """Return whether zeros at the end of a file may have been preallocated."""
     return context.config.preallocate or size_bytes == context.config.segment_bytes
 
 
-def _add_corrupt_ranges(
-    segment: LogSegment, corrupt_ranges: Sequence[CorruptRange], findings: _Findings
-) -> None:
-    segment.add_corrupt_ranges(corrupt_ranges)
-    findings.corrupt_ranges.extend(corrupt_ranges)
-
-
-def _end_of_sealed(
-    context: SegmentContext,
-    segments: Sequence[LogSegment],
-    slot: int,
-    scan: SegmentScan,
-    findings: _Findings,
-) -> None:
-    """
-    Fence what is left at the end of a segment that others follow, or cut a preallocated tail.
-
-    Crash points: before the cut is synced the zeros are there again, above a recovery point that
-    has not risen yet, and the next start cuts them.
-    """
-    segment, following = segments[slot], segments[slot + 1].base_offset
-    file = segment.file
-    size = file.size_bytes - scan.whole_end
-    is_preallocated = scan.next_offset >= following and file.is_zero_from(scan.whole_end)
-    if (size or file.excluded_bytes) and is_preallocated:
-        # It was never trimmed; nothing is missing. Later settings may not say that files are
-        # preallocated, and nobody would look for zeros then.
-        if not context.read_only:
-            _cut_file(context, segment, scan.whole_end)
-        file.set_size(scan.whole_end)
-        file.include_excluded()
-        size = 0
-    corrupt_ranges = list(scan.corrupt_ranges)
-    if size:
-        corrupt_ranges = _with_tail(segment, scan, following)
-    elif scan.next_offset < following and not scan.ends_in_corrupt_range:
-        corrupt_ranges += find_hole(segments, segment, scan.next_offset, following)
-    _add_corrupt_ranges(segment, corrupt_ranges, findings)
-
-
 def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[CorruptRange]:
-    """Return the damaged ranges of a segment with what is left at its end as one of them."""
+    """Return the corrupt ranges of a segment, with the rest at its end as one of them."""
     tail = CorruptRange(
         path=segment.path,
         position=scan.whole_end,
@@ -796,7 +901,7 @@ def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list
 
 
 def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> None:
-    """End a file at `size_bytes`, on the disk too."""
+    """Truncate a file to `size_bytes`, on the disk too."""
     segment.file.drop_mapping()
     handle = context.filesystem.open(segment.path, write=True)
     try:
@@ -806,76 +911,8 @@ def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> 
         handle.close()
 
 
-def _end_of_log(
-    context: SegmentContext,
-    segment: LogSegment,
-    scan: SegmentScan,
-    durable_offset: int,
-    findings: _Findings,
-) -> None:
-    """Cut a torn tail, or fence damage to what was durable."""
-    file = segment.file
-    size = file.size_bytes - scan.whole_end
-    zeros = file.is_zero_from(scan.whole_end)
-    corrupt_ranges = list(scan.corrupt_ranges)
-    is_corrupt = scan.next_offset < durable_offset and not zeros
-    if is_corrupt:
-        corrupt_ranges = _with_tail(segment, scan, durable_offset)
-    if is_corrupt or scan.ends_in_corrupt_range:
-        # The last batch is whole, and lies: what follows it comes behind all that it may have.
-        corrupt_ranges[-1] = replace(
-            corrupt_ranges[-1], next_offset=max(corrupt_ranges[-1].next_offset, durable_offset)
-        )
-        findings.next_offset = corrupt_ranges[-1].next_offset
-        findings.last_is_corrupt = True
-    if is_corrupt or any(
-        corrupt_range.next_offset > durable_offset for corrupt_range in corrupt_ranges
-    ):
-        # Damage that was found before lies below the recovery point of that recovery.
-        _record_lost_end(context, findings)
-    _add_corrupt_ranges(segment, corrupt_ranges, findings)
-    if (size or file.excluded_bytes) and not is_corrupt:
-        _cut(context, segment, scan, findings)
-
-
-def _cut(
-    context: SegmentContext,
-    segment: LogSegment,
-    scan: SegmentScan,
-    findings: _Findings,
-) -> None:
-    """Cut a torn tail; its bytes are kept aside."""
-    size = segment.size_bytes - scan.whole_end
-    torn = segment.file.read(scan.whole_end, size)
-    size += segment.file.excluded_bytes
-    zeros = segment.file.is_zero_from(scan.whole_end)
-    kept_in = None
-    is_room = zeros and _may_be_preallocated(context, segment.size_bytes)
-    if not is_room:
-        _record_lost_end(context, findings)
-    if not zeros:
-        kept_in = SegmentFiles(context.directory, segment.base_offset).broken(
-            FileKind.LOG, scan.whole_end
-        )
-    findings.cut.append(
-        TruncatedTail(segment.path, scan.whole_end, size, status_name(scan.tail_status), kept_in)
-    )
-    segment.file.excluded_bytes = 0
-    if context.read_only:
-        segment.file.set_size(scan.whole_end)
-        return
-    if kept_in is not None:
-        start = scan.whole_end
-        holes = [(max(a - start, 0), b - start) for a, b in segment.file.holes() if b > start]
-        _keep(context, kept_in, torn, holes)
-    del torn
-    _cut_file(context, segment, scan.whole_end)
-    segment.file.set_size(scan.whole_end)
-    logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
-
-
 def _keep(context: SegmentContext, side_file: Path, torn: memoryview, holes: Holes) -> None:
-    """Write torn bytes to their side file, behind others that were cut at the same place before."""
+    """Write torn bytes to their side file, after bytes that were cut at the same place before."""
     try:
         before = context.filesystem.open(side_file)
     except FileNotFoundError:
@@ -892,51 +929,12 @@ def _keep(context: SegmentContext, side_file: Path, torn: memoryview, holes: Hol
 
 
 def _ends_with(handle: FileHandle, data: memoryview, holes: Holes) -> bool:
-    """Say whether a file ends with these bytes, without a look at the zeros of the holes."""
+    """Return whether a file ends with these bytes; the zeros of the holes are not read."""
     start = handle.size() - len(data)
     return start >= 0 and all(
-        handle.pread(behind - first, start + first) == data[first:behind]
-        for first, behind in pieces_between(holes, 0, len(data))
+        handle.pread(end - first, start + first) == data[first:end]
+        for first, end in pieces_between(holes, 0, len(data))
     )
-
-
-def _record_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:
-    """Tell of a log that ends, without damage, below what was on the disk once."""
-    corrupt_range = CorruptRange(
-        path=segment.path,
-        position=segment.size_bytes,
-        size_bytes=0,
-        first_offset=findings.next_offset,
-        next_offset=recovery_point,
-        reason="TRUNCATED",
-    )
-    segment.add_corrupt_ranges([corrupt_range])
-    findings.corrupt_ranges.append(corrupt_range)
-    findings.next_offset = recovery_point
-    findings.last_is_corrupt = True
-
-
-def _install_indexes(segment: LogSegment, scan: SegmentScan, findings: _Findings) -> None:
-    """Give a scanned segment the indexes that its batches call for."""
-    for index, entries in _required_indexes(segment, scan):
-        if index.replace(entries):
-            findings.rebuilt.append(index.path)
-
-
-def _install_last_indexes(
-    context: SegmentContext, segment: LogSegment, findings: _Findings
-) -> None:
-    """As `_install_indexes`, for a last segment that was scanned."""
-    scan = findings.unindexed
-    if scan is None:
-        return
-    if context.read_only or findings.last_is_corrupt:
-        _install_indexes(segment, scan, findings)
-        return
-    # It takes appends, and begins with files of its own: they are not written twice.
-    for index, entries in _required_indexes(segment, scan):
-        if not index.reads_as(entries):
-            findings.rebuilt.append(index.path)
 
 
 def _required_indexes(
@@ -957,18 +955,19 @@ def _assemble(
     *,
     is_released: bool,
 ) -> LocalLog:
+    """Return the log of the segments, with a segment for appends unless it is read-only."""
     if segments and not context.read_only and not findings.last_is_corrupt:
         last = segments[-1]
         # After a clean stop, or by the syncs of this recovery.
         last.file.mark_synced()
         if is_released:
-            last.is_released = True
+            last.mark_released()
         else:
             last.file.open_for_append()
             last.activate(findings.last_scan)
     local = LocalLog(
         context,
-        LogSegments(segments or [_placeholder(context, end_offset)]),
+        LogSegments(segments or [open_segment(context, end_offset)]),
         end_offset=end_offset,
         start_offset=start_offset,
     )
@@ -979,18 +978,14 @@ def _assemble(
     return local
 
 
-def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
-    return open_segment(context, base_offset)
-
-
 def _remove_all(
     context: SegmentContext, segments: list[LogSegment], cleanup: StartupCleanup
 ) -> None:
     """
-    Remove segments that lie below the log start.
+    Remove segments that end below the log start.
 
-    Crash points: after any file; the next start removes what is left. None may stay beside the
-    segment that is made in their place, which would hide from later starts that they are to go.
+    Crash points: after any file; the next start removes the rest. None may be left next to the
+    segment that is made instead, or later starts would not see that they have to be removed.
     """
     for segment in segments:
         segment.close()

@@ -1,7 +1,10 @@
-"""`open_log`: from a path to a `Log`.
+"""Opening of a log: from a path to a `Log`.
 
-Order for a writer: the lock first, then the shutdown marker is taken away (a crash from here on is
-known as one), then loading and recovery. An error on the way gives all of it back.
+Order for a writer: the lock is acquired; the shutdown marker is removed, so that a crash from here
+on is noticed; the log is loaded and recovered. An error at any step restores the marker and
+releases the lock.
+
+Thread-safety: no state; any thread.
 """
 
 from __future__ import annotations
@@ -70,31 +73,31 @@ def open_log(
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
 ) -> Log:
     """
-    Open the log of one partition, recovering it where the last writer did not close it.
+    Open the log of one partition; recover it if the last writer did not close it.
 
     Args:
         directory: the partition directory (`topic-partition` inside a data directory, any name
-            where it stands alone). A writer creates it where it is missing.
+            for a log outside of a data directory). A writer creates it if it is missing.
         config: settings of the log, or a mapping of Kafka's keys to their values; Kafka's defaults
             if None.
-        read_only: take no lock and change nothing; appends of another process show as they land.
-        create: whether a writer creates the log where there is none; else NotALogError is raised,
-            and nothing is created or changed.
+        read_only: acquire no lock and change nothing; appends of another process become visible.
+        create: whether a writer creates a missing log. If False, NotALogError is raised, and
+            nothing is created or changed.
         clock: source of time; the machine's if None.
-        scheduler: runs background work (flushes, delayed deletion); a thread of its own, started
+        scheduler: runs background work (flushes, delayed deletion); a thread of the log, started
             when first needed, if None.
         filesystem: the disk; the machine's if None.
-        retention: policies for `apply_retention`, one behind the other, in place of the size and
-            the time in the settings (which `cleanup.policy` without `delete` switches off too).
+        retention: policies for `apply_retention`, in order, instead of the size and the time in the
+            settings (which `cleanup.policy` without `delete` switches off, too).
         on_deletion: called with each segment that left the log, by the thread that deleted it.
-        producer_expiration_ms: after how long a silent producer is forgotten.
+        producer_expiration_ms: time after which a producer without appends is removed.
 
     Raises:
-        NotALogError: the path is a file, a data directory, or holds other things than a log; or
-            holds no log, where `read_only` or `create=False` lets none be created.
+        NotALogError: the path is a file, a data directory, or has other files than those of a log;
+            or has no log, and `read_only` or `create=False` does not allow to create one.
         ConfigError: a setting of `config` is unknown or wrong.
         LogLockedError: another writer has it open.
-        LogPermissionError: the file system does not let this process in.
+        LogPermissionError: the file system denies access.
         LogStorageError: the disk failed.
     """
     settings = LogConfig.of(config)
@@ -129,7 +132,7 @@ def open_partition(
     """
     Open the log of a partition whose paths are known; a writer's directory must be there.
 
-    A standalone log, without a manager that closes it, warns if it is never closed.
+    A standalone log has no manager that closes it; it warns if it is never closed.
 
     Raises:
         NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
@@ -152,7 +155,7 @@ def open_partition(
             opened = _load_read_only(store, context)
         else:
             if not paths.is_standalone:
-                # What the caller names may be a link; names that lie in a data directory may not.
+                # The caller's path may be a link; names inside of a data directory may not.
                 ensure_no_link(paths.filesystem, paths.directory)
             opened = _load_for_writing(store, context, environment)
         ending = _Ending(environment.scheduler, clock)
@@ -164,10 +167,10 @@ def open_partition(
 
 class _Ending:
     """
-    What ends with a log: a scheduler of its own, and the warning that it was not closed.
+    Resources that end with a log: its own scheduler, and the warning that it was not closed.
 
     Attributes:
-        scheduler: the caller's, or one of the log's own.
+        scheduler: the caller's, or the log's own.
     """
 
     def __init__(self, scheduler: Scheduler | None, clock: Clock) -> None:
@@ -201,11 +204,11 @@ def _move_recovery_point(
     store: CheckpointStore, before: int, loaded: LoadedLog, producers: ProducerStateManager
 ) -> None:
     """
-    Say how far the log need not be gone through again.
+    Write the recovery point, below which no recovery reads the log again.
 
-    Higher than before, that spares the next recovery this one's work: no reason to refuse a log on
-    a full disk, from which something may be deleted. Lower, it was left by another log of this
-    name, and must not speak of this one's records.
+    A higher one only saves work of the next recovery: an error is no reason to refuse a log on a
+    full disk, from which records may be deleted. If it is lower, the old one belongs to another log
+    of this name, and must not be used for this log's records.
 
     Raises:
         LogStorageError: the disk refused.
@@ -222,7 +225,7 @@ def _move_recovery_point(
 
 
 def _ensure_present(paths: PartitionPaths) -> None:
-    """Raise NotALogError where the directory is missing or has no segment."""
+    """Raise NotALogError if the directory is missing or has no segment."""
     facts = paths.filesystem.stat(paths.directory)
     if facts is None:
         raise NotALogError(
@@ -239,8 +242,8 @@ def _load_read_only(store: CheckpointStore, context: SegmentContext) -> OpenedLo
     """
     Load a log that another process may be writing.
 
-    A file that goes, or is cut, between the listing and the look into it makes the load begin
-    again, as long as PAUSES_SECONDS lasts: longer than a truncation.
+    If a file is removed or truncated between the listing and the read, the load begins again, until
+    PAUSES_SECONDS are over, which is longer than a truncation.
     """
     for pause in PAUSES_SECONDS:
         try:
@@ -262,7 +265,7 @@ def _try_load(
         if not is_last and any(name.endswith(FileState.DELETED.value) for name in names):
             # Between two steps of a truncation, unless everything was deleted for good.
             raise FileNotFoundError(f"the segments of {paths.directory} have gone")
-        # A partition that was just made has its topic's id, and no segment before it is written to.
+        # A new partition has its topic's id, but no segment before the first write.
         if PARTITION_METADATA not in names:
             _ensure_present(paths)
     clean = store.was_closed_in_order()
@@ -278,7 +281,7 @@ def _try_load(
         except (OSError, LogStorageError) as error:
             if has_missed_file(error):
                 raise
-            # Readers of committed records meet it, others need no index.
+            # Readers of committed records raise it; others need no index.
             logger.warning("%s: %s", paths.directory, error)
     epochs = load_epochs(store, loaded, keeps_end=True)
     return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, store.read_start_offset))
@@ -320,7 +323,7 @@ def _load_for_writing(
                 doubtful_offset=doubtful_offset,
                 may_release=environment.on_reopen is not None,
             )
-            # Before the recovery point rises over batches that only a replay would tell of.
+            # Before the recovery point rises above batches whose epochs only a replay can find.
             epochs = load_epochs(store, loaded, keeps_end=is_end_kept)
             producers = load_producer_state(
                 loaded,
@@ -334,12 +337,12 @@ def _load_for_writing(
             if not loaded.local.snapshot.segments.active.is_released:
                 journal.record_synced(loaded.recovery_point)
         except (OSError, KafkaLogError):
-            # Nothing was appended: what was clean before still is, but for its producer snapshots.
+            # Nothing was appended: a clean log still is, unless it lost its producer snapshots.
             is_known = context.journal is None or not context.journal.lacks_producers
             store.end_session(in_order=clean and is_known)
             raise
         except BaseException:
-            # Interrupted anywhere: the next opening, in this process too, has to look again.
+            # Interrupted anywhere: the next opening, in this process too, recovers the log.
             store.end_session(in_order=False)
             raise
     except BaseException:

@@ -199,6 +199,10 @@ class LogSegment(SegmentIndexes):
         self.seal()
         self.is_released = True
 
+    def mark_released(self) -> None:
+        """Record that this is the active segment of an idle log, whose files are closed."""
+        self.is_released = True
+
     def append(self, data: Buffer, facts: BatchMetadata) -> tuple[int, int]:
         """
         Write a run if all of it belongs here.

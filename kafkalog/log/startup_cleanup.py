@@ -90,6 +90,12 @@ class StartupCleanup:
         """True if nothing was found."""
         return not (self.removed or self.completed_swaps or self.refused_swaps)
 
+    def include_earlier(self, before: StartupCleanup) -> None:
+        """Include the changes of an earlier cleanup of the same opening."""
+        self.removed[:0] = before.removed
+        self.completed_swaps[:0] = before.completed_swaps
+        self.refused_swaps[:0] = before.refused_swaps
+
 
 def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
     """Return the base offsets of the segments in a directory, ascending; see `exchanges`."""
