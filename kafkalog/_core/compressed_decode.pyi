@@ -1,4 +1,4 @@
-"""Types of runs of compressed batches on their way into columns."""
+"""Types of the decoder of compressed batches into columns."""
 
 import sys
 from typing import Final, Self, final

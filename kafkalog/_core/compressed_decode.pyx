@@ -1,9 +1,9 @@
-"""Decode many compressed batches into caller-owned columns: CRC, codec and records in one call.
+"""Decoder of compressed batches into caller-owned columns: CRC, codec and records in one call.
 
-As `decode_run` does it with plain ones; the records lie side by side in a memory that is used
-again, and positions count from its beginning. Only batches are taken that nearly all are: of format
-v2, by a codec of ours, with nothing wrong but perhaps the CRC. Any other is left to who takes one
-alone, whose verdict counts.
+It is `decode_run` of columns.pyx for compressed batches. The records of all batches are in one
+reused memory, and positions count from its beginning. Only the common batch is decoded here: of
+format v2, with a codec that kernels decode, without a fault except perhaps the CRC. Any other is
+left to the caller: decoded alone, its verdict counts.
 
 Thread-safety: one caller at a time for a PayloadMemory, and for the columns.
 """
@@ -32,7 +32,7 @@ from kafkalog._core.status cimport (
 cdef enum:
     # Decoding holds the GIL below this many compressed bytes: they take some ten microseconds.
     NOGIL_SIZE_MIN = 16 * 1024
-    # A run ends behind so many bytes of records, which fit a common second-level cache.
+    # A run ends after this many bytes of records, which fit a common second-level cache.
     RUN_SIZE_ENOUGH = 256 * 1024
 
 
@@ -42,7 +42,7 @@ ENOUGH_BYTES = RUN_SIZE_ENOUGH
 @cython.final
 cdef class PayloadMemory:
     """
-    The records of the compressed batches that were decoded last; a read-only buffer of them.
+    Records of the compressed batches that were decoded last, as a read-only buffer.
 
     Args:
         limit_bytes: largest size of the records of one batch.
@@ -74,14 +74,14 @@ cdef class PayloadMemory:
         self._exports -= 1
 
     cdef Payloads* open(self) except NULL:
-        """Return the memory, empty, for who fills it."""
+        """Return the memory, empty."""
         if self._exports > 0:
-            raise BufferError("records that somebody looks at stay as they are")
+            raise BufferError("the memory must have no exported buffer to be filled again")
         self.payloads.memory.size = 0
         return &self.payloads
 
 
-# What a run of batches becomes.
+# Arguments and results of one call.
 cdef struct Decoding:
     Payloads* payloads
     bint check_crc
@@ -99,16 +99,18 @@ cdef int _batch_kernel(
     cdef Payloads* payloads = run.payloads
     cdef const uint8_t* records = NULL
     cdef int64_t size = 0
-    cdef int64_t room = run.capacity - run.rows
+    cdef int64_t free_rows = run.capacity - run.rows
     cdef int codec = fields.attributes & CODEC_MASK
     cdef int status
     if is_legacy(fields) or not is_decoded_here(codec):
         return STATUS_COMPRESSED
-    if run.rows > 0 and (fields.record_count > room or payloads.memory.size >= RUN_SIZE_ENOUGH):
-        return STATUS_FULL             # once there is room, the caller comes back, and the CRC too
+    if run.rows > 0 and (
+        fields.record_count > free_rows or payloads.memory.size >= RUN_SIZE_ENOUGH
+    ):
+        return STATUS_FULL             # checked, with its CRC, by the next call
     if run.check_crc and crc_of_batch(batch, fields.size_bytes) != fields.crc:
         return STATUS_CRC
-    if fields.record_count > room:
+    if fields.record_count > free_rows:
         return STATUS_COMPRESSED
     status = open_payload(
         payloads, codec, batch + RECORD_BATCH_OVERHEAD, fields.size_bytes - RECORD_BATCH_OVERHEAD,
@@ -152,30 +154,30 @@ def decode_compressed_run(
     """
     Fill empty columns with the records of the compressed batches from `position` to `end`.
 
-    Stops before the first that it cannot take, and says why by a status: STATUS_FULL (no room for
-    the whole batch in the columns, or enough in the memory), STATUS_TRUNCATED (the last batch is
-    not all there), STATUS_CRC, or what is wrong with a header; STATUS_COMPRESSED before one that is
-    to be taken alone: plain, of an old format, of a codec that takes a library, or with records or
-    compressed bytes that are not as they should be. Whatever is wrong is told there.
+    Stops before the first batch that it cannot decode. The status gives the reason: STATUS_FULL
+    (too few free rows for the whole batch, or enough bytes in the memory), STATUS_TRUNCATED (the
+    last batch is cut), STATUS_CRC, or the fault of a header. STATUS_COMPRESSED: the caller must
+    decode the batch alone, because it is uncompressed, of an old format, of a codec of a Python
+    package, or its records or compressed bytes have a fault, which the caller reports.
 
     Releases the GIL for NOGIL_SIZE_MIN bytes and more.
 
     Args:
-        data: holds the batches.
-        position: where the first begins.
-        columns: what they hold is forgotten; positions count from the beginning of `memory`.
-        memory: for the records; nobody may look at it, and what it held is forgotten.
-        end: where the last ends, None for all of the data.
-        check_crc: whether to look at the CRC of each.
+        data: any buffer with the batches.
+        position: start of the first batch.
+        columns: their rows are replaced; positions count from the beginning of `memory`.
+        memory: for the records, which are replaced; no buffer of it may be exported.
+        end: end of the last batch, None for all of the data.
+        check_crc: whether to check the CRC of each.
         strict: refuse offset deltas that fall, repeat or leave the batch.
 
     Returns:
         (rows, batches read, position reached, status)
     """
-    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, data)
+    cdef PayloadRef ref = PayloadRef.__new__(PayloadRef, data)
     cdef Decoding run
     cdef int status
-    cdef Cursor cursor = open_data(&hold.view, position, hold.view.len if end is None else end)
+    cdef Cursor cursor = open_data(&ref.view, position, ref.view.len if end is None else end)
     run.payloads = memory.open()
     run.check_crc = check_crc
     run.strict = strict
@@ -187,8 +189,8 @@ def decode_compressed_run(
     else:
         with nogil:
             status = _run_kernel(&cursor, &run)
-    check_payload(&hold.view, position, hold.view.len)
-    position = cursor.position - <const uint8_t*>hold.view.buf
+    check_payload(&ref.view, position, ref.view.len)
+    position = cursor.position - <const uint8_t*>ref.view.buf
     if status == STATUS_NO_MEMORY:
         raise_for_status(status, position)
     columns.count = run.rows

@@ -1,12 +1,11 @@
 """One record of a v2 batch: the leaf that reads it, the walk over a batch, and the object.
 
-`read_record` is the only place that knows a record's layout (DefaultRecord.readFrom). It has a
-fast path for what nearly all records are (lengths below 1 Mi, no headers, bytes to spare behind)
-and a careful path that decides everything else and names what is wrong. The fast path never
-refuses: what it does not recognise, it hands over.
+`read_record` is the only function that reads the layout of a record (DefaultRecord.readFrom). Its
+fast path takes nearly all records: lengths below 1 Mi, no headers, enough bytes after them. The
+slow path decides about all others and finds the fault; the fast path never refuses a record.
 
-The position of the next record comes from the length in front, not from the end of the fields:
-so the processor starts on the next record before this one is done.
+The position of the next record comes from the length at the beginning, not from the end of the
+fields: the processor then starts on the next record before this one is complete.
 """
 
 cimport cython
@@ -44,7 +43,7 @@ cdef struct RecordFields:
     int64_t timestamp_delta
     const uint8_t* key
     const uint8_t* value
-    const uint8_t* headers             # first byte behind the header count
+    const uint8_t* headers             # first byte after the header count
     const uint8_t* end                 # one past the record
     int32_t offset_delta
     int32_t key_size                   # -1: null
@@ -103,9 +102,9 @@ cdef inline const uint8_t* read_fast_prefix(
     int32_t* offset_delta,
 ) noexcept nogil:
     """
-    Read where a record ends, at or before `limit`, when and where it is; NULL for any other kind.
+    Read the end of a record, at or before `limit`, and its deltas; NULL for the slow path.
 
-    What comes back is where the key's length begins, which may be behind the end.
+    Returns the position of the key's length, which may be after the end.
     """
     cdef uint32_t encoded = 0
     cdef uint64_t encoded_long = 0
@@ -116,14 +115,14 @@ cdef inline const uint8_t* read_fast_prefix(
     if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > limit - position:
         return NULL
     end[0] = position + (encoded >> 1)
-    # Behind the attributes, which are unused, and ignored as Kafka does.
+    # After the attributes, which are unused, and ignored as in Kafka.
     position = read_fast_varlong(position + 1, &encoded_long)
     if position == NULL:
         return NULL
     timestamp_delta[0] = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
     position = read_short_varint(position, &encoded)
     if position == NULL or encoded & 1:
-        return NULL                    # a negative delta is for those who read it with care
+        return NULL                    # a negative delta is for the slow path
     offset_delta[0] = <int32_t>(encoded >> 1)
     return position
 
@@ -131,7 +130,7 @@ cdef inline const uint8_t* read_fast_prefix(
 cdef inline const uint8_t* try_read_record(
     const uint8_t* position, const uint8_t* limit, RecordFields* fields
 ) noexcept nogil:
-    """Read a plain record that ends at or before `limit`; NULL for any other kind."""
+    """Read a record without headers that ends at or before `limit`; NULL for the slow path."""
     cdef const uint8_t* end = NULL
     cdef uint32_t encoded = 0
     cdef int64_t size
@@ -150,8 +149,8 @@ cdef inline const uint8_t* try_read_record(
     if encoded & 1:
         fields.key_size = -1
         size = 0
-    # Two bytes are left behind the key at least: the length of the value, the count of headers. So
-    # both may be read that most lengths have, and a third one follows only where a value does.
+    # At least two bytes follow the key: the length of the value and the count of headers. Most
+    # lengths have at most two; a third byte exists only before a value.
     if size > end - position - 2:
         return NULL
     position += size
@@ -232,7 +231,7 @@ cdef inline const uint8_t* read_record(
     return end
 
 
-# What a batch header says about its records, in the form that the loops need.
+# Facts of a batch header about its records, in the form that the loops need.
 cdef struct RecordsContext:
     int64_t base_offset
     int64_t timestamp_base             # base timestamp; the append time if the batch has one
@@ -246,7 +245,7 @@ cdef struct RecordsContext:
 
 
 cdef inline int check_count(const RecordsContext* context, const Cursor* cursor) noexcept nogil:
-    """Refuse another format, and a count that cannot be true, before anything is allocated."""
+    """Refuse another format, and a false count, before anything is allocated."""
     if context.legacy:
         return STATUS_LEGACY
     if context.record_count < 0:
@@ -282,7 +281,7 @@ cdef inline int record_error_status(const uint8_t* position, const uint8_t* limi
 
 
 cdef inline int check_end(const RecordsContext* context, const Cursor* cursor) noexcept nogil:
-    """Refuse bytes behind the last record; a batch without records is not looked into."""
+    """Refuse bytes after the last record; of a batch without records no byte is read."""
     if context.record_count > 0 and cursor.position != cursor.end:
         return STATUS_TRAILING_BYTES
     return STATUS_OK
@@ -353,11 +352,11 @@ cdef class Record:
     cdef const uint8_t* _value_data
     cdef const uint8_t* _headers_data
     cdef const uint8_t* _headers_end
-    cdef PayloadRef _ref             # None: key, value and headers are all objects
-    cdef bytes _key                    # None: null, or not made yet
+    cdef PayloadRef _ref               # if None, key, value and headers are objects
+    cdef bytes _key                    # null, or not made yet, if None
     cdef bytes _value
     cdef tuple _headers
-    cdef int32_t _key_size             # -1: null; else what _key_data holds, if _key is None
+    cdef int32_t _key_size             # -1: null; else the size at _key_data, if _key is None
     cdef int32_t _value_size
     cdef int32_t _header_count
     cdef readonly int timestamp_type
@@ -390,6 +389,6 @@ cdef inline int check_payload(const Py_buffer* view, Py_ssize_t start, Py_ssize_
 cdef object bytes_or_none(object field, str name)
 cdef tuple header_tuple(object headers)
 cdef Record make_record(
-    const RecordsContext* context, const RecordFields* fields, PayloadRef hold
+    const RecordsContext* context, const RecordFields* fields, PayloadRef ref
 )
 cdef tuple make_pair(const RecordFields* fields)
