@@ -481,7 +481,9 @@ class _Recovery:
             if slot >= first and _is_copy(segment, segments[:slot]):
                 strays.append(segments.pop(slot - _is_misplaced(segments, slot - 1)))
                 continue
-            is_examined = slot >= first and not (self._stop.is_clean and _has_whole_tail(segment))
+            is_examined = slot >= first and not (
+                self._stop.is_clean and _tail_end(segment) is not None
+            )
             if segment.size_bytes and not is_examined:
                 continue
             if segment.size_bytes and (_begins_whole(segment) or _has_data(segment)):
@@ -810,10 +812,6 @@ def _tail_end(segment: LogSegment) -> int | None:
         return segment.end_offset_of_tail()
     except (CorruptRecordError, InvalidRecordError, ValueError):
         return None
-
-
-def _has_whole_tail(segment: LogSegment) -> bool:
-    return _tail_end(segment) is not None
 
 
 def _end_offset(segment: LogSegment) -> int:

@@ -1,6 +1,7 @@
-"""Small values around a segment: what its log shares with it, and its bounds.
+"""Objects that the segments of a log share: context, error report, input of an index rebuild.
 
-Thread-safety: immutable, but for the context, whose settings `Log.reconfigure` replaces.
+Thread-safety: immutable, except the context: its attributes change under the log's lock, one by
+one, and any thread reads them.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ from kafkalog.state.sync_journal import SyncJournal
 __all__ = ["IndexRebuildInput", "ReportedErrors", "SegmentContext", "make_context"]
 
 
-# One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
+# One for all logs: a separate state per log takes 3 KB, and the order of use is not visible.
 _JITTER = random.Random()
 
 
 @dataclass(slots=True)
 class SegmentContext:
-    """What all segments of a log share.
+    """
+    Dependencies and facts that all segments of a log share.
 
-    `state` is that of their files' names. There is no `journal` where a log is open read-only, and
-    none for segments that are not in use yet: who makes them syncs before they get their names.
-    `on_storage_error` is called with every error that the disk answers a call of the log with.
+    `state` is that of their files' names. `journal` is None if the log is read-only, and for
+    segments that are not in use yet: their creator syncs them before the rename.
+    `on_storage_error` is called with every error of the disk in a call of the log.
     """
 
     filesystem: FileSystem
@@ -51,22 +53,22 @@ class SegmentContext:
     state: FileState = FileState.LIVE
     journal: SyncJournal | None = None
     on_storage_error: Callable[[LogStorageError], object] | None = None
-    # Around the files of transaction indexes, which readers may put right.
+    # Held while the files of transaction indexes are used, which readers may repair.
     repair_lock: threading.Lock = field(default_factory=threading.Lock)
-    # Whether offsets may be missing between segments without any damage, None while unknown; and
-    # what says whether a cleaner has been here.
+    # True if offsets may be missing between segments without any damage, None while unknown.
     may_have_holes: bool | None = None
-    # Whether the ends of all segments were looked at that were there when the log was opened.
+    # True if the ends of all segments of the opening were searched.
     has_searched_holes: bool = False
-    # Base offsets of segments made here in front of which offsets are missing, and none was lost.
+    # Base offsets of segments made here, before which offsets are missing but none was lost.
     left_out: set[int] = field(default_factory=set)
+    # Returns whether a cleaner has compacted the log.
     was_cleaned: Callable[[], bool] = bool
-    # Below it everything was on the disk when the log was opened, transaction indexes too: what is
-    # wrong with them there is no trace of a crash, nor of a writer that is at work.
+    # Below it everything was on the disk when the log was opened, transaction indexes too: a fault
+    # in them there was not caused by a crash, nor by an active writer.
     settled_offset: int = 0
-    # Called, if it is there yet, when damage is found.
+    # Called, if its object still lives, when damage is found.
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
-    # Returns, if it is there yet, where the segment before the one of a base offset ends.
+    # Returns, if its object still lives, the end of the segment before a base offset.
     read_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
 
     def connect(
@@ -85,7 +87,7 @@ class SegmentContext:
         on_storage_error: Callable[[LogStorageError], object] | None,
         was_cleaned: Callable[[], bool],
     ) -> None:
-        """Set what is called with errors of the disk, and what tells whether a cleaner was here."""
+        """Set the handler of errors of the disk, and the check for a cleaner."""
         self.on_storage_error = on_storage_error
         self.was_cleaned = was_cleaned
 
@@ -115,19 +117,19 @@ class SegmentContext:
         self.has_searched_holes = True
 
     def report_damage(self) -> None:
-        """Say that a segment has damage of which nobody knew."""
+        """Report that new damage was found in a segment."""
         notify = None if self.on_damage is None else self.on_damage()
         if notify is not None:
             notify()
 
     def end_before(self, base_offset: int) -> int | None:
         """
-        Return one above the last offset of the segment before, 0 where none is sure.
+        Return one above the last offset of the segment before, 0 if it is unknown.
 
-        None as long as there is no log that knows its segments.
+        None if no log is open that has the segments.
         """
-        ask = None if self.read_end_before is None else self.read_end_before()
-        return None if ask is None else ask(base_offset)
+        read = None if self.read_end_before is None else self.read_end_before()
+        return None if read is None else read(base_offset)
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""
@@ -156,7 +158,7 @@ class SegmentContext:
 
 
 class ReportedErrors(storage_errors):
-    """As `storage_errors`, around a call of a log whose owner is to know what its disk answers."""
+    """As `storage_errors`, and reports the error to the owner of the log."""
 
     __slots__ = ("_context",)
 
@@ -185,7 +187,7 @@ def make_context(
     state: FileState = FileState.LIVE,
     pool: FilePool | None = None,
 ) -> SegmentContext:
-    """Return what segments in a directory share; with a pool of their own unless one is given."""
+    """Return the context of the segments in a directory; with a new pool if `pool` is None."""
     if pool is None:
         pool = FilePool(
             filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
@@ -204,7 +206,7 @@ def make_context(
 
 @dataclass(frozen=True, slots=True)
 class IndexRebuildInput:
-    """What the rebuild of an index needs; apart from the segment, so that no cycle holds files."""
+    """Input of an index rebuild; not the segment, so that no cycle keeps files open."""
 
     file: SegmentFile
     base_offset: int

@@ -1,27 +1,28 @@
-"""Cutting a log back, by copy: bytes that somebody may have mapped are never cut in place.
+"""Truncation of a log, by copy: bytes that a reader may have mapped are never cut in place.
 
-`truncate_to` copies what stays of the segment that holds the target into a new file and renames it
-over the old one. Readers that hold the old segment go on reading the old file. Producer snapshots
-above the target are removed afterwards, by whoever keeps the producers (`producers.py`), before
-anything is appended.
+`truncate_to` copies the kept part of the segment with the target into a new file, and renames it
+over the old one. Readers of the old segment continue with the old file. Afterwards, before any
+append, `producers.py` removes the producer snapshots above the target.
 
-All that needs room on the disk is made first, under names that end in `.tmp`: where there is none,
-it is removed, nothing has changed, and the log goes on.
+All files that need disk space are made first, with names that end in `.tmp`: if the disk is full,
+they are removed, nothing has changed, and the log continues.
 
 Crash points of `truncate_to`:
   1. while the copies are written: they are `.tmp` and removed at the next start; nothing happened.
   2. after any later segment was renamed `.deleted` (newest first): the log ends earlier, at a
      segment boundary at or above the target.
   3. after the copy was renamed over the `.log`, before new indexes were made: the old ones reach
-     beyond the log. The segment lies above the recovery point, so its indexes are made anew.
-  4. after it, before the empty segment that keeps the log end behind a batch that went as a whole:
-     the log ends where that batch began. The recovery point is not above that, so it is no loss.
-Crash points of `truncate_fully_and_start_at`: the new start, or the present one where that is
-higher, is checkpointed first. A crash before all old segments are gone leaves the oldest. Where all
-of them end below the checkpointed start, the next start removes them; otherwise they are the log
-yet, hidden below that start: it was truncated, but not to its beginning. The file of the new
-segment is made before all of that, as `.tmp`; a crash before it has its name leaves none, and the
-next start makes one.
+     beyond the log. The segment is above the recovery point, so its indexes are rebuilt.
+  4. after it, before the empty segment that keeps the log end after a batch that was removed as a
+     whole: the log ends where that batch began. The recovery point is not above that, so nothing is
+     lost.
+Crash points of `truncate_fully_and_start_at`: the new start, or the present one if that is higher,
+is checkpointed first. A crash before all old segments are gone leaves the oldest. If all of them
+end below the checkpointed start, the next start removes them; otherwise they are still the log,
+hidden below that start: it was truncated, but not to its beginning. The file of the new segment is
+made before all of that, as `.tmp`; after a crash before it has its name, the next start makes one.
+
+Thread-safety: under the log's lock.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.indexes.transaction_index import ENTRY_LAYOUT, ENTRY_SIZE
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.scanner import scan_segment
 from kafkalog.log.segment import LogSegment
@@ -51,19 +53,18 @@ __all__ = [
 ]
 
 COPY_BYTES = 1024 * 1024
-ABORTED_TRANSACTION_SIZE = 34
 
 
 class Cut(NamedTuple):
     """
-    Where a log is to be cut.
+    The position at which a log is truncated.
 
     Attributes:
         offset: the log end afterwards.
-        kept_offset: one above the last offset that stays; below `offset` where a batch straddles
-            it, and goes as a whole.
-        slot: of the segment that holds the target.
-        kept_bytes: what stays of it.
+        kept_offset: one above the last offset that is kept; below `offset` if a batch has offsets
+            on both sides, and is removed as a whole.
+        slot: number of the segment with the target.
+        kept_bytes: kept part of that segment.
     """
 
     offset: int
@@ -73,7 +74,7 @@ class Cut(NamedTuple):
 
 
 def find_cut(local: LocalLog, offset: int) -> Cut:
-    """Return where the first batch begins that reaches `offset`, which lies within the log."""
+    """Return the cut before the first batch that reaches `offset`, which is within the log."""
     snapshot = local.snapshot
     slot = snapshot.segments.floor_slot(offset)
     holder = snapshot.segments.segments[slot]
@@ -81,13 +82,13 @@ def find_cut(local: LocalLog, offset: int) -> Cut:
     position = holder.find_position(offset, bound)
     kept_bytes = bound.end if position is None else position
     kept_offset = holder.end_offset_at(kept_bytes, offset)
-    # Behind damage it is as the caller says: what is fenced there counts as kept.
+    # After damage the caller's offset counts: a corrupt range there counts as kept.
     return Cut(offset, offset if kept_offset is None else kept_offset, slot, kept_bytes)
 
 
 def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     """
-    Remove every batch that reaches `cut.offset` or beyond; the log end becomes that.
+    Remove every batch that reaches `cut.offset`, which becomes the log end.
 
     The recovery point is at or below `cut.kept_offset`, on the disk.
 
@@ -106,7 +107,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
         index_path = _copy_transaction_index(local, files, offset, made)
         if cut.kept_offset < offset:
             prepare_segment(local, offset, made)
-    # From here on a failure latches the log: a sealed active segment takes no appends.
+    # From here on a failure takes the log offline: a sealed active segment takes no appends.
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
@@ -119,9 +120,9 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     remaining, next_offset = _reopen(local, holder, cut)
     segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
     if next_offset < offset:
-        # A batch that straddled the target went as a whole. A segment of its own keeps the log
-        # end where it was asked for: after a reopen, too, no offset is given out twice. Not before
-        # the batch is gone from the disk: in front of this segment it would count as damaged.
+        # A batch with offsets on both sides was removed as a whole. An empty segment keeps the log
+        # end at the target: after a reopen, too, no offset is assigned twice. Not before the batch
+        # is gone from the disk: before this segment it would count as damaged.
         filesystem.sync_directory(local.context.directory)
         segments = segments.with_segment(local.create_segment(offset, is_prepared=True))
         local.seal([remaining])
@@ -160,7 +161,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
 
 @contextlib.contextmanager
 def removed_on_error(filesystem: FileSystem) -> Iterator[list[Path]]:
-    """Remove the files that are noted in the list where the block fails, as far as that goes."""
+    """If the block fails, try to remove the files that it has added to the list."""
     made: list[Path] = []
     try:
         yield made
@@ -172,7 +173,7 @@ def removed_on_error(filesystem: FileSystem) -> Iterator[list[Path]]:
 
 
 def prepare_segment(local: LocalLog, base_offset: int, made: list[Path]) -> None:
-    """Make the empty file of a segment ahead, for `create_segment`, and note its path."""
+    """Make the empty file of a segment for `create_segment`, and add its path to the list."""
     path = local.prepared_path(base_offset)
     made.append(path)
     local.context.filesystem.create_new(path).close()
@@ -187,7 +188,7 @@ def _copy_prefix(local: LocalLog, segment: LogSegment, size: int, made: list[Pat
         for position in range(0, size, COPY_BYTES):
             part = segment.file.read(position, min(COPY_BYTES, size - position))
             handle.pwrite(part, position)
-        # Before the rename: a name must not come to stand for bytes the disk does not have.
+        # Before the rename: the name must not refer to bytes that the disk does not have.
         handle.sync()
     finally:
         handle.close()
@@ -195,7 +196,7 @@ def _copy_prefix(local: LocalLog, segment: LogSegment, size: int, made: list[Pat
 
 
 def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int]:
-    """Return what is left of a segment, ready for appends, and the offset that follows it."""
+    """Return the rest of a segment, ready for appends, and the offset that follows it."""
     context = local.context
     path = _files(local, old).log
     handle = context.filesystem.open(path, write=True)
@@ -210,7 +211,7 @@ def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int
     )
     segment.add_corrupt_ranges(scan.corrupt_ranges)
     next_offset = max(scan.next_offset, old.base_offset)
-    # With another segment behind a hole in the offsets, zeros at its end would count as damage.
+    # If another segment follows after a hole, zeros at the end of this one would count as damage.
     segment.activate(scan, is_last=next_offset >= cut.offset)
     return segment, next_offset
 
@@ -218,7 +219,7 @@ def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int
 def _copy_transaction_index(
     local: LocalLog, files: SegmentFiles, offset: int, made: list[Path]
 ) -> Path | None:
-    """Copy an index without the transactions whose marker is cut; None where it has none."""
+    """Copy an index without the transactions whose marker is cut; None if it has none."""
     filesystem = local.context.filesystem
     path = files.path(FileKind.TRANSACTION_INDEX)
     if filesystem.stat(path) is None:
@@ -228,9 +229,10 @@ def _copy_transaction_index(
         data = handle.pread(handle.size(), 0)
     finally:
         handle.close()
-    size = ABORTED_TRANSACTION_SIZE
+    size = ENTRY_SIZE
     entries = [data[start : start + size] for start in range(0, len(data) - size + 1, size)]
-    kept = [entry for entry in entries if int.from_bytes(entry[18:26], "big") < offset]
+    # The fourth field is the last offset.
+    kept = [entry for entry in entries if ENTRY_LAYOUT.unpack(entry)[3] < offset]
     if len(kept) == len(entries):
         return None
     target = files.in_state(FileState.TEMPORARY).path(FileKind.TRANSACTION_INDEX)
