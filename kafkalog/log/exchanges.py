@@ -342,12 +342,12 @@ def _judged(
         count, old = _first_group(whole, live)
         group = whole[:count]
         del whole[:count]
-        exchange = Exchange([base for base, _end in group])
-        exchange.refusal = _refusal(filesystem, directory, group, old, live)
-        if exchange.refusal is None:
-            exchange.leaving = set(old) - set(exchange.swaps)
-            live.replace(exchange.leaving, group)
-        found.append(exchange)
+        group_bases = [base for base, _end in group]
+        refusal = _refusal(filesystem, directory, group, old, live)
+        leaving = set(old) - set(group_bases) if refusal is None else set()
+        if refusal is None:
+            live.replace(leaving, group)
+        found.append(Exchange(group_bases, leaving, refusal))
     return found
 
 

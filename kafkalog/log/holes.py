@@ -28,7 +28,6 @@ from kafkalog.log.corrupt_ranges import CorruptRange
 if TYPE_CHECKING:
     from kafkalog.log.segment import LogSegment
     from kafkalog.log.segment_file import SegmentFile
-    from kafkalog.log.segment_types import SegmentContext
 
 __all__ = ["find_hole", "record_hole", "record_holes"]
 
@@ -48,7 +47,7 @@ def record_holes(segments: Sequence[LogSegment]) -> None:
     Raises:
         OSError, LogStorageError: the disk refused.
     """
-    if not segments or _may_have_holes(segments[0].context):
+    if not segments or segments[0].context.can_have_holes():
         return
     for segment, follower in pairwise(segments):
         try:
@@ -90,10 +89,10 @@ def find_hole(
     context = segment.context
     if following_offset in context.left_out:
         return []
-    if _may_have_holes(context):
+    if context.can_have_holes():
         return []
     if any(_has_holes(near.file, near.base_offset) for near in _nearest(segments, segment)):
-        context.may_have_holes = True
+        context.mark_holes_possible()
         return []
     return [
         CorruptRange(
@@ -105,13 +104,6 @@ def find_hole(
             reason="TRUNCATED",
         )
     ]
-
-
-def _may_have_holes(context: SegmentContext) -> bool:
-    if context.may_have_holes is None:
-        policies = context.config.cleanup_policy
-        context.may_have_holes = "compact" in policies or context.was_cleaned()
-    return context.may_have_holes
 
 
 def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSegment]:

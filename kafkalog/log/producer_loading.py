@@ -63,12 +63,12 @@ def load_producer_state(
     if files.latest_offset is None:
         states.clear(max(_first_doubtful_offset(loaded), first_offset))
     else:
-        files.on_remove_last = None if journal is None else journal.mark_producers_uncertain
-        files.remove_strays(snapshot.segments.bases)
-        files.truncate(first_offset, _believed_end(loaded, recovery_point))
-        now_ms = context.clock.now_ms()
-        manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
-        files.on_remove_last = None
+        announce = None if journal is None else journal.mark_producers_uncertain
+        with files.last_removal_announced(announce):
+            files.remove_strays(snapshot.segments.bases)
+            files.truncate(first_offset, _believed_end(loaded, recovery_point))
+            now_ms = context.clock.now_ms()
+            manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
     replay_segments(states, snapshot)
     if manager.needs_snapshot:
         try:
@@ -77,7 +77,7 @@ def load_producer_state(
             # The recovery point waits for the next one. What is in the log can be deleted.
             logger.warning("no producer snapshot at offset %d: %s", states.end_offset, error)
     if journal is not None and not (manager.needs_snapshot and files.latest_offset is None):
-        journal.lacks_producers = False
+        journal.mark_producers_certain()
     return manager
 
 

@@ -313,7 +313,7 @@ class LogProducers:
 
     def expire_after(self, expiration_ms: int) -> None:
         """Let producers be forgotten after another time of silence."""
-        self._manager.expiration_ms = expiration_ms
+        self._manager.expire_after(expiration_ms)
 
     def mark_snapshots_deleted(self, offsets: Iterable[int]) -> None:
         """

@@ -91,6 +91,14 @@ class SegmentTransactions:
             self.is_loaded = True
         return None
 
+    def record_verified(self, end: int) -> None:
+        """Record up to which byte of the segment the index is right: -1 for none, or `KEPT`."""
+        self.verified_end = end
+
+    def record_repair(self, repaired: RepairedIndex | None) -> None:
+        """Record how the file contradicted the segment."""
+        self.repaired = repaired
+
     def begin_empty(self) -> None:
         """Record that the segment is new and has no entries."""
         self.is_loaded = True

@@ -108,6 +108,12 @@ class SegmentContext:
         """Lower it, because the offsets from `offset` on will be assigned to other batches."""
         self.settled_offset = min(self.settled_offset, offset)
 
+    def can_have_holes(self) -> bool:
+        """Return whether offsets may be missing between segments without any damage."""
+        if self.may_have_holes is None:
+            self.may_have_holes = "compact" in self.config.cleanup_policy or self.was_cleaned()
+        return self.may_have_holes
+
     def mark_holes_possible(self) -> None:
         """Record that offsets may be missing between segments without any damage."""
         self.may_have_holes = True

@@ -148,7 +148,7 @@ def _add_to_segment(
         try:
             if own.verified_end != KEPT:
                 _verify(context, snapshot, slot, fresh=fresh)
-                own.verified_end = KEPT
+                own.record_verified(KEPT)
             for transaction in fresh:
                 entries = own.index.entries()
                 if not entries or entries[-1].last_offset < transaction.last_offset:
@@ -157,7 +157,7 @@ def _add_to_segment(
             # The first reader who asks tells it from the batches.
             logger.warning("%s lacks %s: %s", own.index.path, fresh, error)
             context.report(error)
-            own.verified_end = -1
+            own.record_verified(-1)
 
 
 def verified_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> TransactionIndex:
@@ -168,7 +168,7 @@ def verified_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) ->
         with context.repair_lock:
             if own.verified_end < end:
                 _verify(context, snapshot, slot)
-                own.verified_end = end
+                own.record_verified(end)
     return own.index
 
 
@@ -206,7 +206,7 @@ def _verify(
     is_written = _replace(index, found.kept, told, lambda: _replayed(context, snapshot, slot))
     if not is_absent and own.repaired is None:
         is_written = is_written and not context.read_only
-        own.repaired = _contradiction(context, index.path, found, told, is_written=is_written)
+        own.record_repair(_contradiction(context, index.path, found, told, is_written=is_written))
 
 
 @dataclass(slots=True)

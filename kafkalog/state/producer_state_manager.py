@@ -35,7 +35,7 @@ class ProducerStateManager:
     def __init__(self, states: ProducerStates, files: SnapshotFiles, expiration_ms: int) -> None:
         self.states = states
         self.files = files
-        self.expiration_ms = expiration_ms
+        self._expiration_ms = expiration_ms
         self._last_snapshot_offset = states.end_offset
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class ProducerStateManager:
             offset, entries = latest
             self.states.load(entries, offset)
             # A restart does not bring back a producer that expired.
-            self.states.remove_expired(now_ms, self.expiration_ms)
+            self.states.remove_expired(now_ms, self._expiration_ms)
         self._last_snapshot_offset = self.states.end_offset
 
     def raise_start(self, log_start_offset: int) -> None:
@@ -94,9 +94,13 @@ class ProducerStateManager:
         latest = self.files.latest_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
+    def expire_after(self, expiration_ms: int) -> None:
+        """Remove producers after this time without a batch from now on."""
+        self._expiration_ms = expiration_ms
+
     def remove_expired(self, now_ms: int) -> int:
         """Remove idle producers; return their number."""
-        return self.states.remove_expired(now_ms, self.expiration_ms)
+        return self.states.remove_expired(now_ms, self._expiration_ms)
 
     def reset(self, end_offset: int) -> None:
         """

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kafkalog.errors import CorruptStateError
@@ -44,9 +45,6 @@ class SnapshotFiles:
         read_only: True to leave the disk unchanged: removals change the list only, and writes do
             nothing.
 
-    Attributes:
-        on_remove_last: called before a removal that leaves no snapshot; may be None.
-
     Raises:
         LogStorageError: the directory cannot be listed.
     """
@@ -55,12 +53,21 @@ class SnapshotFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._read_only = read_only
-        self.on_remove_last: Callable[[], None] | None = None
+        self._on_remove_last: Callable[[], None] | None = None
         with storage_errors(directory, doing="listing"):
             self._offsets = live_offsets(filesystem, directory, FileKind.SNAPSHOT)
 
     def __repr__(self) -> str:
         return f"<SnapshotFiles {self._directory}: {self._offsets}>"
+
+    @contextmanager
+    def last_removal_announced(self, callback: Callable[[], None] | None) -> Iterator[None]:
+        """Call `callback`, within the block, before a removal that leaves no snapshot."""
+        self._on_remove_last = callback
+        try:
+            yield
+        finally:
+            self._on_remove_last = None
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -188,9 +195,9 @@ class SnapshotFiles:
 
     def _remove(self, offsets: Iterable[int]) -> None:
         going = list(offsets)
-        if going and len(going) == len(self._offsets) and self.on_remove_last is not None:
+        if going and len(going) == len(self._offsets) and self._on_remove_last is not None:
             with storage_errors(self._directory, doing="syncing"):
-                self.on_remove_last()
+                self._on_remove_last()
         for offset in going:
             self._offsets.remove(offset)
             if self._read_only:

@@ -209,6 +209,11 @@ class SyncJournal:
             # Otherwise an older journal of this name, removed without a sync, might come back.
             self._filesystem.sync_directory(self.path.parent)
 
+    def mark_producers_certain(self) -> None:
+        """Record, with the next write, that the log has a producer snapshot or no producer."""
+        with self._guard:
+            self.lacks_producers = False
+
     def record_synced(self, synced_offset: int) -> None:
         """Record that the opened log is on the disk up to its end, and no sync is attempted."""
         with self._guard:

@@ -31,8 +31,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -43,8 +44,9 @@ from kafkalog.errors import (
 from kafkalog.files.atomic_files import write_synced
 from kafkalog.files.directories import segment_files
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.names import FileState
+from kafkalog.files.names import MAX_OFFSET, FileState
 from kafkalog.layout import CODEC_MASK
+from kafkalog.log.batch_walk import CrcCheck, WalkRange, walk_source
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
@@ -73,8 +75,6 @@ from kafkalog.scheduler import ScheduledTask
 
 __all__ = ["convert_partition_in_place"]
 
-_OK: Final = STATUS_CODES["OK"]
-_FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
 
 
@@ -287,29 +287,30 @@ class _Work:
 
 def copied_unchanged(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
     """Return the report on a segment whose batches are what is wanted; None for any other one."""
-    report = ConversionReport()
-    data = source.segment.file.whole()[: source.bound.end]
+    report, end = ConversionReport(), source.bound.end
     columns = BatchColumns(_CHUNK_BATCHES)
-    position, status = 0, _FULL
-    while status == _FULL:
-        columns.clear()
-        result = scan_batches(data, position, columns=columns, check_crc=False)
-        position, status = result.position, result.status
-        count = len(columns)
+    position = 0
+    for walked in walk_source(
+        source.segment.file.source(end),
+        WalkRange(0, end, 0, MAX_OFFSET),
+        columns,
+        check_crc=CrcCheck.NEVER,
+        on_damage=lambda _damage: None,
+    ):
+        position, count = walked.end_position, walked.count
         codecs = columns.attributes[:count] & CODEC_MASK
         wanted = columns.magic[:count] == options.magic
         if options.codec is not None:
             wanted &= (codecs == options.codec) & (options.level is None)
         if not wanted.all():
             return None
-        for number in range(CODEC_MASK + 1):
-            size = int(columns.size_bytes[:count][codecs == number].sum())
-            if size:
-                report.source_bytes_by_codec[codec_name(number)] += size
-                report.result_bytes_by_codec[codec_name(number)] += size
-        report.source_batches += count
-        report.batches_copied += count
-    return report if status == _OK else None
+        for codec, batches in enumerate(np.bincount(codecs).tolist()):
+            if batches:
+                size = int(columns.size_bytes[:count][codecs == codec].sum())
+                report.add_source(codec_name(codec), size, batches)
+                report.add_result(codec_name(codec), size)
+        report.add_copied(count)
+    return report if position == end else None
 
 
 def _kept_whole(source: SegmentSource, error: KafkaLogError) -> SkippedBytes:

@@ -249,7 +249,7 @@ def test_journal_missing_producers_are_kept_over_openings(disk: SimulatedDisk) -
         assert 7 == again.begin_recovery(0, errors_are_kept=True)
         assert again.lacks_producers
         again.record_synced(7)
-    again.lacks_producers = False
+    again.mark_producers_certain()
     again.record_synced(9)
     last = SyncJournal(disk, PATH, FINGERPRINT)
     assert last.begin_recovery(0, errors_are_kept=True) is None
