@@ -63,9 +63,9 @@ def _is_any(data: npt.NDArray[np.uint8]) -> bool:
     return bool(data[:count].view(np.uint64).any() or data[count:].any())
 
 
-def is_zero_after(handle: FileHandle, position: int) -> bool:
+def is_zero_after(handle: FileHandle, position: int, end: int = 2**63 - 1) -> bool:
     """
-    Return whether all bytes of a file from `position` on are zero.
+    Return whether all bytes of a file from `position` to `end`, or to its end, are zero.
 
     Holes are skipped: reading one would fill memory with its zeros, page by page.
 
@@ -73,8 +73,8 @@ def is_zero_after(handle: FileHandle, position: int) -> bool:
         OSError: the file cannot be read.
     """
     found = handle.next_data(position)
-    while found is not None:
-        piece = handle.pread(PIECE_BYTES, found)
+    while found is not None and found < end:
+        piece = handle.pread(min(PIECE_BYTES, end - found), found)
         if not is_zero(piece):
             return False
         found = handle.next_data(found + len(piece)) if piece else None

@@ -20,8 +20,9 @@ from kafkalog.files.atomic_files import read_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
+from kafkalog.files.zeros import is_zero_after
 from kafkalog.indexes.kinds import OFFSET_INDEX
-from kafkalog.log.ranges.damage import Damage, ends_in_zeros
+from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.batch_slices import BatchSlice
 from kafkalog.log.scan.rows import check_crcs
@@ -128,7 +129,7 @@ def _tail(disk: FileSystem, files: SegmentFiles, end: int) -> tuple[int, str]:
         size = handle.size()
         if size <= end:
             return size, "none"
-        return size, "zeros" if ends_in_zeros(handle, end, size) else "torn"
+        return size, "zeros" if is_zero_after(handle, end, size) else "torn"
     finally:
         handle.close()
 

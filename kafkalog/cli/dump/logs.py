@@ -5,7 +5,8 @@ used does not depend on the size of the file. Every batch's CRC is checked. A fa
 DamageFact for the range up to the next whole batch, found by the same search that recovery uses.
 
 Offsets are outside the CRC. A whole batch that breaks their order is still shown, with a DamageFact
-of no size before it: the user must decide which of the two neighbours is wrong.
+of no size before it: the user must decide which of the two neighbours is wrong. Therefore the loop
+is not `walk_source`, which decides that and leaves one of them out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Final
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog.files.names import MAX_OFFSET
+from kafkalog.files.zeros import is_zero
 from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range
-from kafkalog.log.judging import KnownEnd, judge_batches
+from kafkalog.log.judging import RELATIVE_OFFSET_MAX, KnownEnd, judge_batches
 
 from .facts import BatchFact, DamageFact, Fact, ZerosFact
 
@@ -27,8 +29,6 @@ __all__ = ["RecordReader", "segment_batches"]
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
-# An index entry has 32 bits for the distance from the segment's base offset.
-_SPAN: Final = 2**31 - 1
 
 RecordReader = Callable[[memoryview, BatchFact], Iterator[Fact]]
 
@@ -52,7 +52,7 @@ def segment_batches(
         records: decodes one batch (its bytes and its fact); None shows no records.
     """
     columns = BatchColumns(_CHUNK_BATCHES)
-    position, expected, limit = 0, base_offset, base_offset + _SPAN
+    position, expected, limit = 0, base_offset, base_offset + RELATIVE_OFFSET_MAX
     believed = _BelievedBatches(data, path, base_offset)
     while position < len(data):
         columns.clear()
@@ -70,7 +70,7 @@ def segment_batches(
         if result.status == _OK:
             return
         if result.status != _FULL:
-            if _only_zeros(data, position):
+            if is_zero(data[position:]):
                 yield ZerosFact(position, len(data) - position)
                 return
             damage = _damage(data, path, position, result.status, expected, base_offset)
@@ -118,7 +118,7 @@ def _damage(
         status=status,
         # Not the expected offset: the offsets of the batch before may be false.
         next_offset=base_offset,
-        offset_max=base_offset + _SPAN,
+        offset_max=base_offset + RELATIVE_OFFSET_MAX,
         following_offset=expected,
     )
     found_next = corrupt_range.end_position < len(data) and corrupt_range.next_offset >= expected
@@ -135,17 +135,9 @@ def _damage(
 def _disorder(batch: BatchFact, expected: int, base_offset: int) -> DamageFact:
     meaning = (
         f"offsets {batch.base_offset} to {batch.last_offset} where {expected} or more, up to "
-        f"{base_offset + _SPAN}, belong"
+        f"{base_offset + RELATIVE_OFFSET_MAX}, belong"
     )
     return DamageFact(batch.position, 0, "OFFSET_ORDER", meaning)
-
-
-def _only_zeros(data: memoryview, position: int) -> bool:
-    chunk = 1 << 20
-    return all(
-        not bytes(data[start : start + chunk]).rstrip(b"\0")
-        for start in range(position, len(data), chunk)
-    )
 
 
 def _rows(columns: BatchColumns, count: int) -> Iterator[BatchFact]:

@@ -20,7 +20,7 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError, NotALogError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.zeros import data_between, end_of_data, find_holes, is_zero
+from kafkalog.files.zeros import end_of_data, find_holes, is_zero_after
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage
 from kafkalog.log.byte_source import ByteSource
@@ -54,7 +54,6 @@ from kafkalog.log.wrapper_checks import (
 __all__ = [
     "Damage",
     "RangeJudge",
-    "ends_in_zeros",
     "known_end_of",
     "last_batch_is_odd",
 ]
@@ -90,19 +89,6 @@ def declared_size(head: memoryview) -> int | None:
         return parse_header(head).size_bytes
     except (CorruptRecordError, InvalidRecordError):
         return None
-
-
-def ends_in_zeros(handle: FileHandle, position: int, size: int) -> bool:
-    """Say whether only zeros follow: room that was made ahead of appends."""
-    for start, stop in data_between(find_holes(handle, size), position, size):
-        while start < stop:
-            piece = handle.pread(min(PIECE_BYTES, stop - start), start)
-            if not piece:
-                return True
-            if not is_zero(piece):
-                return False
-            start += len(piece)
-    return True
 
 
 class RangeJudge:
@@ -169,7 +155,7 @@ class RangeJudge:
         if (
             damage.status != OK
             and is_complete
-            and ends_in_zeros(self._handle, damage.position, self.size)
+            and is_zero_after(self._handle, damage.position, self.size)
         ):
             self._size = damage.position
         else:
@@ -234,7 +220,7 @@ class RangeJudge:
         following, size = self._segment.following, self.size
         is_torn = following is None and self._tail_status == TRUNCATED
         is_complete = following is None or next_offset >= following
-        if is_torn or (is_complete and ends_in_zeros(self._handle, position, size)):
+        if is_torn or (is_complete and is_zero_after(self._handle, position, size)):
             return None
         corrupt_range = CorruptRange(
             path=self._segment.files.log,
@@ -324,7 +310,7 @@ class RangeJudge:
         if self._segment.following is None or not self._ranges or self.end >= self.size:
             return
         last = self._ranges[-1]
-        if last.end_position == self.end and not ends_in_zeros(self._handle, self.end, self.size):
+        if last.end_position == self.end and not is_zero_after(self._handle, self.end, self.size):
             whole = replace(last, size_bytes=self.size - last.position)
             self._ranges = (*self._ranges[:-1], whole)
             self._whole_end = self.size

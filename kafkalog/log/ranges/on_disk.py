@@ -30,6 +30,7 @@ from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
 from kafkalog.log.wrapper_checks import WrapperChecks
 
 __all__ = [
+    "HandleReader",
     "SegmentOnDisk",
     "find_start",
     "floor_slot",
@@ -93,8 +94,8 @@ def floor_slot(segments: Sequence[SegmentOnDisk], offset: int) -> int:
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
-class _Pieces:
-    """A file as something that is read at any position."""
+class HandleReader:
+    """An open file, read at any position (`ReadsAt`)."""
 
     __slots__ = ("_handle",)
 
@@ -160,7 +161,7 @@ def wrapper_checks_of(
         slot = floor_slot(segments, base_offset) - 1
         return 0 if slot < 0 else _end_offset(filesystem, segments[slot])
 
-    return WrapperChecks(_Pieces(handle), segment.base_offset, start_before, end_before)
+    return WrapperChecks(HandleReader(handle), segment.base_offset, start_before, end_before)
 
 
 def _end_offset(filesystem: FileSystem, segment: SegmentOnDisk) -> int:
@@ -190,7 +191,7 @@ def _end_offset(filesystem: FileSystem, segment: SegmentOnDisk) -> int:
 def _promised(
     handle: FileHandle, segment: SegmentOnDisk, size: int, entry_offset: int, position: int
 ) -> BatchHeader | None:
-    header = read_whole_header(_Pieces(handle), position, size)
+    header = read_whole_header(HandleReader(handle), position, size)
     if header is None or header.base_offset < segment.base_offset:
         return None
     # A wrapper of an old format has its last offset, and may begin below the entry.

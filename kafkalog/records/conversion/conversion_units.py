@@ -71,6 +71,9 @@ class UnitWalker:
         check_crc: whether the CRC of every batch is checked.
         merge: whether plain messages are joined to units; else each message is a unit.
 
+    The bytes are in memory, read by `walk_source` or by the caller, so this loop has no windows and
+    no damage to step over; `records` is a layer below `walk_source`.
+
     Thread-safety: none; one caller at a time.
     """
 

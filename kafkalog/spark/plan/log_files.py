@@ -37,8 +37,9 @@ from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkedBatches, WalkRange, walk_source
 from kafkalog.log.byte_source import PreadSource
 from kafkalog.log.corrupt_ranges import find_resume
+from kafkalog.log.index_lookup import read_whole_header, walk_headers
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
-from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
+from kafkalog.log.ranges.on_disk import HandleReader, SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.reader import all_batches
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
@@ -63,7 +64,6 @@ UNKNOWN_TIMESTAMP: Final = 2**63 - 1
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 # The distance of two index entries is 4 KiB as a rule, and so is what is read after the last.
 _TAIL_BYTES: Final = 64 * 1024
-_WINDOW_BYTES: Final = 1024 * 1024
 _BATCHES: Final = 4096
 
 
@@ -496,22 +496,13 @@ def _batches_as_late(
     log: FileHandle, position: int, end: int, timestamp_ms: int
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the batches that may have a record as late, with their positions."""
-    window_bytes = _WINDOW_BYTES
+    file = HandleReader(log)
     while position < end:
-        data = log.pread(min(window_bytes, end - position), position)
-        at, status = find_timestamp(data, timestamp_ms)
-        if status == OK and at < len(data):
-            size = parse_header(data, at).size_bytes
-            if at + size <= len(data):
-                yield data[at : at + size], position + at
-                position += at + size
-                window_bytes = _WINDOW_BYTES
-                continue
-        if at:
-            position += at
-            continue
+        position, status = walk_headers(file, find_timestamp, timestamp_ms, position, end)
         if status not in (OK, TRUNCATED):
             raise CorruptRecordError(f"{log.path}: damage at {position}", position=position)
-        if len(data) >= end - position:
+        header = read_whole_header(file, position, end) if status == OK else None
+        if header is None:
             return
-        window_bytes = end - position
+        yield log.pread(header.size_bytes, position), position
+        position += header.size_bytes

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalog import Record
 from kafkalog._core import crc32c
+from kafkalog.files import zeros as zeros_module
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import SegmentFiles
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
@@ -141,6 +142,7 @@ def test_damage_over_many_pieces_is_passed_in_bounded_memory(
         return data
 
     monkeypatch.setattr(damage_module, "PIECE_BYTES", 300)
+    monkeypatch.setattr(zeros_module, "PIECE_BYTES", 300)
     monkeypatch.setattr(reader_module, "PIECE_BYTES", 300)
     monkeypatch.setattr(PosixFileHandle, "pread", counted)
     facts = check_modes(directory, 400, kept, ErrorCode.CORRUPT_BATCH, first=6)
