@@ -42,6 +42,8 @@ def test_is_zero_after_reads_data_and_skips_holes(disk: Disk, written: bytes) ->
     assert is_zero_after(handle, 7) is (written[0] == 0)
     assert is_zero_after(handle, 7 << 20)
     assert is_zero_after(handle, 9 << 20)
+    assert is_zero_after(handle, 7, 5 << 20)
+    assert is_zero_after(handle, 7, (5 << 20) + 1) is (written[0] == 0)
 
 
 @pytest.mark.parametrize("tail", [b"", b"x"])
