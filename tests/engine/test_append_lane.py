@@ -110,7 +110,7 @@ def run_of(count: int = 1, size: int = 20, time: int = 100) -> MemoryRecords:
     return run
 
 
-def test_lane_run_that_fits_is_written_and_published() -> None:
+def test_append_lane_run_that_fits_is_written_and_published() -> None:
     """Bytes, entries, offset and position move on together; the age counts without a timestamp."""
     rig = Lane()
     run = run_of(3)
@@ -128,7 +128,7 @@ def test_lane_run_that_fits_is_written_and_published() -> None:
     assert not rig.is_locked
 
 
-def test_lane_run_that_must_roll_changes_nothing() -> None:
+def test_append_lane_run_that_must_roll_changes_nothing() -> None:
     """The roll planner is as it was, so that the slow path can plan the same run."""
     rig = Lane()
     rig.lane.append(run_of(1, 900))
@@ -142,8 +142,8 @@ def test_lane_run_that_must_roll_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("translates", [False, True])
-def test_lane_failed_write_is_undone_under_the_lock(translates: bool) -> None:
-    """What was published before stays; an error of the undo replaces the first one."""
+def test_append_lane_failed_write_is_undone_under_the_lock(translates: bool) -> None:
+    """The published snapshot stays; an error of the undo replaces the error of the write."""
     rig = Lane()
     rig.lane.append(run_of())
     before, rig.calls[:] = rig.published.snapshot, []
@@ -184,7 +184,7 @@ def of_an_old_format() -> MemoryRecords:
         (False, lambda: without_new_offsets(-1), 3, None),
     ],
 )
-def test_lane_epoch_that_the_file_lacks_is_left(
+def test_append_lane_unwritten_epoch_takes_the_slow_path(
     expected: bool, make: Callable[[], MemoryRecords], current: int, written: int | None
 ) -> None:
     """Batches without an epoch change nothing, unless a write of the file is due."""
@@ -193,8 +193,8 @@ def test_lane_epoch_that_the_file_lacks_is_left(
     assert expected is (rig.lane.append(make()) is not None)
 
 
-def test_lane_run_of_producers_or_of_nothing_is_left() -> None:
-    """Their state must be asked; and an append of nothing publishes nothing."""
+def test_append_lane_producer_or_empty_run_takes_the_slow_path() -> None:
+    """Producer state must be checked; an empty append publishes nothing."""
     rig = Lane()
     run = run_of()
     assert rig.lane.append(MemoryRecords(run.data, run.batches, 1, has_producers=True)) is None
@@ -202,16 +202,16 @@ def test_lane_run_of_producers_or_of_nothing_is_left() -> None:
     assert (b"", 0) == (rig.handle.data, rig.published.snapshot.end_offset)
 
 
-def test_lane_admits_with_the_time_and_a_known_wait() -> None:
-    """Before anything is made ready for an append."""
+def test_append_lane_admit_returns_time_and_checks_wait() -> None:
+    """`admit` runs before the append is prepared."""
     rig = Lane()
     assert 7 == rig.lane.admit("written") == rig.lane.admit("durable")
     with pytest.raises(ValueError, match="got 'now'"):
         rig.lane.admit("now")
 
 
-def test_lane_is_configured_as_a_whole() -> None:
-    """Rules, and whether a caller has more to do after an append."""
+def test_append_lane_configure_sets_rules_and_followers() -> None:
+    """`has_followers`: the caller has more to do after an append."""
     rig = Lane()
     rules: Any = "rules"
     assert not rig.lane.has_followers
@@ -227,7 +227,7 @@ def test_lane_is_configured_as_a_whole() -> None:
         lambda gate: gate.mark_offline(OSError()),
     ],
 )
-def test_lane_gate_that_is_not_open_is_asked_before_and_leaves_the_run(
+def test_append_lane_closed_gate_raises_in_admit_and_appends_nothing(
     close: Callable[[GateState], object],
 ) -> None:
     """`admit` raises what the gate raises, without the lock; `append` changes nothing."""

@@ -1,4 +1,4 @@
-"""Entries that grow in memory, the end of a file, and the end of a segment, which has both."""
+"""Tests of `IndexBuffer`, `AppendFile`, and `SegmentAppender`, which has both."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.support.examples import examples
 
 
 class Handle:
-    """Takes writes, until it is full."""
+    """A file in memory whose writes fail once it is full."""
 
-    def __init__(self, room: int = 2**31) -> None:
+    def __init__(self, capacity: int = 2**31) -> None:
         self.data = b""
-        self.room = room
+        self.capacity = capacity
 
     def pwrite(self, data: Buffer, position: int) -> None:
         """Write at the end."""
         assert len(self.data) == position
-        if position + memoryview(data).nbytes > self.room:
+        if position + memoryview(data).nbytes > self.capacity:
             raise OSError("no room")
         self.data += bytes(data)
 
@@ -53,10 +53,10 @@ class Written:
 @given(
     st.sampled_from([8, 12]), st.lists(st.integers(-200, 400).filter(bool), min_size=1, max_size=12)
 )
-def test_entries_grow_and_step_back_and_what_was_published_stays(
+def test_index_buffer_extend_and_truncate_keep_published_entries(
     size: int, steps: list[int]
 ) -> None:
-    """A positive step adds so many entries, a negative one takes them back."""
+    """A positive step adds entries, a negative step removes the last ones."""
     memory, expected, number = IndexBuffer(size), b"", 0
     given_out = []
     for step in steps:
@@ -78,8 +78,8 @@ def test_entries_grow_and_step_back_and_what_was_published_stays(
     assert expected[size:] == memory.entries(min(1, len(memory)))
 
 
-def test_entries_reach_the_file_once_many_wait() -> None:
-    """Not with each, and not before there are 64."""
+def test_index_buffer_writes_entries_in_groups_of_64() -> None:
+    """Fewer than 64 entries are written by `flush` only."""
     file = Written()
     memory = IndexBuffer(8, b"", file)
     for number in range(130):
@@ -94,8 +94,8 @@ def test_entries_reach_the_file_once_many_wait() -> None:
         memory.__reduce__()
 
 
-def test_entries_that_a_file_does_not_take_stay_in_memory() -> None:
-    """They wait on; without a file nothing is ever written."""
+def test_index_buffer_unwritten_entries_stay_in_memory() -> None:
+    """The next flush writes them; a buffer without a file writes nothing."""
     file = Written(is_there=False)
     memory = IndexBuffer(8, bytes(16), file)
     assert not memory.flush()
@@ -106,8 +106,8 @@ def test_entries_that_a_file_does_not_take_stay_in_memory() -> None:
     assert IndexBuffer(8).flush()
 
 
-def test_entries_truncated_tells_how_many_were_written() -> None:
-    """The caller overwrites those; what was not written yet is only removed."""
+def test_index_buffer_truncate_to_returns_count_of_written_entries() -> None:
+    """Entries that were not written are removed from memory and are not counted."""
     file = Written()
     memory = IndexBuffer(8, bytes(24), file)
     assert 0 == memory.truncate_to(3)
@@ -121,8 +121,8 @@ def test_entries_truncated_tells_how_many_were_written() -> None:
     assert bytes(8) + b"12345678" == file.data
 
 
-def test_file_end_moves_with_what_was_written_and_stays_where_that_failed() -> None:
-    """Zeros are written ahead once the end has caught up with them, and no more after 2**63 - 1."""
+def test_append_file_size_grows_with_writes_and_stays_after_a_failed_write() -> None:
+    """Zeros are written ahead when data reaches their end, and never after an end of 2**63 - 1."""
     file, handle, ends = AppendFile(), Handle(10), []
 
     def write_zeros(end: int) -> int:
@@ -149,8 +149,10 @@ def test_file_end_moves_with_what_was_written_and_stays_where_that_failed() -> N
         file.append(b"abc", 3)
 
 
-def segment_end(handle: Handle) -> tuple[SegmentAppender, AppendFile, IndexBuffer, IndexBuffer]:
-    """Return the end of a segment of 1000 bytes at most, with an entry for each batch."""
+def new_segment_appender(
+    handle: Handle,
+) -> tuple[SegmentAppender, AppendFile, IndexBuffer, IndexBuffer]:
+    """Return an appender of at most 1000 bytes, with an index entry for each batch."""
     stage = RollPlanner(0, offset_entries_max=100, time_entries_max=100)
     stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=2**40)
     file, offsets, times = AppendFile(), IndexBuffer(8), IndexBuffer(12)
@@ -158,10 +160,10 @@ def segment_end(handle: Handle) -> tuple[SegmentAppender, AppendFile, IndexBuffe
     return SegmentAppender(stage, file, offsets, times), file, offsets, times
 
 
-def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:
-    """Of one that does not, the part that does is staged, to be committed."""
+def test_segment_appender_run_that_must_roll_is_planned_not_written() -> None:
+    """The part of the run that fits is planned; `commit` writes it."""
     handle = Handle()
-    end, file, offsets, times = segment_end(handle)
+    end, file, offsets, times = new_segment_appender(handle)
     facts = BatchMetadata([(400, 0, 3, 50, 3), (300, 4, 6, 60, 6)])
     assert (2, 700) == end.append(bytes(700), facts, 0)
     assert (0, 700) == (end.saved_bytes, file.size_bytes)
@@ -175,9 +177,9 @@ def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:
     assert (1000, 1) == (file.size_bytes, len(times))
 
 
-def test_segment_end_of_a_failed_write_can_go_back() -> None:
-    """Nothing reached the entries, and the stage is what it was."""
-    end, file, offsets, _times = segment_end(Handle(500))
+def test_segment_appender_failed_write_can_be_restored() -> None:
+    """No index entry was added, and `restore` resets the roll planner."""
+    end, file, offsets, _times = new_segment_appender(Handle(500))
     facts = BatchMetadata([(400, 0, 3, 50, 3)])
     end.append(bytes(400), facts, 0)
     with pytest.raises(OSError, match="no room"):
@@ -195,7 +197,7 @@ LONG = st.integers(0, 2**63 - 1) | st.integers(0, 5)
 
 @settings(max_examples=examples(200))
 @given(LONG, LONG, LONG, INT64, INT64, st.booleans(), st.booleans(), st.integers(0, 1))
-def test_limits_say_what_unbounded_numbers_say(
+def test_append_limits_decide_as_unbounded_integers(
     now_ms: int,
     before_ms: int,
     after_ms: int,
@@ -205,7 +207,7 @@ def test_limits_say_what_unbounded_numbers_say(
     is_log_append_time: bool,
     nulls: int,
 ) -> None:
-    """Times and limits up to the ends of 64 bits, negative times too."""
+    """Timestamps and limits over the whole range of 64 bits, with negative timestamps."""
     limits = AppendLimits(
         batch_bytes=1,
         max_message_bytes=2,

@@ -57,8 +57,8 @@ def assert_like_reference(payload: bytes, header: Header, *, strict: bool) -> No
             assert decode_records(payload, whole, 0, end) == records
 
 
-def test_iterators_yield_what_the_lists_hold() -> None:
-    """Objects and tuples."""
+def test_record_iterator_yields_items_of_the_list() -> None:
+    """Both as records and as tuples."""
     assert decode_records(MIXED_PAYLOAD, HEADER, 0, SIZE) == list(
         RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE)
     )
@@ -68,13 +68,13 @@ def test_iterators_yield_what_the_lists_hold() -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_cut_payload_yields_the_whole_records_before_the_cut(strict: bool) -> None:
+def test_record_iterator_truncated_payload_yields_whole_records(strict: bool) -> None:
     """Every proper prefix."""
     for size in range(SIZE):
         assert_like_reference(MIXED_PAYLOAD[:size], header_for(MIXED), strict=strict)
 
 
-def test_payload_with_a_flipped_bit_ends_as_the_reference_says() -> None:
+def test_record_iterator_flipped_bit_agrees_with_the_reference() -> None:
     """Every bit."""
     for bit in range(8 * SIZE):
         damaged = bytearray(MIXED_PAYLOAD)
@@ -83,14 +83,14 @@ def test_payload_with_a_flipped_bit_ends_as_the_reference_says() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, len(MIXED) - 1, len(MIXED) + 1, 2**31 - 1])
-def test_count_that_is_wrong_ends_as_the_reference_says(count: int) -> None:
-    """Too few declared: the spare bytes are found behind the last; none declared: not looked at."""
+def test_record_iterator_wrong_count_agrees_with_the_reference(count: int) -> None:
+    """A low count leaves bytes after the last record; a count of 0 reads no bytes."""
     header = header_for(MIXED, record_count=count, last_offset_delta=2**31 - 1)
     assert_like_reference(MIXED_PAYLOAD, header, strict=True)
 
 
-def test_iterator_is_exhausted_after_an_error_and_after_the_end() -> None:
-    """It does not go on behind damage, and does not raise twice."""
+def test_record_iterator_after_error_or_end_is_exhausted() -> None:
+    """It does not continue after damage, and does not raise twice."""
     damaged = RecordIterator(MIXED_PAYLOAD[:-1], HEADER, 0, SIZE - 1)
     with pytest.raises(CorruptRecordError):
         list(damaged)
@@ -106,8 +106,8 @@ class Owner(bytearray):
     """A buffer that can be watched."""
 
 
-def test_iterator_and_its_records_hold_the_buffer() -> None:
-    """Each as long as it lives."""
+def test_record_iterator_and_records_keep_the_buffer_alive() -> None:
+    """The buffer is freed with the last of them."""
     owner = Owner(MIXED_PAYLOAD)
     watch = weakref.ref(owner)
     iterator = RecordIterator(owner, HEADER, 0, SIZE)
@@ -124,21 +124,21 @@ def test_iterator_and_its_records_hold_the_buffer() -> None:
     assert watch() is None
 
 
-def test_iterator_is_neither_pickled_nor_copied() -> None:
-    """It holds a pointer."""
+def test_record_iterator_pickle_or_copy_raises() -> None:
+    """An iterator has a pointer into its buffer."""
     iterator = RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE)
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled"):
             attempt(iterator)
 
 
-def test_bounds_outside_the_buffer_raise_index_error() -> None:
+def test_record_iterator_bounds_outside_the_buffer_raise() -> None:
     """When the iterator is made, not at its first step."""
     with pytest.raises(IndexError, match="outside"):
         RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE + 1)
 
 
-# -- gated lists ---------------------------------------------------------------------------------
+# -- closable records ----------------------------------------------------------------------------
 
 
 def some_records(count: int) -> list[Record]:
@@ -147,8 +147,8 @@ def some_records(count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_gated_records_are_those_of_the_list(count: int) -> None:
-    """The same objects; at the end it stays at its end."""
+def test_closable_records_yield_objects_of_the_list(count: int) -> None:
+    """The same objects; an exhausted iterator stays exhausted."""
     records = some_records(count)
     iterator = ClosableRecords(records, CloseSignal())
     assert iterator is iter(iterator)
@@ -157,8 +157,8 @@ def test_gated_records_are_those_of_the_list(count: int) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
-def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
-    """For good, whatever is left; for all iterators of the gate."""
+def test_closable_records_end_once_the_signal_is_closed(taken: int) -> None:
+    """All iterators of the signal end, with records left too."""
     gate = CloseSignal()
     iterators = [ClosableRecords(some_records(3), gate) for _ in range(2)]
     assert gate.is_open
@@ -170,8 +170,8 @@ def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
     assert [[], []] == [list(iterator) for iterator in iterators]
 
 
-def test_gates_and_gated_records_refuse_copies_and_other_types() -> None:
-    """A copy would not know of the shutting."""
+def test_closable_records_copy_or_other_type_raises() -> None:
+    """A copy of the signal would not be closed with it."""
     gate = CloseSignal()
     for made in (gate, ClosableRecords(some_records(1), gate)):
         with pytest.raises(TypeError, match="cannot be pickled"):

@@ -19,7 +19,7 @@ NO_TIMES = TimeIndexView(b"", 0)
 
 
 def batch(base_offset: int, deltas: list[int], times: list[int] | None = None) -> bytes:
-    """Return a batch of records at the given offset deltas; values say their offsets."""
+    """Return a batch of records at the given offset deltas; values are their offsets."""
     builder = BatchBuilder()
     for delta, time in zip(deltas, times or deltas, strict=True):
         builder.append_at(delta, b"k", b"v%d" % (base_offset + delta), time)
@@ -32,8 +32,8 @@ def published(owner: object, end_offset: int, end_position: int, start: int) -> 
     return PublishedSnapshot(LogSnapshot(segments, end_offset, end_position, start))
 
 
-def test_table_asks_the_reader_of_the_segment() -> None:
-    """By base offsets; None below them, and where no reader is."""
+def test_point_table_find_uses_the_reader_of_the_segment() -> None:
+    """The result is None below the first base offset, and for a segment without a reader."""
     readers = SegmentReaders("owner", (10, 13, 40), 2)
     table = PointLookupTable(published("owner", 240, 9, 0))
     assert table.readers is None
@@ -53,8 +53,8 @@ def test_table_asks_the_reader_of_the_segment() -> None:
     assert (None, None) == (table.readers, table.find(12))
 
 
-def test_table_stays_in_the_range_of_the_published_snapshot() -> None:
-    """Its segments, its start, its end; what no offset can be is none."""
+def test_point_table_find_outside_the_snapshot_returns_none() -> None:
+    """The snapshot has segments, a start and an end; offsets over 64 bits are outside."""
     readers = SegmentReaders("owner", (10,), 1)
     readers.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
     for offset, snapshot, is_found in (
@@ -70,8 +70,8 @@ def test_table_stays_in_the_range_of_the_published_snapshot() -> None:
         assert is_found == (table.find(offset) is not None)
 
 
-def test_table_follows_what_is_published() -> None:
-    """A record is found from the moment on when its batch is published."""
+def test_point_table_finds_records_once_published() -> None:
+    """A record is found as soon as its batch is published."""
     log = published("owner", 10, 0, 10)
     table, readers = PointLookupTable(log), SegmentReaders("owner", (10,), 1)
     table.use(readers)
@@ -81,8 +81,8 @@ def test_table_follows_what_is_published() -> None:
     assert table.find(11) is not None
 
 
-def test_readers_are_no_more_than_there_may_be() -> None:
-    """Each may keep a mapping alive: one too many, and the others go."""
+def test_segment_readers_over_the_limit_drop_the_others() -> None:
+    """Each reader may keep a mapping alive, so their number is limited."""
     table = SegmentReaders(None, (0, 10, 20), 2)
     readers = [PointReader(bytes(slot), NO_ENTRIES) for slot in range(3)]
     for slot in range(3):
@@ -91,8 +91,8 @@ def test_readers_are_no_more_than_there_may_be() -> None:
 
 
 @pytest.mark.parametrize("slot", [-1, 3])
-def test_readers_refuse_slots_outside_the_bases(slot: int) -> None:
-    """Also negative ones, which a list would take."""
+def test_segment_readers_invalid_slot_raises(slot: int) -> None:
+    """Negative slots are refused too, unlike in a list."""
     table = SegmentReaders(None, (0, 10, 20), 2)
     with pytest.raises(IndexError):
         table.put(slot, PointReader(b"", NO_ENTRIES))
@@ -101,7 +101,7 @@ def test_readers_refuse_slots_outside_the_bases(slot: int) -> None:
 
 
 def timed(*latest: int) -> SegmentReaders:
-    """Return readers of two segments of which the first may have been looked into."""
+    """Return readers of two segments; only the first has a reader."""
     readers = SegmentReaders("segments", [0, 100], 2)
     readers.put_times(latest)
     readers.put(0, PointReader(batch(0, [0, 1, 2], [10, 30, 20]), NO_ENTRIES, NO_TIMES))
@@ -117,8 +117,8 @@ def table_of(
     return table
 
 
-def test_table_answers_by_time_for_segments_it_knows() -> None:
-    """The first segment with a time so large; none that is not known, or has no reader."""
+def test_point_table_find_time_uses_cached_segments_only() -> None:
+    """The result is None if the first such segment is not cached or has no reader."""
     points = table_of(timed(30, 50))
     found = points.find_time(11)
     assert TimestampOffset(30, 1, None) == found
@@ -132,8 +132,8 @@ def test_table_answers_by_time_for_segments_it_knows() -> None:
     assert None is table_of(timed(-1, 30)).find_time(11)
 
 
-def test_table_refuses_what_it_cannot_work_with() -> None:
-    """More times than segments, a class with more than items."""
+def test_point_table_invalid_arguments_raise() -> None:
+    """More timestamps than segments, and a class that is not a named tuple."""
     with pytest.raises(ValueError, match="3 timestamps"):
         timed(1, 2, 3)
     for answer in (int, type("Loose", (tuple,), {})):
@@ -141,8 +141,8 @@ def test_table_refuses_what_it_cannot_work_with() -> None:
             PointLookupTable(published("segments", 3, 9, 0), answer)
 
 
-def test_table_makes_slices_of_its_class_only() -> None:
-    """And none where its readers have no segments."""
+def test_point_table_slice_class_must_be_a_segment_slice() -> None:
+    """Without segments of the readers `slice` returns None."""
     with pytest.raises(TypeError, match="subclass of SegmentSlice"):
         PointLookupTable(published("segments", 3, 9, 0), tuple, int)  # type: ignore[arg-type]
     points = PointLookupTable(published("segments", 3, 1000, 0))
@@ -152,8 +152,8 @@ def test_table_makes_slices_of_its_class_only() -> None:
     assert None is points.slice(1, 10, True)
 
 
-def test_table_slices_what_the_snapshot_has() -> None:
-    """Not behind its end position, and whole where that is asked for; at its end offset nothing."""
+def test_point_table_slice_ends_with_the_snapshot() -> None:
+    """The end position bounds a slice, which has whole batches on request; nothing at the end."""
     first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
     log = published("segments", 3, len(first), 0)
     points = PointLookupTable(log, tuple, SegmentSlice)

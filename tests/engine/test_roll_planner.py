@@ -36,7 +36,7 @@ RULES = st.builds(
 
 
 def facts_of(drawn: list[Drawn], base_offset: int) -> list[BatchFacts]:
-    """Return the facts of batches one behind the other, from an offset on."""
+    """Return the facts of consecutive batches, from an offset on."""
     facts, next_offset = [], base_offset
     for size, skipped, more, timestamp, is_named in drawn:
         base, next_offset = next_offset + skipped, next_offset + skipped + more + 1
@@ -53,7 +53,7 @@ def facts_of(drawn: list[Drawn], base_offset: int) -> list[BatchFacts]:
     st.lists(st.lists(BATCH, min_size=1, max_size=12), max_size=5),
     st.lists(st.integers(0, 30), min_size=5, max_size=5),
 )
-def test_runs_are_shared_out_as_single_batches(
+def test_roll_planner_run_is_planned_as_single_batches(
     rules: StagingRules, base_offset: int, runs: list[list[Drawn]], pauses: list[int]
 ) -> None:
     """Rolls by offset, size, time and full indexes; entries; largest timestamps; taken back too."""
@@ -73,8 +73,8 @@ def test_runs_are_shared_out_as_single_batches(
     assert slow.files() == fast.segments
 
 
-def test_stage_of_a_segment_that_has_batches_goes_on_from_there() -> None:
-    """Entries and times that are there count; bytes since the last entry begin anew."""
+def test_roll_planner_continues_a_segment_with_batches() -> None:
+    """Entries and timestamps of the segment count; bytes since the last entry start at 0."""
     stage = RollPlanner(
         100,
         offset_entries_max=5,
@@ -95,8 +95,8 @@ def test_stage_of_a_segment_that_has_batches_goes_on_from_there() -> None:
     assert "offset_count=5, time_count=3" in repr(stage)
 
 
-def test_many_rows_are_taken_without_the_gil_alike() -> None:
-    """Above the number of rows from which on other threads may run, and entries with each."""
+def test_roll_planner_many_rows_without_the_gil_give_the_same_plan() -> None:
+    """Above the number of rows that releases the GIL, with an index entry for each row."""
     rules = StagingRules(2**31 - 1, 0, 2**62, 2**20)
     facts = facts_of([(61, 0, 0, number % 77, True) for number in range(9000)], 0)
     slow, fast = SlowStaging(rules, 0, NOW_MS), KernelStaging(rules, 0, NOW_MS)
@@ -106,8 +106,8 @@ def test_many_rows_are_taken_without_the_gil_alike() -> None:
     assert slow.segments[0].time_entries() == fast.segments[0][4]
 
 
-def test_stage_refuses_what_cannot_be() -> None:
-    """Rows outside the run, a negative interval, a copy."""
+def test_roll_planner_invalid_arguments_raise() -> None:
+    """Rows outside the run, a negative interval, and a copy."""
     stage = RollPlanner(0, offset_entries_max=5, time_entries_max=5)
     facts = BatchMetadata([(100, 0, 0, 1, 0)])
     for first, size_bytes in ((-1, 0), (2, 0), (0, -1)):

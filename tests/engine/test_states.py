@@ -13,7 +13,7 @@ from kafkalog._engine.gate_state import GateState
 from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot, ReadBound
 
 
-def test_gate_state_is_open_until_something_closes_it() -> None:
+def test_gate_state_new_is_open_until_closed() -> None:
     """Each of four reasons alone; an idle log is open again when it has its files."""
     assert GateState().is_open()
     assert not GateState(is_read_only=True).is_open()
@@ -48,7 +48,7 @@ def test_gate_state_in_a_forked_child_is_not_open() -> None:
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_epoch_state_keeps_what_was_set() -> None:
+def test_epoch_state_set_values_are_kept() -> None:
     """Nothing is written while the file lacks a change."""
     state = EpochState(3)
     assert (3, None, False) == (state.current, state.written, state.has_unwritten)
@@ -67,7 +67,7 @@ def segments() -> Any:
     )
 
 
-def test_snapshot_is_replaced_field_by_field_and_never_changes() -> None:
+def test_snapshot_replace_returns_a_new_snapshot() -> None:
     """Equal are those of the same segments with the same numbers."""
     found = segments()
     first = LogSnapshot(found, 20, 600, 5)
@@ -84,14 +84,14 @@ def test_snapshot_is_replaced_field_by_field_and_never_changes() -> None:
         first.__reduce__()
 
 
-def test_snapshot_bounds_reads_by_its_end_and_by_sealed_segments() -> None:
+def test_snapshot_read_bound_is_its_end_or_a_sealed_segment() -> None:
     """The last segment by what is published, the others by their size and their successor."""
     snapshot = LogSnapshot(segments(), 20, 600, 5)
     assert ReadBound(500, 10) == snapshot.read_bound(0)
     assert ReadBound(end=600, following_offset=20) == snapshot.read_bound(1)
 
 
-def test_published_snapshot_is_the_last_one() -> None:
+def test_published_snapshot_is_the_latest() -> None:
     """A reader that holds an earlier one keeps it."""
     first = LogSnapshot(segments(), 20, 600, 5)
     published = PublishedSnapshot(first)
