@@ -1,4 +1,4 @@
-"""What all tests of threads have in common."""
+"""Fixtures of all tests of threads."""
 
 from __future__ import annotations
 

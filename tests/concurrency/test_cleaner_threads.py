@@ -1,4 +1,4 @@
-"""The cleaner's threads beside writers, readers, truncation, retention and other settings."""
+"""The cleaner's threads with writers, readers, truncation, retention and new settings."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def disturb(manager: LogManager, is_done: Callable[[], bool]) -> None:
         assert all(each.dead_count == 0 for each in [manager.health().cleaner])
 
 
-def test_cleaning_beside_everything_else_keeps_the_latest_of_each_key(tmp_path: Path) -> None:
-    """Readers see order at any moment; in the end there is one value for a key, the last."""
+def test_cleaner_threads_under_load_keep_the_latest_of_each_key(tmp_path: Path) -> None:
+    """Readers always see offsets in order; at the end each key has one value, the last."""
     with LogManager([tmp_path / "data"], CONFIG) as manager:
         manager.create_topic("table", 2)
         manager.create_topic("cut")

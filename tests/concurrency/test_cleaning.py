@@ -1,7 +1,7 @@
 """A writer, a cleaner and readers in threads: old segments leave while they are read.
 
 The writer takes a fixed number of steps, the others go on until it has done. The value of a record
-tells its number, so whoever reads can say whether it was written there, and what was lost.
+is its number, so a reader can check that it was written there, and which records were lost.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def read_all(log: Log, is_over: threading.Event) -> dict[bytes, bytes]:
             return state
 
 
-def test_readers_and_appends_go_on_beside_a_cleaning(tmp_path: Path) -> None:
-    """Whatever leaves meanwhile, each reading is in order, and the last one has the last values."""
+def test_cleaning_readers_and_appends_continue(tmp_path: Path) -> None:
+    """Each read is in order, whatever is removed; the last read has the last values."""
     is_over = threading.Event()
     with (
         open_log(tmp_path / "orders-0", config=CONFIG) as log,

@@ -1,4 +1,4 @@
-"""Readers of committed records beside producers: never a record that was, or will be, aborted.
+"""Readers of committed records with producers: never a record that was, or will be, aborted.
 
 Readers take no lock, and transactions begin, roll over segments, and end while they look.
 """
@@ -39,8 +39,8 @@ def write(log: Log) -> None:
         log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
 
 
-def test_no_reader_ever_sees_what_is_aborted(tmp_path: Path) -> None:
-    """By iterating, and by fetches from any offset; in the end all see the same."""
+def test_committed_readers_never_see_aborted_records(tmp_path: Path) -> None:
+    """Iteration, and fetches from any offset; at the end all readers see the same records."""
     done = threading.Event()
     failures: list[BaseException] = []
     seen_counts: list[int] = []

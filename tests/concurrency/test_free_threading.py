@@ -1,6 +1,6 @@
 """Objects that threads share, without the GIL: what such a build would have to pass to be marked.
 
-No extension module says that it is compatible with free threading: importing one turns the GIL on
+No extension module declares support of free threading: importing one turns the GIL on
 again. On a build without it, run `PYTHON_GIL=0 python -m pytest tests/concurrency`, which leaves it
 off; the stress below is then long. With the GIL it is short, and shows that the test works.
 """
@@ -34,8 +34,8 @@ ROUNDS = 400 if IS_FREE else 8
 RECORDS = 300
 
 
-def test_free_threading_is_in_force() -> None:
-    """Without this the others here have shown nothing about free threading."""
+def test_free_threading_is_active() -> None:
+    """If this test is skipped, the others show nothing about free threading."""
     if not IS_FREE:
         pytest.skip("NOT TESTED WITHOUT THE GIL: this needs a free-threaded build and PYTHON_GIL=0")
     assert not sys._is_gil_enabled()  # type: ignore[attr-defined, unused-ignore]
@@ -70,8 +70,8 @@ def batch() -> bytes:
     return bytes(builder.finish())
 
 
-def test_fields_of_a_record_are_made_once_by_threads_that_race() -> None:
-    """Who touches a record first makes its fields: all get equal ones, and none is lost."""
+def test_record_fields_read_by_racing_threads_are_equal() -> None:
+    """The first thread that reads a record makes its fields; all threads get equal fields."""
     data = batch()
     header = parse_header(data)
     for _ in range(ROUNDS):
@@ -89,8 +89,8 @@ def test_fields_of_a_record_are_made_once_by_threads_that_race() -> None:
         assert [expected] * THREADS == seen
 
 
-def test_views_of_an_index_are_shared() -> None:
-    """Look-ups have no state, and columns of answers belong to one thread each."""
+def test_index_views_shared_by_threads_find_the_same() -> None:
+    """Look-ups have no state, and each thread has result columns for itself."""
     entries = np.arange(1, 5001, dtype=">i4").repeat(2) * 3
     view = OffsetIndexView(entries.tobytes(), 0)
     offsets = np.arange(0, 15_000, 7, dtype=np.int64)
@@ -105,8 +105,8 @@ def test_views_of_an_index_are_shared() -> None:
     together(look_up)
 
 
-def test_reader_of_points_is_shared() -> None:
-    """Its cache of places is filled by all of them."""
+def test_point_reader_shared_by_threads_finds_every_record() -> None:
+    """All threads fill its cache of positions."""
     data = batch()
     expected = [b"v%d" % number * 9 for number in range(RECORDS)]
     for _ in range(ROUNDS):
@@ -119,8 +119,8 @@ def test_reader_of_points_is_shared() -> None:
         together(find)
 
 
-def test_log_is_shared_by_writers_and_readers(tmp_path: Path) -> None:
-    """Appends, an appender, scans, points and fetches at once: all of it is there, in order."""
+def test_log_shared_by_writers_and_readers_keeps_all_records(tmp_path: Path) -> None:
+    """Appends, an appender, scans, look-ups and fetches at once: all records, in order."""
     with manual_log(tmp_path / "orders-0", segment_bytes=20_000) as log:
         appender = log.appender(buffer_bytes=4096)
 

@@ -15,12 +15,12 @@ STEPS = 400
 
 
 def value_of(offset: int, term: int) -> bytes:
-    """Return what a record has, which says when it was appended."""
+    """Return the value of a record, from its offset and term."""
     return b"%d:%d" % (offset, term)
 
 
 class Reader(threading.Thread):
-    """Reads again and again from some offset to the end that it is shown, until told to stop."""
+    """Reads again and again from some offset to the end that it is shown, until stopped."""
 
     def __init__(self, log: Log, committed: list[int]) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Reader(threading.Thread):
             self.began.set()
 
     def read(self) -> None:
-        """One round: what lies below what was committed before never changes."""
+        """One round: records below the committed offset of before never change."""
         stable = self.committed[0]
         start = max(0, stable - 50)
         try:
@@ -57,7 +57,9 @@ class Reader(threading.Thread):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_reads_to_the_high_watermark_beside_truncations_to_it(tmp_path: Path, seed: int) -> None:
+def test_high_watermark_readers_during_truncation_see_committed_records(
+    tmp_path: Path, seed: int
+) -> None:
     """No reader sees a record change, a hole, or an end below what was committed."""
     random_steps = random.Random(seed)
     with (

@@ -1,4 +1,4 @@
-"""Many threads, many logs, few of them awake: nothing is lost, doubled, or late."""
+"""Many threads, many logs, few of them open: nothing is lost, doubled, or late."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def run_all(actions: list[Callable[[], None]]) -> list[BaseException]:
     return failures
 
 
-def test_threads_that_append_to_logs_of_which_few_are_awake(tmp_path: Path) -> None:
-    """Logs fall asleep and wake under writers and readers; each keeps every thread's order."""
+def test_many_logs_few_open_keep_the_order_of_each_thread(tmp_path: Path) -> None:
+    """Writers and readers use logs while they are released and reopened."""
     with LogManager([tmp_path / "a", tmp_path / "b"], CONFIG) as manager:
         manager._open_log_limit.limit = OPEN_LOGS
         manager.create_topic("orders", LOGS)

@@ -1,7 +1,7 @@
-"""One writer, several readers in threads and another process: nobody sees what was never written.
+"""One writer, several readers in threads and another process: no reader sees records never written.
 
 The writer takes a fixed number of steps (append, roll, truncate, delete, flush); readers go on
-until it has done. Each record tells its offset and which append wrote it, so a reader can check
+until it has done. Each record has its offset and which append wrote it, so a reader can check
 whatever it gets against what was written at that offset, ever. Nothing waits for a clock.
 """
 
@@ -201,8 +201,8 @@ def raise_first(errors: list[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_readers_see_only_what_was_written(tmp_path: Path, seed: int) -> None:
-    """Threads on the writer's own log, without a lock, through every kind of change."""
+def test_readers_of_the_writer_see_only_written_records(tmp_path: Path, seed: int) -> None:
+    """Threads read the log of the writer without a lock, during every kind of change."""
     book = Book()
     scheduler = ThreadScheduler()
     with open_log(tmp_path / "orders-0", config=CONFIG, scheduler=scheduler) as log:
@@ -228,7 +228,7 @@ def test_readers_see_only_what_was_written(tmp_path: Path, seed: int) -> None:
         )
 
 
-def test_read_only_readers_see_only_what_was_written(tmp_path: Path) -> None:
+def test_read_only_log_readers_see_only_written_records(tmp_path: Path) -> None:
     """Threads that share one read-only log, which follows a writer of the same process."""
     book = Book()
     with open_log(tmp_path / "orders-0", config=CONFIG) as log:
@@ -281,7 +281,7 @@ with kafkalog.open_log(sys.argv[1], read_only=True) as log:
 """
 
 
-def test_follower_in_another_process_sees_only_what_was_written(tmp_path: Path) -> None:
+def test_follower_process_sees_only_written_records(tmp_path: Path) -> None:
     """It ends with the very log that the writer has; on the way only the range may be missed."""
     book = Book()
     with open_log(tmp_path / "orders-0", config=CONFIG) as log:

@@ -1,4 +1,4 @@
-"""Scans beside a writer that appends, rolls, truncates and deletes: each sees one whole log."""
+"""Scans with a writer that appends, rolls, truncates and deletes: each sees one whole log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS = 60
 
 
 def record_at(offset: int) -> Record:
-    """Return the record that says where it lies."""
+    """Return a record made from its offset."""
     return Record(key=b"k%d" % offset, value=b"v%d" % offset * 9, timestamp_ms=START_MS + offset)
 
 
@@ -41,7 +41,7 @@ def scan_until(log: Log, stop: threading.Event, faults: list[Any], **how: Any) -
 
 @pytest.mark.parametrize("binary_type", ["binary", "binary_view"])
 @pytest.mark.parametrize("codec", ["uncompressed", "lz4"])
-def test_scans_beside_a_writer_see_whole_records(
+def test_scans_during_appends_see_whole_records(
     codec: str, binary_type: Any, tmp_path: Path
 ) -> None:
     """In the writing process, and in one that follows it."""
