@@ -9,7 +9,7 @@ time, so that a reader of the first records does not wait for all indexes:
     repaired. An index counts if it has every abort marker of its segment, else the batches are
     replayed from the newest producer snapshot on. A segment is walked for markers once per process.
 
-The search ends with the segment whose index says that it is complete, as a broker's does, or at a
+The search ends with the segment whose index is complete by its last entry, as in a broker, or at a
 segment whose producer snapshot has no transaction of the range open.
 
 The cleaner does not filter: its `TransactionTracker` also decides on markers, from the same ranges.
@@ -109,7 +109,7 @@ def _until_complete(
     end_offset: int,
 ) -> Iterator[TransactionIndex]:
     """
-    Yield indexes up to the last one that may have a transaction of below `end_offset`.
+    Yield indexes up to the last that may have a transaction with offsets below `end_offset`.
 
     Args:
         filesystem, directory: the partition.

@@ -1,18 +1,18 @@
-"""Producer state at an opening: the newest snapshot that is whole, and the batches behind it.
+"""Load of producer state at an opening: the newest whole snapshot, and the batches after it.
 
-A log of ours without any snapshot had no producer below the segment that holds its recovery point
-(see `kafkalog.log.producers`), so only what recovery has scanned is asked; whether it is ours, the
-sync journal says. Any other one is replayed from its start. But a log that was closed in order is
-believed unread, as by a broker: one that closes a log leaves a snapshot there.
+A log of this library without any snapshot had no producer below the segment with its recovery point
+(see `kafkalog.log.producers`), so only the batches that recovery has scanned are replayed; the sync
+journal shows that it is such a log. Any other log is replayed from its start. But a log that was
+closed in order is believed unread, as by a broker, which leaves a snapshot when it closes a log.
 
 An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
 recovery point rises to it: a crash before that only repeats the work, and so does a full disk.
 
-Crash points, while snapshots that are damaged, or tell of more than is there, make room for it:
-  * before the note says that producers are missing: the snapshots are there yet;
-  * from there to the end of the opening: any or none of them is left, and where there is none the
-    next opening asks the whole log, however often that is cut short;
-  * after it: the new snapshot is on the disk, and whether the note has come there does not matter.
+Crash points, while snapshots that are damaged, or above the log end, are replaced:
+  * before the journal records that producers are missing: the snapshots still exist;
+  * from there to the end of the opening: any or none of them is left, and without one the next
+    opening replays the whole log, however often that is interrupted;
+  * later: the new snapshot is on the disk, with or without the record of the journal.
 
 Thread-safety: `load_producer_state` before the log has any other user; a follower may be asked by
 any thread, one after the other.
@@ -85,8 +85,8 @@ def _believed_end(loaded: LoadedLog, recovery_point: int) -> int:
     """
     Return up to where snapshots tell of what is there.
 
-    One of an unsynced segment may have come to the disk when batches below it have not. Whoever
-    believed it would call a batch a duplicate that was lost.
+    A snapshot of an unsynced segment may be on the disk while batches below it are not. With it a
+    lost batch would be refused as a duplicate.
     """
     end_offset, first_offset = loaded.local.snapshot.end_offset, loaded.scanned.first_offset
     if loaded.report.clean or first_offset is None:
@@ -106,7 +106,7 @@ def _first_doubtful_offset(loaded: LoadedLog) -> int:
 
 class ReadOnlyProducers:
     """
-    Where a log is unstable that another process writes; told from its batches when it is asked.
+    Last stable offset of a log that another process writes; computed from its batches on demand.
 
     Args:
         context: what its segments share.
@@ -130,7 +130,7 @@ class ReadOnlyProducers:
             if states is None or not self._continues(snapshot):
                 start, end = snapshot.start_offset, snapshot.end_offset
                 states = load_states(self._context.filesystem, self._context.directory, start, end)
-            # Half way of a replay that fails the states are no longer those of what was seen.
+            # After a replay that failed the states are no longer those of the last snapshot.
             self._states = None
             replay_segments(states, snapshot)
             states.advance_high_watermark(snapshot.end_offset)
@@ -144,7 +144,7 @@ class ReadOnlyProducers:
             return [] if self._states is None else self._states.open_transactions()
 
     def _continues(self, snapshot: LogSnapshot) -> bool:
-        """Say whether a snapshot has all that was seen, under the same files."""
+        """Return whether a snapshot has all replayed batches, in the same files."""
         seen = self._seen
         if seen is None or snapshot.end_offset < seen.end_offset:
             return False

@@ -71,9 +71,9 @@ def load_states(
     Args:
         filesystem: the disk.
         directory: directory of the partition.
-        start_offset: snapshots above it count.
-        end_offset: snapshots up to it count.
-        at_start: whether a snapshot at `start_offset`, which covers what lies below, counts too.
+        start_offset: snapshots above it are used.
+        end_offset: snapshots up to it are used.
+        at_start: whether a snapshot at `start_offset`, for the offsets below it, is used, too.
 
     Raises:
         LogStorageError: the disk refused.
@@ -96,9 +96,9 @@ def replay_segments(
     Bring states forward from where they end to the end of a segment; return what was completed.
 
     Args:
-        states: covers the records below its end, which lies in the log.
+        states: state of the records below its end, which is in the log.
         snapshot: the log.
-        last_slot: the segment to stop behind; the last if None.
+        last_slot: the last segment to replay; that of the log if None.
     """
     segments = snapshot.segments
     completed: list[CompletedTransaction] = []
@@ -275,8 +275,8 @@ def _rows_that_matter(columns: BatchColumns, used: int, end_offset: int) -> _Row
     begins[1:] &= is_first[1:] | ~in_transaction[:-1]
     data_so_far = np.cumsum(~is_control)
     group_ends = np.flatnonzero(np.append(is_first[1:], True))
-    data_behind = data_so_far[group_ends][np.cumsum(is_first) - 1] - data_so_far
-    kept = order[is_control | begins | (data_behind < WINDOW_BATCHES)]
+    data_after = data_so_far[group_ends][np.cumsum(is_first) - 1] - data_so_far
+    kept = order[is_control | begins | (data_after < WINDOW_BATCHES)]
     kept.sort()
     selected: _Rows = rows[kept]
     return selected

@@ -1,12 +1,12 @@
-"""The producers of a log that is open for writing: asked before an append, told after it.
+"""Producers of a log that is open for writing: checked before an append, updated after it.
 
 An append with a producer's batches goes
 
-    begin       its batches are held against the state; nothing changes. Duplicates end it here.
+    begin       its batches are checked against the state; nothing changes. Duplicates end it here.
     announce    readers of committed records stop before a transaction that begins
     ...         the batches are written and published
-    commit      the state, the transaction indexes, then the readers are told;
-    or withdraw, where writing failed
+    commit      the state, the transaction indexes, then the visibility of readers are updated;
+    or withdraw, if the write failed
 
 An append without any costs the question whether it has some. A log that never had a producer has no
 snapshot file, and none is written: where there is no snapshot at all, there was no producer below
@@ -70,7 +70,7 @@ _VERIFIED = (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 
 
 class PendingAppend:
-    """An append under way: its batches of producers, and what they make of the state."""
+    """Current append: its batches of producers, and the state after them."""
 
     __slots__ = ("append", "batches")
 
@@ -122,7 +122,7 @@ class LogProducers:
 
     @property
     def is_known(self) -> bool:
-        """Whether the log has, or once had, a producer."""
+        """True if the log has, or once had, a producer."""
         return bool(self._states.entries) or self._manager.files.latest_offset is not None
 
     # Appending.
@@ -257,11 +257,11 @@ class LogProducers:
         )
 
     def set_high_watermark(self, offset: int | None) -> None:
-        """Let readers see what lies below `offset`; None for the log end, wherever that is."""
+        """Let readers see offsets below `offset`; None for the current log end."""
         self._high_watermark = offset
         self._publish()
 
-    # What becomes of the log.
+    # Changes of the log.
 
     def on_truncation(self) -> None:
         """
@@ -281,7 +281,7 @@ class LogProducers:
             try:
                 self._manager.take_snapshot()
             except DiskFullError as error:
-                logger.warning("no producer snapshot behind a truncation: %s", error)
+                logger.warning("no producer snapshot after a truncation: %s", error)
                 self._missing_snapshots.append(snapshot.end_offset)
         else:
             self._states.clear(snapshot.end_offset)
@@ -340,7 +340,7 @@ class LogProducers:
 
     def make_durable(self) -> bool:
         """
-        Put the snapshots of all segments on the disk; say whether there is one for each.
+        Sync the snapshots of all segments; return whether there is one for each.
 
         The recovery point may be raised only then: below it nothing is replayed.
 
@@ -360,7 +360,7 @@ class LogProducers:
         return not self._missing_snapshots and not has_none
 
     def retain_snapshot(self, end_offset: int) -> bool:
-        """Say whether a truncation leaves a snapshot, where there are producers to tell of."""
+        """Return whether a truncation leaves a snapshot, if the log has producers."""
         kept = any(each <= end_offset for each in self._manager.files.offsets)
         return kept or not self.is_known
 

@@ -1,21 +1,21 @@
-"""The transaction indexes of a log's segments, held against the batches they speak of.
+"""Verification of the transaction indexes of a log against the batches of its segments.
 
-Which records were aborted is a fact of the log: of its transactional batches and their markers. A
-`.txnindex` only saves looking, and nothing in a segment says that there has to be one. So before
-one is believed for the first time, the headers of its segment are walked, and its markers read:
+Aborted records are a fact of the log: of its transactional batches and their markers. A `.txnindex`
+only saves a walk, and nothing in a segment shows that there has to be one. So before an index is
+believed for the first time, the headers of its segment are walked, and its markers read:
 
-  * each abort marker has to have its entry. Where one lacks it, the batches are replayed from the
-    newest producer snapshot below the segment, and what they say is put into the index, on the disk
-    too; a marker that found no transaction open has none;
-  * no entry may name as its marker what is none, or what lies behind the segment: a truncation that
-    a crash cut short leaves entries of markers that went, whose offsets others have soon;
-  * no entry may begin at or below the marker before of its producer, or above the first batch of
-    its transaction, nor call stable what was open: nothing in the file is covered by a checksum.
-    Where a transaction began before its segment, the producers as of the segment's base tell.
+  * each abort marker must have its entry. If an entry is missing, the batches are replayed from the
+    newest producer snapshot below the segment, and the result is put into the index, on the disk
+    too; a marker that found no open transaction has none;
+  * no entry may name another batch as its marker, or an offset after the segment: a truncation that
+    a crash interrupted leaves entries of removed markers, whose offsets are soon used again;
+  * no entry may begin at or below the previous marker of its producer, or above the first batch of
+    its transaction, nor have a stable offset above an open one: no checksum covers the file. For a
+    transaction that began before its segment, the producers at the segment's base decide.
 
-What was wrong with an index is noted with its segment (`RepairedIndex`), as far as it was on the
-disk before the log was opened, by an orderly close or below the recovery point: what a crash took
-of it, or left behind, is put right and not reported, and so is a file that is missing.
+A contradiction of an index is recorded with its segment (`RepairedIndex`), if it was on the disk
+before the log was opened, by an orderly close or below the recovery point: entries that a crash
+removed, or left, are repaired without a report, and so is a missing file.
 
 An index that the log itself has kept since its segment was begun needs no such look. Those of
 segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 def verify_index(context: SegmentContext, snapshot: LogSnapshot, slot: int) -> RepairedIndex | None:
     """
-    Let the index of a segment say what its batches do; return what was wrong with it.
+    Repair the index of a segment by its batches; return the contradictions.
 
     Raises:
         OSError, LogStorageError: the disk refused.
@@ -98,7 +98,7 @@ def recover_indexes(
     context: SegmentContext, snapshot: LogSnapshot, scanned: Mapping[int, bool]
 ) -> tuple[RepairedIndex, ...]:
     """
-    Let the indexes of segments that were scanned after a crash say what the segments do.
+    Repair the indexes of segments that were scanned after a crash.
 
     Returned are those that were wrong already before the crash.
 
@@ -128,10 +128,10 @@ def add_aborted(
     Enter transactions whose markers were just appended; never fails, the log has the markers.
 
     Args:
-        context: what the log's segments share.
+        context: settings and parts that the segments of the log share.
         snapshot: the log with the markers.
-        transactions: all of one append, by their markers. An index that was not looked at yet is
-            held against the batches first, and would have to tell those that are left out.
+        transactions: all transactions of one append, by their markers. An index that was not
+            verified yet is compared with the batches first, which would report omitted ones.
     """
     by_slot: dict[int, list[AbortedTransaction]] = {}
     for each in transactions:
@@ -154,7 +154,7 @@ def _add_to_segment(
                 if not entries or entries[-1].last_offset < transaction.last_offset:
                     own.index.append(transaction)
         except (KafkaLogError, OSError, ValueError) as error:
-            # The first reader who asks tells it from the batches.
+            # The first reader that needs it computes it from the batches.
             logger.warning("%s lacks %s: %s", own.index.path, fresh, error)
             context.report(error)
             own.record_verified(-1)
@@ -179,7 +179,7 @@ def _verify(
     *,
     fresh: Sequence[AbortedTransaction] = (),
 ) -> None:
-    """Make an index say what its segment does, but for transactions that are about to be added."""
+    """Repair an index by its segment, except for transactions that the caller adds."""
     own: SegmentTransactions = snapshot.segments.segments[slot].transactions
     index = own.index
     was_verified = own.verified_end >= 0
@@ -194,10 +194,10 @@ def _verify(
         ]
     if found.damage is None and not told and not found.wrong:
         return
-    is_behind = found.is_followed and was_verified and found.damage is None and not found.wrong
+    is_late = found.is_followed and was_verified and found.damage is None and not found.wrong
     logger.log(
-        logging.DEBUG if is_behind else logging.WARNING,
-        "%s does not say what its segment does%s: %d entries are added, %d taken away",
+        logging.DEBUG if is_late else logging.WARNING,
+        "%s contradicts its segment%s: %d entries are added, %d removed",
         index.path,
         "" if found.damage is None else f" ({found.damage})",
         len(told),
@@ -212,15 +212,15 @@ def _verify(
 @dataclass(slots=True)
 class _Compared:
     """
-    An index held against the batches of its segment.
+    Comparison of an index with the batches of its segment.
 
     Attributes:
-        damage: why its file cannot be believed at all, None where it can.
-        kept: entries that the batches bear out.
-        wrong: those that they do not.
-        missing: producer and offset of abort markers without an entry of those kept.
-        bounds: what the batches say of each abort marker.
-        is_followed: whether its writer may be ahead of what is seen, or behind with the index.
+        damage: why its file cannot be believed at all, None if it can.
+        kept: entries that match the batches.
+        wrong: entries that do not.
+        missing: producer and offset of abort markers without a kept entry.
+        bounds: bounds of the transaction of each abort marker, by the batches.
+        is_followed: whether the writer may be ahead of the snapshot, or late with the index.
         end_offset: one above the last offset of the segment.
     """
 
@@ -246,7 +246,7 @@ def _compare(
     markers = set(bounds) - {(each.producer_id, each.last_offset) for each in fresh}
     following = snapshot.segments.base_after(slot)
     end_offset = snapshot.end_offset if following is None else following
-    # Its writer may be ahead of what is seen of the segment, or behind with the index.
+    # The writer may be ahead of the snapshot of the segment, or late with the index.
     is_followed = context.read_only and following is None
     kept: list[AbortedTransaction] = []
     wrong: list[AbortedTransaction] = []
@@ -255,7 +255,7 @@ def _compare(
         if marker in markers:
             is_early = each.first_offset < segment.base_offset
             is_right = bounds[marker].allow(each) and (not is_early or allow_before(each))
-        # A marker that a compaction took leaves its offset to nobody.
+        # The offset of a marker that a compaction removed is never used again.
         elif each.last_offset >= end_offset:
             is_right = is_followed
         else:
@@ -278,7 +278,7 @@ def _contradiction(
     settled = LONG_MAX if is_settled else context.settled_offset
     lost = [each for each in told if each.last_offset < settled]
     if found.damage is not None:
-        # The entries of settled markers stand in front; what is behind them may be of a crash.
+        # The entries of synced markers come first; later ones may be from a crash.
         if not is_settled and (found.damage.position or 0) // ENTRY_SIZE >= len(lost):
             return None
         reason = str(found.damage).removeprefix(f"{path}: ")
@@ -328,8 +328,7 @@ class _Spans:
     The offsets that batches have.
 
     Attributes:
-        unknown: those of control batches that cannot be read: what they say nobody knows, so an
-            entry that names one stands.
+        unknown: offsets of control batches that cannot be read: an entry that names one is kept.
     """
 
     def __init__(self) -> None:
@@ -343,7 +342,7 @@ class _Spans:
         self._lasts.append(columns.last_offset[:count].copy())
 
     def contains(self, offset: int) -> bool:
-        """Say whether an offset is that of a batch of which one knows what it is."""
+        """Return whether an offset is that of a batch of a known kind."""
         if offset in self.unknown:
             return False
         for firsts, lasts in zip(self._firsts, self._lasts, strict=True):
@@ -355,7 +354,7 @@ class _Spans:
 
 class _Bounds(NamedTuple):
     """
-    What the batches of a segment say of the transaction that an abort marker ended.
+    Bounds of the transaction that an abort marker ended, by the batches of a segment.
 
     Attributes:
         marker_before: offset of the marker before of its producer, -1 where it is not here.
@@ -368,7 +367,7 @@ class _Bounds(NamedTuple):
     first_open: int | None
 
     def allow(self, entry: AbortedTransaction) -> bool:
-        """Say whether an entry of the index can be true."""
+        """Return whether an entry of the index can be right."""
         if entry.first_offset <= self.marker_before:
             return False
         if self.first_data is not None and entry.first_offset > self.first_data:
@@ -382,10 +381,10 @@ def _allow_before(
     context: SegmentContext, snapshot: LogSnapshot, slot: int, entries: Sequence[AbortedTransaction]
 ) -> Callable[[AbortedTransaction], bool]:
     """
-    Return what says whether entries can be true that begin before a segment.
+    Return the check of entries that begin before a segment.
 
-    A producer snapshot at the segment's base tells where; without one, the batches between the
-    lowest offset that an entry names and that base do.
+    A producer snapshot at the segment's base has the first offsets; without one, the batches
+    between the lowest offset that an entry names and that base.
     """
     segments = snapshot.segments
     base_offset = segments.segments[slot].base_offset
@@ -420,13 +419,13 @@ class _MarkerWalk:
         self._marked: dict[int, int] = {}
 
     def add_segment(self, snapshot: LogSnapshot, slot: int) -> None:
-        """Go over the batches of a segment, behind those before."""
+        """Add the batches of the next segment."""
         segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
         columns = BatchColumns(WALK_BATCHES)
         end = 0
         for walked in walk_whole_segment(segment, bound, columns):
             if walked.position != end:
-                # What was passed over may have held a marker: what was open may be over.
+                # Skipped bytes may have had a marker: an open transaction may have ended.
                 self._opened.clear()
             end = walked.end_position
             self._add(columns, walked.count, walked.data, walked.origin, segment.path)
@@ -434,7 +433,7 @@ class _MarkerWalk:
             self._opened.clear()
 
     def allow_open(self, entry: AbortedTransaction) -> bool:
-        """Say whether an entry can name where a transaction began that is open at the end."""
+        """Return whether an entry can have the first offset of a transaction open at the end."""
         first_data = self._opened.get(entry.producer_id, entry.first_offset)
         return self._marked.get(entry.producer_id, -1) < entry.first_offset <= first_data
 
@@ -471,7 +470,7 @@ class _MarkerWalk:
 
 
 def is_abort_marker(batch: BatchView) -> bool:
-    """Say whether a control batch ends a transaction that was aborted."""
+    """Return whether a control batch ends a transaction that was aborted."""
     record = next(iter(batch.control_records()), None)
     return record is not None and record.type is ControlType.ABORT
 

@@ -1,24 +1,24 @@
-"""A log rewritten where it lies, segment by segment: in format v2, or with another codec.
+"""Conversion of a log in its directory, segment by segment: to format v2, or another codec.
 
 The log is opened for writing: locked, and recovered first. Its active segment is rolled if there is
 something to convert in it. Then, for one segment after the other:
 
-  1. new ones are built of it under names `.cleaned`, and put on the disk;
-  2. they are read back, and their digest of records is held against that of the old one;
-  3. they take its place (`kafkalog.log.replacement`).
+  1. new ones are built of it under names `.cleaned`, and synced;
+  2. they are read, and their digest of records is compared with that of the old one;
+  3. they replace it (`kafkalog.log.replacement`).
 
 At every moment the log is whole: some of its segments are converted, the others are not yet. Crash
 points: in 1 and 2, `.cleaned` files are left, which the next opening removes; in 3 the next opening
-finishes it, or takes it back. Whoever begins again goes on where it ended, for what is converted
-is passed over.
+finishes or undoes it. A repeated conversion continues where it ended: converted segments are
+skipped.
 
-On the disk there must be room for one segment more. Checkpoints, leader epochs and producer
-snapshots stay as they are: they speak of offsets. Entries of a transaction index follow their
-marker where a segment is split. Segments below the log start are left alone.
+The disk must have space for one more segment. Checkpoints, leader epochs and producer snapshots
+stay unchanged: they refer to offsets. Entries of a transaction index follow their marker if a
+segment is split. Segments below the log start are not converted.
 
-Damage ends the conversion; what was done before stays done. With on_corrupt="skip" a segment that
-cannot be read whole, or whose transaction index is damaged, stays as it is and is told: nothing is
-thrown away for which there is no other copy.
+Damage ends the conversion; converted segments stay converted. With on_corrupt="skip" a segment that
+cannot be read whole, or whose transaction index is damaged, stays unchanged and is reported: bytes
+without another copy are never removed.
 
 Thread-safety: pure functions over the disk.
 """
@@ -79,7 +79,7 @@ _CHUNK_BATCHES: Final = 4096
 
 
 def convert_partition_in_place(plan: ConversionPlan, source: Path) -> LogConversion:
-    """Convert the log in `source` where it lies."""
+    """Convert the log in `source` in its directory."""
     with storage_errors(source, doing="converting"):
         return _convert(plan, source)
 
@@ -111,7 +111,7 @@ def _convert(plan: ConversionPlan, source: Path) -> LogConversion:
 
 
 class _NoBackgroundScheduler:
-    """A scheduler for who does in the foreground what there is to do."""
+    """Scheduler for a caller that runs all tasks in the foreground."""
 
     def schedule(
         self,
@@ -126,7 +126,7 @@ class _NoBackgroundScheduler:
 
 
 class _Work:
-    """One conversion on its way."""
+    """State of one conversion."""
 
     def __init__(self, plan: ConversionPlan, log: Log, started_ms: int) -> None:
         self.plan = plan
@@ -145,7 +145,7 @@ class _Work:
             # Only sealed segments are exchanged. Everything is on the disk before the first is.
             self.log.roll()
             self.log.flush()
-        # Only names: who held the segments would hold the room of those that have gone.
+        # Only names: references to the segments would keep the space of the removed ones.
         bases = [source.segment.base_offset for source in found]
         del found
         for base in bases:

@@ -73,8 +73,8 @@ class Damage:
     Bytes that a reader cannot use.
 
     Attributes:
-        corrupt_range: where, and which offsets may be missing.
-        unknown_magic: of a batch that may be whole, in a format that nobody here knows; else None.
+        corrupt_range: the range, and the offsets that may be missing.
+        unknown_magic: magic of a batch that may be whole, in an unknown format; else None.
         batch_bytes: size of a batch that is larger than allowed; else None.
     """
 
@@ -84,7 +84,7 @@ class Damage:
 
 
 def declared_size(head: memoryview) -> int | None:
-    """Return the size that a batch says it has, None where its header is damaged."""
+    """Return the size of a batch by its header, None if that is damaged."""
     try:
         return parse_header(head).size_bytes
     except (CorruptRecordError, InvalidRecordError):
@@ -122,7 +122,7 @@ class RangeJudge:
         self._following = range_end if segment.following is None else segment.following
         self._ranges: tuple[CorruptRange, ...] = ()
         self._is_judged = self._is_end_judged = False
-        # Where the file was cut, or its last zeros begin; where the last whole batch ends, and why.
+        # Position of a cut, or of the last zeros; end of the last whole batch, and its status.
         self._size = self._whole_end = 2**63 - 1
         self._tail_status = OK
         self._questioned: frozenset[int] = frozenset()
@@ -136,7 +136,7 @@ class RangeJudge:
 
     @property
     def end(self) -> int:
-        """One past the last whole batch, as far as that is known."""
+        """End of the last whole batch that is known."""
         return min(self._whole_end, self.size)
 
     @property
@@ -212,7 +212,7 @@ class RangeJudge:
 
     def tail_damage(self, position: int, next_offset: int) -> Damage | None:
         """
-        Return what lies behind the last whole batch, as damage that reaches to the end.
+        Return the bytes after the last whole batch, as damage that reaches to the end.
 
         None for a torn tail, which is no damage: the log ends before it, and perhaps below the
         range; nor are zeros.
@@ -234,17 +234,17 @@ class RangeJudge:
 
     def _judge(self, position: int, status: int, *, judges_end: bool = True) -> None:
         """
-        Judge the segment, unless nothing whole lies behind what failed at a position.
+        Judge the segment, unless nothing whole follows the failure at a position.
 
         Args:
-            position: where a walk stopped.
-            status: why; OK to judge in any case.
-            judges_end: whether what is known of the end of the log is held against its last batch.
+            position: position of the failure.
+            status: its status; OK to judge in any case.
+            judges_end: whether the known end of the log is compared with its last batch.
         """
         try:
             judgement = self._judgement(position, status, judges_end=judges_end)
         except (ShortFileError, LogStorageError) as error:
-            # Another process has cut the file: what lies before the cut is the log now.
+            # Another process has cut the file: the bytes before the cut are the log now.
             self._size = self._size_after_cut(error)
             return
         if judgement is None:
@@ -316,7 +316,7 @@ class RangeJudge:
             self._whole_end = self.size
 
     def _too_large(self, damage: WalkDamage) -> Damage:
-        """Return what stands for a batch that is whole by its header, and larger than allowed."""
+        """Return the damage for a batch that is whole by its header, and larger than allowed."""
         corrupt_range = CorruptRange(
             path=self._segment.files.log,
             position=damage.position,
@@ -351,7 +351,7 @@ def last_batch_is_odd(
     expected: int,
 ) -> bool:
     """
-    Say whether what is known of the end of a log may contradict its last batch.
+    Return whether the known end of a log may contradict its last batch.
 
     Args:
         filesystem: the disk.
@@ -373,7 +373,7 @@ def last_batch_is_odd(
 
 
 def known_end_of(filesystem: FileSystem, segment: SegmentOnDisk) -> KnownEnd:
-    """Return what checkpoints and the marker of a clean stop say of the end of a log."""
+    """Return the end of a log by checkpoints and the marker of a clean stop."""
     try:
         store = FileCheckpointStore(find_partition_paths(filesystem, segment.directory))
     except NotALogError:

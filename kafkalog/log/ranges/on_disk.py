@@ -1,8 +1,8 @@
 """A partition's files as one range reader sees them: which segments, and bytes of one by `pread`.
 
-A file that is mapped and then cut gives an error; one that is read by `pread` gives fewer bytes. So
-files of another process are not mapped, and no index either: of an offset index the few entries are
-read that a binary search asks for.
+A mapped file that is cut raises an error; `pread` of a cut file returns fewer bytes. So files of
+another process are not mapped, and no index either: a binary search reads a few entries of an
+offset index.
 
 Thread-safety: functions and frozen values.
 """
@@ -65,7 +65,7 @@ class SegmentOnDisk:
 
     @property
     def largest_relative(self) -> int:
-        """Largest offset that fits 32 bits beside the base offset."""
+        """Largest offset that fits 32 bits above the base offset."""
         return self.base_offset + RELATIVE_OFFSET_MAX
 
     @property
@@ -76,7 +76,7 @@ class SegmentOnDisk:
 
 
 def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:
-    """Return the segments of a partition, ascending; none where the directory has gone."""
+    """Return the segments of a partition, ascending; none if the directory was removed."""
     try:
         bases, swapped = present_segments(filesystem, directory)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:
 
 
 def floor_slot(segments: Sequence[SegmentOnDisk], offset: int) -> int:
-    """Return the number of the segment that may hold an offset, -1 where it lies below all."""
+    """Return the number of the segment that may have an offset, -1 if it is below all."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
@@ -112,8 +112,8 @@ def find_start(
     """
     Return where to begin reading for `offset`, and the smallest offset that may come there.
 
-    The batch with it begins there or behind, by what the index says and the header that lies there
-    confirms; at the start of the segment where that says nothing.
+    The batch with it begins there or later, by an entry of the index that the header there
+    confirms; without one the position is the start of the segment.
 
     Args:
         filesystem: the disk.
@@ -129,7 +129,7 @@ def find_start(
             break
         header = _promised(handle, segment, size, entry_offset, position)
         if header is None:
-            # One entry that lies says nothing good of the others.
+            # After one wrong entry the others are not trusted either.
             break
         if header.base_offset <= offset:
             return position, max(header.base_offset, segment.base_offset)
@@ -211,7 +211,7 @@ def _entries_before(
         while low < high:
             middle = (low + high) // 2
             relative, position = _entry(handle, middle)
-            # Behind the last entry a file that was made long before has zeros.
+            # A preallocated file has zeros after the last entry.
             is_used = position > 0 or middle == 0
             if is_used and segment.base_offset + relative <= offset:
                 low = middle + 1

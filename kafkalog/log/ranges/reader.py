@@ -2,18 +2,18 @@
 
     directory -> segments -> pieces of their files -> whole batches in them -> batch_slices
 
-What a scan of an open log gives, this gives of files that belong to somebody else: a writer that
-appends, a cleaner that exchanges segments, a broker that truncates. The range was settled before,
-by whoever knows where the log begins and ends; nothing behind it is looked at. Holes are normal.
+It reads, as a scan of an open log, files of another process: a writer that appends, a cleaner that
+exchanges segments, a broker that truncates. The caller, which knows the bounds of the log, has
+decided on the range; nothing above it is read. Holes are normal.
 
-When files go away under the reader it lists the directory anew and goes on by offset, as often as
-nothing came between. What the log has lost then is told to `on_missing`, damage to `on_damage`:
-they raise, or let the reader go on behind it.
+When files are removed during a read it lists the directory again and continues by offset. Offsets
+that the log has lost then are reported to `on_missing`, damage to `on_damage`: they raise, or let
+the reader continue after it.
 
-Memory: one piece, or one batch that is larger.
+Memory: one piece, or one larger batch.
 
-Thread-safety: none; a reader is one thread's. It writes nothing, and maps a file only to judge one
-that is damaged, as an open log does (`damage.py`).
+Thread-safety: none; a reader belongs to one thread. It writes nothing, and maps a file only to
+judge a damaged one, as an open log does (`damage.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = ["PIECE_BYTES", "RangeOptions", "RangeReader", "all_batches"]
 PIECE_BYTES: Final = 1024 * 1024
 # Headers of one walk over a piece; a piece with more of them is walked in several.
 BATCHES: Final = 4096
-# Waits before looking again where a file has gone: longer than an exchange of segments takes.
+# Waits before the next look for a missing file: longer than an exchange of segments takes.
 PAUSE_SECONDS: Final = 0.01
 PAUSE_GROWTH: Final = 4
 # Repeated listings of `all_batches`, where files were removed while they were read.
@@ -79,13 +79,13 @@ class RangeOptions:
     Options of a reader of ranges.
 
     Attributes:
-        timestamps: those that are wanted.
+        timestamps: requested timestamps.
         aborted: filter of aborted batches; None to yield them, too.
-        check_crcs: whether sums are checked; what contradicts itself is noticed without.
+        check_crcs: whether CRCs are checked; contradictions are found without.
         max_batch_bytes: a larger batch is damage.
-        retries: how often to go on, without progress, where the disk refuses or a file has gone.
-        pause: waits so many seconds.
-        piece_bytes: how much is read at a time.
+        retries: attempts without progress after an error of the disk or a missing file.
+        pause: waits a number of seconds.
+        piece_bytes: bytes of one read.
     """
 
     timestamps: Integers = field(default_factory=Integers)
@@ -103,12 +103,12 @@ class RangeReader:
 
     Args:
         filesystem: the disk.
-        directory: the partition's.
-        start, end: first offset wanted, and one past the last.
-        options: how they are read.
-        on_damage: told of damage that may hide offsets of the range.
-        on_missing: told of offsets of the range that the log does not have any more; returns where
-            to go on.
+        directory: directory of the partition.
+        start, end: first requested offset, and one above the last.
+        options: options of the read.
+        on_damage: called with damage that may hide offsets of the range.
+        on_missing: called with offsets of the range that the log does not have any more; returns
+            the next offset.
 
     Attributes:
         next_offset: how far reading has come.
@@ -261,11 +261,11 @@ class RangeReader:
             self.next_offset = self._end
 
     def _skip(self, segment: SegmentOnDisk, damage: Damage, expected: int) -> ResumePoint:
-        """Tell of damage where it concerns the range; return where reading goes on behind it."""
+        """Report damage that concerns the range; return the position after it."""
         corrupt_range = damage.corrupt_range
         if corrupt_range.first_offset < self._end and corrupt_range.next_offset > self._start:
             self._on_damage(damage)
-        # What lies may name offsets that the next segment has.
+        # A wrong header may have offsets of the next segment.
         following = segment.following
         behind = (
             corrupt_range.next_offset

@@ -96,7 +96,7 @@ def test_reader_warns_of_a_missing_entry_at_its_first_read(
     path.write_bytes(path.read_bytes()[:34])
     with manual_log(tmp_path / "orders-0", read_only=True) as reader:
         assert [] == committed_offsets(reader)
-    assert 1 == caplog.text.count("does not say what its segment does: 1 entries are added")
+    assert 1 == caplog.text.count("contradicts its segment: 1 entries are added")
 
 
 class DeletingFileSystem(PosixFileSystem):
