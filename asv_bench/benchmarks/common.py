@@ -1,7 +1,7 @@
 """Seeded data for all benchmarks, made without kafkalog. Append only, never change.
 
-A changed maker would make old and new results incomparable, and one that used kafkalog would
-measure different bytes in different versions. Parts of kafkalog are loaded with `load`, which
+A changed function would make old and new results incomparable, and a function that used kafkalog
+would measure different bytes in different versions. Parts of kafkalog are loaded with `load`, which
 skips the benchmark where a version lacks them.
 """
 
@@ -28,7 +28,7 @@ SEED = 20260101
 FILL_RECORDS = 1_000
 
 if os.environ.get("KAFKALOG_BENCH_ONCE"):
-    # Each benchmark has a process of its own, forked from one that has imported this.
+    # Each benchmark has a separate process, forked from a process that has imported this module.
     importlib.import_module("kafkalog")
 
 _BATCH_TAIL = struct.Struct(">hiqqqhii")
@@ -232,6 +232,6 @@ def copy_partition(source: Path, directory: Path, topic: str, count: int) -> Non
         target.mkdir(parents=True)
         for name in names:
             shutil.copyfile(source / name, target / name)
-    # An empty checkpoint says that this is a data directory.
+    # An empty checkpoint marks a data directory.
     (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     (directory / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')

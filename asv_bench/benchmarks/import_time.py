@@ -1,4 +1,4 @@
-"""What `import kafkalog` costs in a fresh interpreter."""
+"""Cost of `import kafkalog` in a fresh interpreter."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Count instructions a record, and say what grew: `python -m asv_bench.instructions [NAME...]`.
+"""Count instructions a record, and report growth: `python -m asv_bench.instructions [NAME...]`.
 
-    --update       make what was counted the tracked numbers (`instructions.json`)
-    --list         say which paths there are
-    --if-valgrind  where valgrind is absent, say so loudly and exit with 0
+    --update       make the counts the tracked numbers (`instructions.json`)
+    --list         list the paths
+    --if-valgrind  without valgrind print a warning and exit with 0
 
-Counting is done by valgrind's callgrind, on a fixed input, from a mark before a path to one behind
-it (`paths.py`). The numbers are the same in each run to a fraction of a percent, however busy the
-machine is; what moves them is the code, the compiler and Python. Exit status 1 says that a path
-takes over 5 % more instructions than the tracked number, 2 that nothing could be counted.
+Counting is done by valgrind's callgrind, on a fixed input, from a mark before a path to a mark
+after it (`paths.py`). The numbers are the same in each run to a fraction of a percent, also on a
+busy machine; they depend on the code, the compiler and Python. Exit status 1 means that a path
+exceeds its limit over the tracked number, 2 that nothing could be counted.
 
 Valgrind's processor has AVX2, SSE4.2 and PCLMULQDQ, and neither AVX-512 nor VPCLMULQDQ, whatever
 the real one has: the kernels that are chosen at run time are those of such a processor, the same
@@ -48,7 +48,7 @@ TOTAL = re.compile(r"^totals: (\d+)", re.MULTILINE)
 
 
 class CannotCountError(Exception):
-    """There is no valgrind, or it does not do what is wanted."""
+    """Valgrind is missing, or does not work."""
 
 
 def build_marks(folder: Path) -> Path:
@@ -59,14 +59,14 @@ def build_marks(folder: Path) -> Path:
     command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise CannotCountError(f"valgrind/callgrind.h is wanted, and a compiler: {result.stderr}")
+        raise CannotCountError(f"valgrind/callgrind.h or a compiler not found: {result.stderr}")
     return library
 
 
 def count(names: Sequence[str]) -> dict[str, Any]:
     """Return instructions a record of each path, and what they depend on."""
     if shutil.which("valgrind") is None:
-        raise CannotCountError("there is no valgrind")
+        raise CannotCountError("valgrind not found")
     with tempfile.TemporaryDirectory(prefix="kafkalog-instructions-") as below:
         folder = Path(below)
         marks = build_marks(folder)
@@ -78,7 +78,7 @@ def count(names: Sequence[str]) -> dict[str, Any]:
             sys.executable,
             *("-m", "asv_bench.instructions.paths", str(marks), str(folder), *names),
         ]
-        # Whatever is hashed comes in one order, and nothing is compiled on the way.
+        # Hashed objects have one order, and no module is compiled during the count.
         variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
         result = subprocess.run(
             command, capture_output=True, text=True, check=False, env=variables, cwd=ROOT
@@ -139,9 +139,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m asv_bench.instructions")
     parser.add_argument("names", nargs="*", metavar="NAME", help="paths; all if none is named")
     parser.add_argument("--update", action="store_true", help="track what is counted")
-    parser.add_argument("--list", action="store_true", help="say which paths there are")
+    parser.add_argument("--list", action="store_true", help="list the paths")
     parser.add_argument(
-        "--if-valgrind", action="store_true", help="without valgrind say so, and do not fail"
+        "--if-valgrind", action="store_true", help="without valgrind print a warning, exit with 0"
     )
     chosen = parser.parse_args(arguments)
     from asv_bench.instructions.paths import PATHS

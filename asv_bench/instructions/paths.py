@@ -50,7 +50,7 @@ POINTS = 512
 READY_BATCHES = 64
 
 Case = Callable[[], object]
-# What a path needs a directory for, made below this one.
+# Directories of paths are made below this one.
 Make = Callable[[Path], tuple[int, Case]]
 
 PATHS: dict[str, Make] = {}
@@ -359,7 +359,7 @@ def append_batch(folder: Path) -> tuple[int, Case]:
     keys, values, times = columns_of(made)
     builder = BatchBuilder()
     builder.extend_columns(keys, values, times, 0, None, BATCH_BYTES)
-    # Enough for the two runs before the one that counts.
+    # Enough for the two runs before the counted one.
     numbers = range(3 * READY_BATCHES)
     batches = iter(
         [
@@ -375,7 +375,7 @@ def append_batch(folder: Path) -> tuple[int, Case]:
     return READY_BATCHES, case
 
 
-@path("append a batch to be stamped")
+@path("append a batch and assign offsets")
 def append_batch_to_be_stamped(folder: Path) -> tuple[int, Case]:
     """The same of batches that get their offsets: every record is read."""
     log, (keys, values, times) = open_log(folder), columns_of(standard())

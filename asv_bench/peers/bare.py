@@ -1,10 +1,10 @@
-"""What the machine allows: sums, copies, decoding and writes beside bare calls of the system.
+"""Limits of the machine: checksums, copies, decoding and writes against bare calls of the system.
 
     python -m asv_bench.peers.bare [--quick]
 
-CRC-32C beside the `crc32c` package and beside a copy (`memcpy`, by NumPy) of the same warm bytes;
-decoding to columns beside that copy; ready batches appended to a log beside `os.write` of the same
-bytes into a file. KiB by the thread's CPU clock.
+CRC-32C against the `crc32c` package and against a copy (`memcpy`, by NumPy) of the same warm bytes;
+decoding to columns against that copy; ready batches appended to a log against `os.write` of the
+same bytes into a file. KiB by the thread's CPU clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def copy_of(size: int) -> Callable[[np.ndarray], object]:
 
 
 def sums(*, quick: bool) -> Iterator[Comparison]:
-    """Yield sums beside the package's and beside copies."""
+    """Yield checksums against those of the package and against copies."""
     total = (64 if quick else 512) << 20
     for size in SUM_SIZES:
         data = np.random.default_rng(1).bytes(size)
@@ -70,7 +70,7 @@ def sums(*, quick: bool) -> Iterator[Comparison]:
 
 
 def decodings(*, quick: bool) -> Iterator[Comparison]:
-    """Yield decoding beside a copy of the same bytes."""
+    """Yield decoding against a copy of the same bytes."""
     for value_size in (100, 1024):
         records = make_records((10 if quick else 100) * (1 << 20) // value_size, value_size)
         data = build_run(records, 1 << 20)
@@ -87,7 +87,7 @@ def decodings(*, quick: bool) -> Iterator[Comparison]:
 
 
 def writes(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
-    """Yield ready batches beside bare writes of the same bytes."""
+    """Yield ready batches against bare writes of the same bytes."""
     records = make_records(100_000 if quick else 1_000_000, 100)
     for size in WRITE_SIZES:
         batches = split(build_run(records, size))

@@ -1,4 +1,4 @@
-"""What a compaction costs those who append to the same log and read from it meanwhile.
+"""Cost of a compaction for concurrent appends and reads of the same log.
 
     python -m asv_bench.peers.beside_cleaning
 

@@ -160,8 +160,8 @@ def decodings(records: Records, work: str, batch_size: int) -> Iterator[Comparis
 def encodings(records: Records, work: str, batch_size: int) -> Iterator[Comparison]:
     """Yield a comparison for lz4 and one for zstd."""
     payloads = payloads_of(records, batch_size)
-    # A caller who has lists of fields has an array of times: to make one of a list takes as long as
-    # to encode the records.
+    # A caller with lists of fields has an array of times: its conversion from a list takes as long
+    # as the encoding of the records.
     times = np.array(records.timestamps)
 
     def kafka_python() -> object:

@@ -81,11 +81,10 @@ class Comparison:
     Cases that do the same work on `items` records, and the goals between them.
 
     `prepare` runs before each case, outside the measurement, with the name of the case. `unit` is
-    what there are `items` of. Before the first round every case runs once; where programs are
-    compared that compile themselves as they run, all cases together for `warm_seconds`, each for
-    its share, and once at least. `rounds` is how many there are where nobody asks for others.
-    Whoever made the comparison may add `notes` when it has been run, and results that no clock
-    tells.
+    the name of the `items`. Before the first round every case runs once; for programs that compile
+    themselves during the run, all cases together for `warm_seconds`, each for its share, and at
+    least once. `rounds` is the default number of rounds. The maker of the comparison may add
+    `notes` after the run, and results that are not times.
     """
 
     title: str
@@ -108,7 +107,7 @@ class Comparison:
             rounds: how many.
             warm: whether cases that want to get warm are given the time for it.
         """
-        # What was made so far is the benchmark's own data: no case pays for a look at it.
+        # Present objects are the benchmark's own data: no case pays for their collection.
         gc.collect()
         gc.freeze()
         share = self.warm_seconds / len(self.cases) if warm else 0.0
@@ -192,7 +191,7 @@ def print_header(peer: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every comparison's command line says; see `add_options`."""
+    """Options of the command line of every comparison; see `add_options`."""
 
     quick: bool
     rounds: int | None
@@ -226,10 +225,10 @@ def parse_options(arguments: Sequence[str]) -> Options:
 
 def run_all(comparisons: Iterable[Comparison], *, peer: str, options: Options) -> int:
     """
-    Run and print comparisons, and keep their results where the options say so.
+    Run and print comparisons, and keep their results if an option requests it.
 
     Returns:
-        an exit code: 1 for a goal missed, unless results are kept, which say it themselves.
+        an exit code: 1 for a missed goal, unless results are kept, which contain it.
     """
     print_header(peer)
     reached = True
@@ -245,24 +244,24 @@ def run_all(comparisons: Iterable[Comparison], *, peer: str, options: Options) -
 
 
 def _with_notes(comparisons: Iterable[Comparison], options: Options) -> Iterator[Comparison]:
-    """Yield comparisons; what their maker has to say of each comes when the next is asked for."""
+    """Yield comparisons; the notes of each are complete when the next is requested."""
     done: list[Comparison] = []
     for comparison in comparisons:
-        _tell(done, options)
+        _print_notes(done, options)
         yield comparison
         done.append(comparison)
-    _tell(done, options)
+    _print_notes(done, options)
 
 
-def _tell(done: list[Comparison], options: Options) -> None:
+def _print_notes(done: list[Comparison], options: Options) -> None:
     while done:
         for note in done.pop().notes:
-            print(f"  {_told(note)}", flush=True)
+            print(f"  {_note_text(note)}", flush=True)
             if options.results is not None:
                 write_line(options.results, note)
 
 
-def _told(note: str | Result) -> str:
+def _note_text(note: str | Result) -> str:
     if isinstance(note, str):
         return note
     wanted = f", {note.wanted:.1f}x wanted" * bool(note.wanted)

@@ -3,10 +3,10 @@
     python -m asv_bench.peers.compaction_rocksdb [--quick]
 
 Every key has ten records. RocksDB has them in ten sorted files, as ten flushes left them, without a
-log, compression or compactions of its own before; it merges them into one level. Ours is the log of
+log, compression or earlier compactions; it merges them into one level. Ours is the log of
 `cleaning`, cleaned from its segments to new ones. Both sides work on fresh copies in the page cache
-and put their result on the disk; opening and closing are not counted. The clock is the CPU time of
-the process, all threads: RocksDB compacts in its own.
+and sync their result; opening and closing are not counted. The clock is the CPU time of the
+process, all threads: RocksDB compacts in its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from asv_bench.peers.stores import Workspace
 
 
 def options() -> Options:
-    """Return the settings of the database: bytes as they are, and nothing behind our back."""
+    """Return the settings of the database: no compression, and no background work."""
     chosen = Options(raw_mode=True)
     chosen.set_disable_auto_compactions(True)
     chosen.set_compression_type(DBCompressionType.none())

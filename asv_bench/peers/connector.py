@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector: an older Spark in an environment of its own, and the jars it needs.
+"""Spark's own Kafka connector: an older Spark in a separate environment, and its jars.
 
 The connector's releases for Spark 4.1 to 4.3 are not on Maven Central, so that the newest pair is
 Spark 4.0.0 with the connector of that name. It must not meet the Spark that kafkalog runs on, and
@@ -37,7 +37,7 @@ PYTHON_END = (3, 14)
 
 
 def missing_reason() -> str | None:
-    """Say why this Spark cannot run here; None where nothing is known against it."""
+    """Return why this Spark cannot run here; None if no reason is known."""
     if sys.version_info >= PYTHON_END and not (cache_directory() / ENVIRONMENT).is_dir():
         return f"Spark {SPARK_VERSION} does not run with Python {sys.version.split()[0]}"
     return None

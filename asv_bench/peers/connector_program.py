@@ -1,9 +1,9 @@
-"""What `spark_kafka` runs in the environment of the older Spark: its connector, asked line by line.
+"""Program of `spark_kafka` in the environment of the older Spark: its connector, line by line.
 
     python connector_program.py ADDRESS TOPIC ROWS DIRECTORY JARS
 
-Needs nothing but that Spark. ADDRESS is the broker's, TOPIC the one that is read, ROWS are Parquet
-files with keys and values, and JARS come with commas between. Lines are `count`, `sum`, `noop` and
+Needs only that Spark. ADDRESS is the broker's, TOPIC the topic to read, ROWS are Parquet files with
+keys and values, and JARS are separated by commas. Lines are `count`, `sum`, `noop` and
 `write TOPIC`; the answer is a number: of records, or of bytes for `sum`.
 """
 
@@ -51,7 +51,7 @@ def answer(frame: DataFrame, rows: DataFrame, address: str, line: str) -> int:
         writer = rows.write.format("kafka").option("kafka.bootstrap.servers", address)
         writer.option("topic", topic).save()
         return 0
-    raise ValueError(f"nobody knows {line!r}")
+    raise ValueError(f"line must be count, sum, noop or write TOPIC, got {line!r}")
 
 
 def serve(answers: TextIO, address: str, topic: str, rows: str, directory: str, jars: str) -> None:
@@ -66,7 +66,7 @@ def serve(answers: TextIO, address: str, topic: str, rows: str, directory: str, 
 
 
 if __name__ == "__main__":
-    # What Spark says on the standard output is no answer.
+    # Spark's own lines on the standard output are not answers.
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         serve(output, *sys.argv[1:])

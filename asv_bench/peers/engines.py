@@ -1,12 +1,12 @@
-"""Appending and scanning beside SQLite, RocksDB and Arrow IPC; durable appends too.
+"""Appends and scans against SQLite, RocksDB and Arrow IPC; durable appends too.
 
     python -m asv_bench.peers.engines [--quick]
 
 Every store has key and value under the offset, in transactions of 10,000. SQLite has a table with
-a write-ahead log and syncs as it is told (OFF; FULL where appends are durable); RocksDB takes
-batches into its log and its memory, without compression; an Arrow IPC stream has a column for keys
-and one for values. The clock is the CPU time of the process, for RocksDB works in threads of its
-own; durable appends are by the wall clock.
+a write-ahead log and its syncs are set (OFF; FULL for durable appends); RocksDB takes batches into
+its log and its memory, without compression; an Arrow IPC stream has a column for keys and one for
+values. The clock is the CPU time of the process, because RocksDB has separate threads; durable
+appends are by the wall clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store that the next case fills, made anew before each, so that only filling it is timed."""
+"""Store of the next case, made before each, so that only its filling is timed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Fresh:
             self._close = self.log.close
 
     def close(self) -> None:
-        """Close the store of the case before, and remove it with the files beside it."""
+        """Close the store of the last case, and remove it with the files next to it."""
         self._close()
         self._close = lambda: None
         self._workspace.remove_store(self.path)

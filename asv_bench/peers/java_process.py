@@ -1,4 +1,4 @@
-"""A Java process beside the benchmark: one source file of ours, run with Kafka's jars."""
+"""Java process of a benchmark: one source file of ours, run with Kafka's jars."""
 
 from __future__ import annotations
 

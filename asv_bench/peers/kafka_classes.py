@@ -20,7 +20,7 @@ class Comparisons(Protocol):
 
 
 def compare_with_kafka(description: str, comparisons: Comparisons) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
+    """Print the table; exit code 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description=description)
     add_options(parser)
     parser.add_argument("--wall", action="store_true", help="by the wall clock")

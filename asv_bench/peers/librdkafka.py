@@ -1,4 +1,4 @@
-"""Producing and consuming beside librdkafka, which talks to the mock of a broker that it brings.
+"""Producers and consumers against librdkafka, with its own mock of a broker.
 
     python -m asv_bench.peers.librdkafka [--quick]
 
@@ -36,7 +36,7 @@ Case = Callable[[], object]
 
 
 def make_producer() -> Producer:
-    """Return a producer with a mock of a broker of its own."""
+    """Return a producer with a separate mock of a broker."""
     producer = Producer(
         {
             "test.mock.num.brokers": 1,
@@ -83,7 +83,7 @@ class Consuming:
         self._consumer.assign([TopicPartition(TOPIC, 0, self._first)])
         seen = 0
         while seen < self.count:
-            wanted = min(POLL_RECORDS, self.count - seen)  # it waits for as many as it is told
+            wanted = min(POLL_RECORDS, self.count - seen)  # it waits for the requested number
             messages = self._consumer.consume(wanted, timeout=TIMEOUT_SECONDS)
             assert messages
             for message in messages:

@@ -1,4 +1,4 @@
-"""A process beside the benchmark that answers each line on its standard input with numbers."""
+"""Process of a benchmark that answers each line on its standard input with numbers."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python -m asv_bench.peers.producers [--quick]
 
-The peer's batches are filled, encoded and their futures told as its sender does, without a network
-behind it and without the coroutine around each record; ours are written to a file as well. Both are
-told the partition. Beside it, what `Log.append` takes for them, a thousand at a time and
+The peer's batches are filled, encoded and their futures completed as by its sender, without a
+network and without the coroutine around each record; ours are written to a file as well. Both get
+the partition. In addition the time of `Log.append` for the same records, a thousand at a time and
 without futures.
 """
 

@@ -163,7 +163,7 @@ def decode_to_columns(data: bytes) -> Callable[[], None]:
 
 
 def close(builder: BatchBuilder | MessageSetBuilder) -> int:
-    """Close what is under construction, begin anew, and return its size."""
+    """Close the batch under construction, begin another, and return its size."""
     if builder.count == 0:
         return 0
     made = builder.finish() if isinstance(builder, BatchBuilder) else builder.finish_plain()

@@ -1,9 +1,8 @@
-"""What is kept of a comparison: lines of JSON, one for each ratio, and the file they are kept in.
+"""Results of comparisons: lines of JSON, one for each ratio, and their file.
 
-A line is a `Result`, or a text: a note. Numbers are what one item cost in each round, ours and the
-peer's of one round beside each other, so that a ratio's spread can be had of them. Less is better,
-always. Needs nothing but the standard library, so that who draws pages of results need not have
-any of the peers.
+A line is a `Result`, or a text: a note. Numbers are the cost of one item in each round, ours and
+the peer's of one round in pairs, so that the spread of a ratio can be computed. Less is always
+better. Needs only the standard library, so that pages of results can be drawn without the peers.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class Result:
     Attributes:
         goal: P1 to P17, K1 to K12, G1 to G14, or nothing.
         what: what both sides do.
-        work: what they do it with: sizes of values and batches.
-        unit: of the numbers.
-        peer: the other side; THE_GOAL where the goal is an amount, which stands there then.
-        wanted: the ratio that the goal asks for; 0 where it asks for nothing.
+        work: sizes of values and batches.
+        unit: unit of the numbers.
+        peer: the other side; THE_GOAL if the goal is an amount, which is in its place then.
+        wanted: the ratio that the goal requests; 0 for none.
         ours: one number for each round.
         theirs: one number for each round.
     """
@@ -56,7 +55,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """How many times less ours takes, by medians."""
+        """Ratio of the medians, theirs to ours."""
         return self.theirs_median / self.ours_median
 
     @property
@@ -67,12 +66,12 @@ class Result:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the goal is reached; one that asks for nothing always is."""
+        """True if the goal is reached, or there is none."""
         return self.ratio >= self.wanted
 
 
 def in_order(results: Iterable[Result]) -> list[Result]:
-    """Return results with those of one goal, and of what is done, beside each other."""
+    """Return results grouped by their goal and their operation."""
     listed = list(results)
     place: dict[tuple[str, ...], int] = {}
     for each in listed:

@@ -3,10 +3,10 @@
     python -m asv_bench.peers.serving [--quick]
 
 Both sides send the same bytes in the same pieces over one TCP connection of the loopback, at whose
-other end a process of its own reads them into memory. Ours is what a server does: `Log.read` at the
-offset that somebody asks for, `FetchData.send_to`. The bare loop has nothing to look up: it knows
-each file and each position. A framed reply has six bytes in front, which cost the kernel more than
-us: its peer sends six bytes as well. Files lie in the page cache.
+other end a separate process reads them into memory. Ours does the work of a server: `Log.read` at
+the requested offset, `FetchData.send_to`. The bare loop needs no look-up: it knows each file and
+each position. A framed reply has six bytes first, which cost the kernel more than us: its peer
+sends six bytes as well. Files are in the page cache.
 
 By the wall clock, as is right for what waits for the other end, and by the thread's CPU clock,
 where all that we add is seen: the kernel copies nothing on this side.
@@ -36,7 +36,7 @@ ROOM_BYTES = 1 << 20
 
 Case = Callable[[], object]
 # A slice of a log: offset, file, position in it, size.
-Piece = tuple[int, int, int, int]
+SentRange = tuple[int, int, int, int]
 
 
 def receive(listener: socket.socket) -> None:
@@ -62,8 +62,8 @@ def connected() -> Iterator[socket.socket]:
         process.join()
 
 
-def pieces(log: kafkalog.Log, piece_bytes: int) -> list[Piece]:
-    """Return where each piece of the log lies, as `Log.read` cuts it."""
+def pieces(log: kafkalog.Log, piece_bytes: int) -> list[SentRange]:
+    """Return the position of each piece of the log, as `Log.read` cuts it."""
     files: dict[str, int] = {}
     found, offset = [], log.log_start_offset
     while offset < log.log_end_offset:
@@ -76,8 +76,8 @@ def pieces(log: kafkalog.Log, piece_bytes: int) -> list[Piece]:
     return found
 
 
-def bare_case(connection: socket.socket, found: list[Piece], head: bytes = b"") -> Case:
-    """Return a case: a head, if there is one, and `os.sendfile` until each piece has gone."""
+def bare_case(connection: socket.socket, found: list[SentRange], head: bytes = b"") -> Case:
+    """Return a case: a head, if there is one, and `os.sendfile` until each piece is sent."""
     target = connection.fileno()
 
     def case() -> None:
@@ -92,9 +92,9 @@ def bare_case(connection: socket.socket, found: list[Piece], head: bytes = b"") 
 
 
 def send_case(
-    log: kafkalog.Log, connection: socket.socket, found: list[Piece], piece_bytes: int
+    log: kafkalog.Log, connection: socket.socket, found: list[SentRange], piece_bytes: int
 ) -> Case:
-    """Return a case: read and send, at the offsets that somebody asks for."""
+    """Return a case: read and send at the requested offsets."""
 
     def case() -> None:
         for offset, *_ in found:
@@ -104,7 +104,7 @@ def send_case(
 
 
 def reply_case(
-    log: kafkalog.Log, connection: socket.socket, found: list[Piece], piece_bytes: int
+    log: kafkalog.Log, connection: socket.socket, found: list[SentRange], piece_bytes: int
 ) -> Case:
     """Return a case: the same in frames."""
 
@@ -132,8 +132,7 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
                 "reply": reply_case(log, connection, found, piece_bytes),
             }
             for clock, words in ((time.perf_counter, "wall"), (time.thread_time, "CPU")):
-                # What `Log.read` gives at most if nobody asks for less; a look-up costs as much as
-                # half of a piece of 64 KiB.
+                # Default limit of `Log.read`; a look-up costs as much as half of a piece of 64 KiB.
                 is_goal = piece_bytes == 1 << 20 and words == "wall"
                 what = "P15 segment to socket" if is_goal else "segment to socket"
                 yield Comparison(

@@ -2,9 +2,9 @@
 
     python -m asv_bench.peers.sizes [--quick]
 
-Every store has the records under their offsets, closed in order, without compression and without
-the log of what it was about to do: LMDB's file as far as it is used, RocksDB's sorted files after a
-compaction, SQLite's file, our segment with both indexes. Ours has a timestamp for each record and
+Every store has the records under their offsets, closed in order, without compression and without a
+write-ahead log: the used part of LMDB's file, RocksDB's sorted files after a compaction, SQLite's
+file, our segment with both indexes. Ours has a timestamp for each record and
 checksums; of the others RocksDB and SQLite store neither here, LMDB has none to store.
 """
 
@@ -79,7 +79,7 @@ def results(workspace: Workspace, *, quick: bool) -> Iterator[Result]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
+    """Print the table; exit code 1 if a goal was missed."""
     options = parse_options(arguments)
     workspace = Workspace()
     try:

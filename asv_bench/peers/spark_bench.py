@@ -3,10 +3,10 @@
 A JVM compiles what it runs, the better the longer it has run: the first query over three million
 records takes several times what the tenth takes. So all cases of a comparison together run for
 WARM_SECONDS before the first round, each for its share, in the session that is then measured; with
-`--quick` each runs once, and no figure of such a run says anything about Spark.
+`--quick` each runs once, and the figures of such a run have no meaning for Spark.
 
-Memory is what the kernel says of the processes below the JVM; bytes of shuffles are what Spark's
-own store of stages says. Logs have the records of `common.make_records`, made by the column.
+Memory is that of the processes below the JVM in the kernel; bytes of shuffles are those of Spark's
+own store of stages. Logs have the records of `common.make_records`, made by the column.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _peak_bytes(status: str) -> int:
 
 
 def _read(path: Path) -> str:
-    """Return what a file of the kernel says; nothing where its process has gone."""
+    """Return the content of a file of the kernel; nothing if its process has ended."""
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError:

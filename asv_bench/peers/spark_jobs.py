@@ -1,4 +1,4 @@
-"""Goals G9, G10 and G12: jobs on Spark, beside what Spark does with the same records by itself.
+"""Goals G9, G10 and G12: jobs on Spark, against Spark's own work on the same records.
 
     python -m asv_bench.peers.spark_jobs [--quick] [--rounds N] [--results FILE]
 
@@ -11,8 +11,8 @@ compact  its first half: which records are the latest of their keys; the other s
          would write without it, `groupBy(partition, key).agg(max_by(value, offset))`
 memory   the most that a Python worker had while records were read, written, exported, compacted
 
-What stages shuffle is what Spark says they wrote for others. That no value is among it shows when
-values are ten times as large.
+The shuffled bytes of stages are those that Spark reports as written for others. Values ten times as
+large show that no value is among them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RECORDS_QUICK = {100: 1_000_000, 1024: 125_000}
 ROUNDS, WARM_SECONDS = 3, 15.0
 # Of ten records of a key two stay.
 RECORDS_OF_A_KEY = 5
-# How often each partition is there for verify, under other names: 6 GB of the smaller values.
+# Number of copies of each partition for verify, under other names: 6 GB of the smaller values.
 COPIES, COPIES_QUICK = 12, 4
 VERIFIED_BYTES_A_SECOND = 2e9
 EXPORTED_RECORDS_A_SECOND = 3e6
@@ -114,7 +114,7 @@ def verifying(spark: SparkSession, root: Path, workspace: Workspace, copies: int
 def exporting(
     spark: SparkSession, root: Path, workspace: Workspace, count: int, value_size: int
 ) -> Comparison:
-    """Return the comparison of two ways to Parquet; each round begins with an empty directory."""
+    """Return the comparison of two exports to Parquet, each into an empty directory."""
     out = workspace.fresh()
     frame = spark.read.format("kafkalog").load(str(root))
 
@@ -184,7 +184,7 @@ class Indexing:
 def indexing(
     spark: SparkSession, root: Path, workspace: Workspace, count: int, value_size: int
 ) -> Iterator[Comparison]:
-    """Yield the comparison of two ways to the latest records; what they shuffled comes behind."""
+    """Yield the comparison of two queries of the latest records, then their shuffled bytes."""
     indexed = Indexing(spark, root, workspace.fresh())
     comparison = briefly(
         f"{value_size} B, {RECORDS_OF_A_KEY} records a key",
@@ -199,7 +199,7 @@ def indexing(
         ],
     )
     yield comparison
-    # Those of the rounds: to warm up each side has had as many as its time allowed.
+    # The queries of the rounds: during the warm-up the number depends on the time of each side.
     rounds = len(comparison.seconds["index"])
     ours, theirs = (
         tuple(size / count for size in indexed.shuffled[name][-rounds:])
@@ -230,7 +230,7 @@ def compact_all(spark: SparkSession, root: Path, _out: Path) -> None:
 
 
 def peaks(root: Path, workspace: Workspace) -> Iterator[Result]:
-    """Yield the most memory that a worker had, in each kind of work, in workers of its own."""
+    """Yield the largest memory of a worker for each kind of work, in separate workers."""
     for name, work in (
         ("read", read_all),
         ("write", write_all),

@@ -1,8 +1,8 @@
-"""Goal G14: Spark on a log, beside Spark's own Kafka connector on a broker, the same records.
+"""Goal G14: Spark on a log, against Spark's own Kafka connector, the same records.
 
     python -m asv_bench.peers.spark_kafka [--quick] [--kafka JARS] [--connector DIRECTORY]
 
-Ours runs on this Python's Spark, the peer on the newest one that has a connector on Maven Central
+Ours runs on this Python's Spark, the peer on the newest Spark that has a connector on Maven Central
 (see `connector`), each with two threads; both come from a registry where the arguments do not name
 them. The broker is a real one, on this machine. Both sides read the same Parquet rows, write them
 to two partitions by their keys, uncompressed, and read back what they wrote; counts and sums of
@@ -46,7 +46,7 @@ RECORDS = 4_000_000
 RECORDS_QUICK = 400_000
 READ, WRITTEN = "read", "written"
 PROGRAM = Path(__file__).with_name("connector_program.py")
-# What makes a test's broker start sooner, and serve slower.
+# Settings that make the broker of a test start sooner, and serve slower.
 FOR_TESTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
 
 
@@ -156,7 +156,7 @@ def comparisons(jars: Path, environment: Path, *, quick: bool) -> Iterator[Compa
 
 
 def main() -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
+    """Print the table; exit code 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description="Spark on a log, and Spark on a broker.")
     add_options(parser)
     parser.add_argument("--kafka", type=Path, help="directory of Kafka's jars")

@@ -2,15 +2,16 @@
 
     python -m asv_bench.peers.spark_planning [--quick]
 
-The floor of a micro-batch is what a trigger takes, by Spark's own progress, that finds ten records
-in a log and hands them to the sink `noop`; beside it the same of Spark's own source of numbers.
+The floor of a micro-batch is the time of a trigger, by Spark's own progress, that finds ten records
+in a log and passes them to the sink `noop`; the same time of Spark's own source of numbers is shown
+with it.
 
-G11 plans columns of segments that no file stands behind: a million of them, and as many as make a
-hundred thousand tasks. G6 makes real partition directories, one small log each, and measures the
-calls that Spark makes in one micro-batch: the first look, one where nothing is new, and those where
-one partition of a hundred has grown; of these the goal is for all together. There is no peer: the
-goals are times, and the floor is what the questions to the file system take by themselves. All of
-it is CPU time of this thread, but for that of a micro-batch, which is the wall clock's.
+G11 plans columns of segments without files: a million of them, and as many as make a hundred
+thousand tasks. G6 makes real partition directories, one small log each, and measures the calls of
+Spark in one micro-batch: the first look, a look without news, and looks at one grown partition of a
+hundred; the goal is for all of these together. There is no peer: the goals are times, and the floor
+is the time of the file system calls alone. All times are CPU times of this thread, except that of a
+micro-batch, which is by the wall clock.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GIB = 2**30
 
 
 def in_time(goal: str, what: str, work: str, call: Callable[[], object], goal_ms: float) -> Result:
-    """Return what a call takes of this thread's CPU, some rounds, beside what it may take."""
+    """Return the CPU time of a call in this thread, in some rounds, with its limit."""
     taken = []
     for _ in range(ROUNDS):
         began = time.thread_time()
@@ -58,7 +59,7 @@ def in_time(goal: str, what: str, work: str, call: Callable[[], object], goal_ms
 def beside_goal(
     goal: str, what: str, work: str, unit: str, ours: Sequence[float], most: float
 ) -> Result:
-    """Return amounts beside what they may be at most."""
+    """Return amounts with their limits."""
     return Result(goal, what, work, unit, THE_GOAL, 1.0, tuple(ours), (most,) * len(ours))
 
 
@@ -97,7 +98,7 @@ def make_partitions(root: Path, count: int) -> None:
     (root / "meta.properties").write_text("version=1\n")
     with kafkalog.open_log(root / "t-0") as log:
         log.append([Record(value=b"v" * 100)] * 100)
-    # What a writer that stands alone leaves does not belong to each of them.
+    # Files of a standalone writer do not belong to each of them.
     files = [path for path in (root / "t-0").iterdir() if path.name.startswith("0")]
     contents = [(path.name, path.read_bytes()) for path in files]
     for number in range(1, count):
@@ -111,7 +112,7 @@ def grow(root: Path, count: int, times: int) -> None:
     """Append a batch to every hundredth partition, which has got so many, as a writer does it."""
     name = "00000000000000000000.log"
     batch = bytearray((root / "t-1" / name).read_bytes())
-    # The batch that a log begins with once more, with the offsets behind the last one.
+    # The first batch of the log again, with the offsets after the last one.
     batch[0:8] = (100 * (times + 1)).to_bytes(8, "big")
     for number in range(0, count, 100):
         with (root / f"t-{number}" / name).open("ab") as file:
@@ -222,7 +223,7 @@ def results(*, quick: bool) -> Iterator[Result]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the results; exit code 1 says that a goal was missed."""
+    """Print the results; exit code 1 if a goal was missed."""
     options = parse_options(arguments)
     return report(results(quick=options.quick), options)
 

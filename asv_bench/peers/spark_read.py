@@ -8,14 +8,14 @@ and zstd, of the same columns, and a source that yields the same records as Pyth
 sources without Arrow do. The files lie in the page cache. Filters and columns are compared with the
 same query without them.
 
-`no decode` is the ceiling that Spark leaves to a Python source: it yields the same batches as ours
-out of its memory, as often as there are records; `one row` is one that plans and reads nothing.
+`no decode` is the limit of a Python source in Spark: it yields the same batches as ours from its
+memory, for as many records; `one row` is a source that plans and reads nothing.
 
-G1 wants 333 ns a record or less of 100 bytes, 1,333 of 1 KiB, and 0.8 of the ceiling at 100 bytes;
+G1 is 333 ns a record or less of 100 bytes, 1,333 of 1 KiB, and 0.8 of that limit at 100 bytes;
 G2 seven times less than tuples; G3 half of the time with the offset alone, and 0.3 s with
 view=segments; G4 a point query within 0.15 s, a hundredth of the offsets within 0.25 s, and of the
-times within 0.3 s. Sizes of `--quick` show that it runs, and little else: a query has some tenths
-of a second of its own.
+times within 0.3 s. Sizes of `--quick` show that it runs, and little else: a query alone takes some
+tenths of a second.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from kafkalog.spark.source import KafkaLogDataSource
 PARTITIONS = 2
 RECORDS = {100: 3_000_000, 1024: 750_000}
 RECORDS_QUICK = {100: 200_000, 1024: 50_000}
-# What the ceiling has in its memory of each partition.
+# Records of each partition in the memory of `no decode`.
 BATCHES_KEPT = 16
 # Goals in seconds a query, and in records a second.
 SECONDS_WANTED = {
@@ -139,7 +139,7 @@ class OneRowReader(DataSourceReader):
 
 
 class OneRowSource(DataSource):
-    """What a query of a Python source costs that has nothing to do."""
+    """Cost of a query of a Python source without work."""
 
     @classmethod
     def name(cls) -> str:
@@ -195,7 +195,7 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
 
 
 def rates(comparison: Comparison, value_size: int) -> Iterator[str]:
-    """Say of each case how many records a second it carries."""
+    """Return the records per second of each case."""
     for case in comparison.cases:
         rate = comparison.items / comparison.median(case)
         wanted = f", {RATES_WANTED[value_size] / 1e6:.2f} wanted" if case == "ours" else ""
@@ -203,7 +203,7 @@ def rates(comparison: Comparison, value_size: int) -> Iterator[str]:
 
 
 def times(comparison: Comparison) -> Iterator[str]:
-    """Say of each case how long it takes."""
+    """Return the duration of each case."""
     for case in comparison.cases:
         wanted = SECONDS_WANTED.get(case)
         yield (
@@ -246,7 +246,7 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
     each = count // PARTITIONS
 
     def filtered(condition: str) -> DataFrame:
-        # Spark keeps one plan for each load, so that every condition has one of its own.
+        # Spark keeps one plan for each load, so every condition has a separate load.
         reader = spark.read.format("kafkalog").option("filterPushdown", "true")
         return reader.load(str(root)).where(condition)
 

@@ -1,4 +1,4 @@
-"""Write with Spark: `format("kafkalog")` beside Parquet and beside sinks that keep nothing.
+"""Write with Spark: `format("kafkalog")` against Parquet and against sinks that keep nothing.
 
 Records of 16 byte keys and 100 or 1,024 byte values, cut out of random bytes by Spark itself, with
 `local[2]`: what is timed is the whole write, planning and commit included, by the wall clock, in a
@@ -73,7 +73,7 @@ def make_rows(spark: SparkSession, value_size: int, count: int) -> DataFrame:
 
 
 def writers(rows: DataFrame, directory: Path) -> dict[str, Callable[[], object]]:
-    """Return the cases; each writes all rows to a place of its own, which the next round clears."""
+    """Return the cases; each writes all rows to a separate directory, cleared by the next round."""
 
     def log(compression: str) -> None:
         rows.write.format("kafkalog").options(
@@ -98,7 +98,7 @@ def writers(rows: DataFrame, directory: Path) -> dict[str, Callable[[], object]]
 def writing(
     rows: DataFrame, directory: Path, value_size: int, count: int, wanted: float
 ) -> Comparison:
-    """Return the comparison of ways to write the rows, each time into an empty directory."""
+    """Return the comparison of writes of the rows, each time into an empty directory."""
 
     def prepare(_case: str) -> None:
         shutil.rmtree(directory, ignore_errors=True)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Seconds(NamedTuple):
-    """What an action took."""
+    """Duration of an action."""
 
     wall: float
     cpu: float
 
 
 class Stopwatch:
-    """A clock that moves only by what cases say they took."""
+    """Clock that advances only by the reported durations of cases."""
 
     def __init__(self, *, by_wall: bool) -> None:
         self._by_wall = by_wall
@@ -25,7 +25,7 @@ class Stopwatch:
         return self._seconds
 
     def time(self, action: Callable[[], Seconds]) -> Callable[[], None]:
-        """Return a case that adds what `action` says it took."""
+        """Return a case that adds the reported duration of `action`."""
 
         def case() -> None:
             taken = action()

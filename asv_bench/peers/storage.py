@@ -35,7 +35,7 @@ def comparisons(wanted: list[str], workspace: Workspace, *, quick: bool) -> Iter
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
+    """Print the table; exit code 1 if a goal was missed."""
     parser = argparse.ArgumentParser()
     add_options(parser)
     parser.add_argument("goals", nargs="*", choices=[*SECTIONS, []], help="all where none is named")

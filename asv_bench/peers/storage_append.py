@@ -38,7 +38,7 @@ Case = Callable[[], object]
 
 
 class Stores:
-    """The store that the next case fills, made anew before each: only filling it is timed."""
+    """Store of the next case, made before each: only its filling is timed."""
 
     def __init__(self, workspace: Workspace, batch_size: int, *, sync: bool) -> None:
         self._workspace = workspace

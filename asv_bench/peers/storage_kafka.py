@@ -69,7 +69,7 @@ class Kafka(JavaProcess):
         path.unlink()
 
     def open(self, directory: Path) -> None:
-        """Let it open a log of its own to read from."""
+        """Let it open a separate log to read from."""
         self.time(f"open {directory}")
 
     def time(self, line: str) -> Seconds:
@@ -95,7 +95,7 @@ class Directory:
 
 
 class Bench:
-    """What a section works with: both sides' clocks, and rounds that warm the other side up."""
+    """Tools of a section: the clocks of both sides, and rounds that warm the other side up."""
 
     def __init__(self, workspace: Workspace, kafka: Kafka, *, quick: bool, by_wall: bool) -> None:
         self.workspace = workspace

@@ -202,7 +202,7 @@ def lookups(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
 
 
 def state_files(path: Path) -> dict[str, tuple[bytes, int]]:
-    """Return contents and times of the files of a partition that say how far it is believed."""
+    """Return contents and times of the files of a partition that decide on its recovery."""
     data = (".log", ".index", ".timeindex")
     return {
         each.name: (each.read_bytes(), each.stat().st_mtime_ns)
@@ -235,8 +235,8 @@ def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     Yield the comparison of P12.
 
     Recovery is the whole opening of a log whose writer was killed before its first sync, every
-    batch checked, indexes made anew. The bare read is the fastest that NumPy has, the largest of
-    all 64-bit words, over a mapping made for it.
+    batch checked, indexes rebuilt. The bare read is the fastest that NumPy has, the largest of all
+    64-bit words, over a new mapping.
     """
     path = workspace.fresh()
     left_by_a_kill = make_killed_log(path, (256 << 20) if quick else (1 << 30))

@@ -128,7 +128,7 @@ def put_each(environment: lmdb.Environment, items: list[tuple[bytes, bytes]]) ->
 
 
 def put_lists(environment: lmdb.Environment, items: list[tuple[bytes, bytes]]) -> None:
-    """Put lists of items, one for each transaction: its fastest way in."""
+    """Put lists of items, one for each transaction: its fastest call."""
     for start in range(0, len(items), TRANSACTION_RECORDS):
         with environment.begin(write=True) as transaction:
             transaction.cursor().putmulti(items[start : start + TRANSACTION_RECORDS], append=True)

@@ -2,10 +2,10 @@
 
     python -m asv_bench.peers.threads [--quick]
 
-Each case does the same work twice, over data of its own: one thread does both halves, one behind
-the other, or two threads do one each. The ratio is how many times sooner two are through, by the
-wall clock: 2 is all there is to have. It takes two cores that nobody else wants. What holds it
-below 2 besides them are the parts that need the GIL, and memory, which the cores share.
+Each case does the same work twice, over separate data: one thread does both halves in sequence, or
+two threads do one each. The ratio is the speed-up of two threads by the wall clock, at most 2. It
+needs two idle cores. Besides them the parts that need the GIL, and memory, which the cores share,
+keep it below 2.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def scan_half(log: kafkalog.Log) -> Case:
 
 
 def decode_half(log: kafkalog.Log) -> Case:
-    """Return a half: a segment's bytes into columns, as much at a time as there is room for."""
+    """Return a half: a segment's bytes into columns, as much at a time as fits."""
     (data,) = [segment.file.whole() for segment in log.segments()]
     columns = RecordColumns(8192)
 
@@ -96,7 +96,7 @@ def crc_half(seed: int, rounds: int) -> Case:
 def clean_half(log: kafkalog.Log, count: int) -> Case:
     """Return a half: both passes of a compaction, in memory; one record of ten stays."""
     (data,) = [FileRecords(segment.file.whole()) for segment in log.segments()]
-    # So many that no map grows in the run.
+    # Large enough that no map grows in the run.
     memory = np.zeros(2 * count * 24, np.uint8)
     secret = bytes(16)
     rules = CleaningRules(0, 0, 2 * count, {}, 1 << 20)

@@ -4,9 +4,9 @@
     python3 ci/bench.py --render                  draw the page again from what was measured
     python3 ci/bench.py --list                    the groups
 
-Results are kept in `asv_bench/results.jsonl`, the page is `docs/benchmarks.md`. Only the groups
-that are named are measured anew. Exit status 1 says that a group ended in an error and has its old
-results; a goal that is missed is not an error, it is on the page.
+Results are kept in `asv_bench/results.jsonl`, the page is `docs/benchmarks.md`. Only the named
+groups are measured. Exit status 1 means that a group ended in an error and keeps its old results; a
+missed goal is not an error, it is on the page.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measure_all(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says."""
+    """Run the command line."""
     groups = read_groups()
     parsed = parse(arguments, groups)
     if parsed.list:

@@ -1,4 +1,4 @@
-"""The groups of comparisons and the goals: what `groups.toml` and `goals.toml` say of them."""
+"""Groups of comparisons and goals, read from `groups.toml` and `goals.toml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 @dataclass(frozen=True, slots=True)
 class Group:
     """
-    Comparisons that are measured, drawn and told of together.
+    Comparisons that are measured and drawn together.
 
     Attributes:
         name: by which it is chosen on the command line.
@@ -37,11 +37,11 @@ class Goal:
     A goal.
 
     Attributes:
-        name: P1 to P17, K1 to K12, G1 to G14; P6b stands beside P6.
-        what: what is asked for, in words.
-        group: where it is measured; nothing where only tests show it.
-        missed: what was tried and what bounds it, for the case that it is missed; or nothing.
-        shown: files of tests that show it, where it is not, or not only, a matter of measuring.
+        name: P1 to P17, K1 to K12, G1 to G14; P6b belongs to P6.
+        what: the goal, in words.
+        group: group that measures it; nothing if only tests show it.
+        missed: attempts and limits, if it is missed; or nothing.
+        shown: files of tests that show it, if a measurement does not, or not alone.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a measurement was made on: the machine, its software, and how busy others kept it.
+"""Conditions of a measurement: the machine, its software, and other work on it.
 
 Reads `/proc`; never measures anything itself.
 """

@@ -1,8 +1,8 @@
 """The file of results: for each group when, where and how it was measured, and what was found.
 
 Lines of JSON. A line with `group` opens one, the results and notes of `asv_bench.peers.results`
-follow. A group that could not be measured has none, and says why. Groups are replaced one by one,
-so that one can be measured again while the rest stands.
+follow. A group that could not be measured has a reason instead. Groups are replaced one by one, so
+that one can be measured again while the others stay.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _measured(head: dict[str, Any], lines: Iterable[Result | str]) -> Measured:
 
 
 def write_measured(path: Path, groups: Iterable[Measured]) -> None:
-    """Write a file anew; whoever reads it meanwhile has the old one."""
+    """Replace a file; concurrent readers keep the old one."""
     texts = []
     for each in groups:
         head = asdict(each)

@@ -1,4 +1,4 @@
-"""Measuring a group: each of its modules in a process of its own, one after another.
+"""Measurement of a group: each of its modules in a separate process, in sequence.
 
 A module that ends in an error leaves its group as it was before. What a group needs and this
 machine has not is found out before anything is started.

@@ -1,4 +1,4 @@
-"""What groups need besides Python packages: Kafka's jars, a Spark, an older one with a connector.
+"""Needs of groups besides Python packages: Kafka's jars, a Spark, an older Spark with a connector.
 
 What is absent is said before anything is fetched, and what cannot be fetched before anything is
 started. Jars and environments are kept in the cache directory of `tests.interop.kafka_maven`.

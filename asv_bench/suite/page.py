@@ -40,7 +40,7 @@ SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
 def write_page(path: Path, groups: Groups, goals: Goals, kept: Kept) -> None:
-    """Write the page; pictures are looked for in `images` beside it."""
+    """Write the page; its pictures are in `images` next to it."""
     path.write_text(page(groups, goals, kept), "utf-8")
 
 
@@ -95,7 +95,7 @@ def rows_of(goal: Goal, kept: Kept) -> list[Result]:
 
 def goal_table(groups: Groups, goals: Goals, kept: Kept) -> Iterator[str]:
     """Yield how many goals are reached, and the table of all their rows."""
-    # Rows that ask for nothing stand beside the others, and count only where there are no others.
+    # Rows without a goal are shown with the others, and count only without others.
     verdicts: dict[str, list[bool]] = {}
     for name, goal in goals.items():
         rows = rows_of(goal, kept)

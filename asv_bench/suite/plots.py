@@ -1,4 +1,4 @@
-"""A picture for each group: how many times less than each peer, goals beside them.
+"""Picture for each group: the ratio to each peer, with the goals.
 
 The same results give the same file, byte for byte: no dates, no random identifiers, text as text.
 """

@@ -48,7 +48,7 @@ class ScanBatches:
 
 
 class FindBatch:
-    """Where an offset or a timestamp is, from the start of eight mebibytes; and after damage."""
+    """Position of an offset or a timestamp, from the start of eight mebibytes; and after damage."""
 
     params = KAFKA_BATCH_SIZES
     param_names = ("batch_bytes",)

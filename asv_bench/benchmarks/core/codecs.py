@@ -1,4 +1,4 @@
-"""Codecs: decompression of the payload of one batch, by the way that every reader takes."""
+"""Codecs: decompression of the payload of one batch, by the path of every reader."""
 
 from __future__ import annotations
 

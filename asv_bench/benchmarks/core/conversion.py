@@ -21,7 +21,7 @@ class ConvertUp:
         self.data = messages(magic, record_count_of(TOTAL_BYTES, VALUE_BYTES), VALUE_BYTES)
 
     def time_convert(self, magic):
-        """All of them, every checksum checked and made anew."""
+        """All of them, every checksum checked and computed again."""
         self.convert(self.data, 2)
 
 

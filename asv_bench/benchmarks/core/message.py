@@ -65,7 +65,7 @@ class DecodePlainObjects:
 
 
 class DecodeWrapped:
-    """What one wrapper of ten thousand messages decompresses to, into objects of several kinds."""
+    """Content of one wrapper of ten thousand messages, into objects of several kinds."""
 
     params = (MAGICS, VALUE_BYTES)
     param_names = ("magic", "value_bytes")

@@ -58,7 +58,7 @@ class CleanerMap:
 
 
 class KeyHashes:
-    """MD5 of ten thousand keys by one kernel, a list of bytes each way."""
+    """MD5 of ten thousand keys by one kernel, with lists of bytes in and out."""
 
     params = (("avx512", "avx2", "vector", "portable"), (16, 100))
     param_names = ("kernel", "key_bytes")

@@ -56,7 +56,7 @@ class DecodeBatch:
         self.header = parse_header(self.data)
 
     def time_records_untouched(self, batch_bytes, value_bytes):
-        """Record objects whose fields nobody asks for."""
+        """Record objects without access to their fields."""
         self.record.decode_records(self.data, self.header, HEADER_BYTES, len(self.data))
 
     def time_records_touched(self, batch_bytes, value_bytes):

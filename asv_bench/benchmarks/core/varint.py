@@ -1,4 +1,4 @@
-"""Varints through their doors: mostly the price of a call; the kernels have them inline."""
+"""Varints through their entry points: mostly the cost of a call; kernels have them inline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DecodeVarlongs:
         self.positions = range(0, len(self.data), encoded_bytes)
 
     def time_decode(self, encoded_bytes):
-        """Decode each where it stands."""
+        """Decode each at its position."""
         decode, data = self.decode, self.data
         for position in self.positions:
             decode(data, position)

@@ -49,7 +49,7 @@ class AppendSequential(InDirectory):
 
 
 class AppendSingle(InDirectory):
-    """One record an append, into a log of one or of many segments; and one that rolls."""
+    """One record an append, into a log of one or of many segments; and with rolls."""
 
     number = 1
     repeat = (3, 10, 5.0)
@@ -157,7 +157,7 @@ class AppendOldFormats(InDirectory):
         self.log = open_log(self.make_directory() / "append-0", config=config)
 
     def time_append_columns(self, message_format_version, compression_type):
-        """A plain message is a batch of its own; wrappers hold as many as a v2 batch would."""
+        """A plain message is one batch; wrappers have as many records as a v2 batch would."""
         self.log.append_columns(self.keys, self.values, timestamps=BASE_TIMESTAMP_MS)
 
     def time_append_sent(self, message_format_version, compression_type):
@@ -189,7 +189,7 @@ class AppendSynced(InDirectory):
 
 
 class BytesPerRecord(InDirectory):
-    """What a record of 116 bytes takes on the disk, batch header and indexes included."""
+    """Bytes on the disk of a record of 116 bytes, batch header and indexes included."""
 
     unit = "bytes"
 
@@ -211,7 +211,7 @@ class BytesPerRecord(InDirectory):
 
 
 class AppendWays(InDirectory):
-    """Ten thousand records to a log that grows, by each way that makes no object of a record."""
+    """Ten thousand records to a log that grows, by each call without objects of records."""
 
     number = 1
     repeat = (3, 10, 5.0)

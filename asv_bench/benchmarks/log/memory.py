@@ -1,8 +1,8 @@
 """Memory of a scan over a log much larger than it: what is allocated, and what is mapped.
 
-Each scan runs in a process of its own, so that nothing is measured but it. Pages of mapped files
-count as resident too, though they are the page cache's and go when somebody needs the room: they
-are told apart.
+Each scan runs in a separate process, so that nothing else is measured. Pages of mapped files count
+as resident too, although they belong to the page cache and are freed on demand: they are counted
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VALUE_BYTES = 1000
 SEGMENT_BYTES = 64 << 20
 CHUNK_RECORDS = 1000
 
-# Numbers in kilobytes: at rest, most in the scan, behind it and with the log closed.
+# Numbers in kilobytes: before the scan, its maximum, after it, and with the log closed.
 SCAN = """
 import json, sys
 from kafkalog import open_log
@@ -69,7 +69,7 @@ class ScanOfLargeLog(InDirectory):
                 self.appended += CHUNK_RECORDS
 
     def measure(self):
-        """Scan in another process; return kilobytes at rest, at most, behind, and closed."""
+        """Scan in another process; return kilobytes before, at most, after, and closed."""
         result = subprocess.run(
             [sys.executable, "-c", SCAN, str(self.path)], capture_output=True, check=True
         )

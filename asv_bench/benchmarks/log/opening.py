@@ -40,7 +40,7 @@ class OpenDirectory(InDirectory):
             manager.log(TOPIC, partition).log_end_offset
 
     def time_open_clean(self, partitions):
-        """No log is opened before somebody asks for it; closed again."""
+        """No log is opened before it is requested; closed again."""
         self.manager([self.data]).close()
 
     def time_open_clean_and_ask_each(self, partitions):

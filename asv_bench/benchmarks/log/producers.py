@@ -1,4 +1,4 @@
-"""What idempotence costs an append, and what telling it from a log again costs a start."""
+"""Cost of idempotence for an append, and of its replay for a start."""
 
 from __future__ import annotations
 

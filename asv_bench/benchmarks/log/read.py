@@ -1,4 +1,4 @@
-"""Reading a log that lies in the page cache."""
+"""Reads of a log in the page cache."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ class OpenLog(InDirectory):
         self.open_log(self.clean, config=self.config).close()
 
     def time_open_unclean(self, segments):
-        """Every batch read and checked, every index made anew; closed again."""
+        """Every batch read and checked, every index rebuilt; closed again."""
         self.open_log(self.killed, config=self.config).close()
 
     def time_open_read_only(self, segments):
-        """Beside a writer that is not there."""
+        """Without a writer."""
         self.open_log(self.clean, config=self.config, read_only=True).close()

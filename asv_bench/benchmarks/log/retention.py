@@ -36,5 +36,5 @@ class RetentionPass(InDirectory):
         self.log.apply_retention()
 
     def time_explain(self, segments):
-        """Say of every segment why it stays."""
+        """Explain every segment that stays."""
         self.log.explain_retention()

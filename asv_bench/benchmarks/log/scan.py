@@ -1,4 +1,4 @@
-"""Scanning a log that lies in the page cache into Arrow columns."""
+"""Scan of a log in the page cache into Arrow columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScanLog(InDirectory):
         self.run()
 
     def time_offset_timestamp_key_value(self, codec):
-        """What most ask for."""
+        """Usual columns."""
         self.run(columns=["offset", "timestamp", "key", "value"])
 
     def time_views(self, codec):

@@ -35,7 +35,7 @@ class FloorLookup(InDirectory):
             read(offset)
 
     def time_snapshot_while_rolling(self, segments):
-        """Ten rolls, each with an append before it and a reader's look behind it."""
+        """Ten rolls, each with an append before it and a read after it."""
         for _ in range(10):
             self.log.append(self.records)
             self.log.roll()
