@@ -323,7 +323,7 @@ class LocalLog:
             if segment.offset_index.is_unsynced or segment.time_index.is_unsynced
         ]
         for segment in unsynced:
-            segment.sync_indexes()
+            segment.indexes.sync()
         if unsynced:
             self.context.filesystem.sync_directory(self.context.directory)
         if self.context.journal is not None:
@@ -337,7 +337,7 @@ class LocalLog:
         # ones, and searches for no preallocated tail: sync the indexes, and the trimming.
         segments = self.snapshot.segments.segments
         for segment in segments:
-            segment.sync_indexes()
+            segment.indexes.sync()
             # No entry in the sync journal: the flush before has put every record on the disk.
             segment.file.sync_trimmed()
         # The names of those index files, and of segments that left: if the base offset of the first

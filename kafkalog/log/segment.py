@@ -28,7 +28,7 @@ from kafkalog._core.batch import (
     scan_batches,
 )
 from kafkalog._core.batch_metadata import BatchMetadata
-from kafkalog._core.index import OffsetIndexView
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
@@ -39,6 +39,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageEr
 from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import TIME_INDEX
+from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.batch_walk import (
     CrcCheck,
@@ -63,7 +64,7 @@ from kafkalog.log.segment_damage import SegmentDamage, SegmentJudge
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
-from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.segment_types import IndexRebuildInput, SegmentContext
 from kafkalog.log.wrapper_checks import WrapperChecks, neighbour_at
 
 __all__ = ["LogSegment", "open_segment"]
@@ -79,14 +80,14 @@ NO_ENTRIES = OffsetIndexView(b"", 0)
 SLOW_PATH_BATCHES = 64
 
 
-class LogSegment(SegmentIndexes):
+class LogSegment:
     """
     A segment of a log.
 
     Attributes:
         base_offset: names the segment; a lower bound of its offsets.
         file: the `.log` file.
-        offset_index, time_index: its indexes.
+        indexes: its offset index, time index and look-up.
         transactions: its transaction index.
         end: where it takes appends, None where it takes none.
         is_released: whether it is the active segment, and holds no file open for appending.
@@ -95,7 +96,11 @@ class LogSegment(SegmentIndexes):
     _wrappers: LazyAttribute[WrapperChecks] = LazyAttribute(lambda segment: segment._make_checks())
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
-        super().__init__(context, base_offset, file)
+        self.base_offset = base_offset
+        self.file = file
+        self._context = context
+        self._source = IndexRebuildInput(file, base_offset, context.config.index_interval_bytes)
+        self.indexes = SegmentIndexes(context, self._source)
         self._damage = SegmentDamage(context, base_offset, file)
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
@@ -113,6 +118,16 @@ class LogSegment(SegmentIndexes):
     def context(self) -> SegmentContext:
         """What the log's segments share."""
         return self._context
+
+    @property
+    def offset_index(self) -> SegmentIndex[OffsetIndexView]:
+        """Its offset index."""
+        return self.indexes.offset_index
+
+    @property
+    def time_index(self) -> SegmentIndex[TimeIndexView]:
+        """Its time index."""
+        return self.indexes.time_index
 
     @property
     def size_bytes(self) -> int:
@@ -142,7 +157,7 @@ class LogSegment(SegmentIndexes):
     @property
     def is_active(self) -> bool:
         """Whether the segment takes appends."""
-        return self.is_released or self.offset_index.growing is not None
+        return self.is_released or self.indexes.offset_index.growing is not None
 
     # ------------------------------------------------------------------ life as active segment
 
@@ -172,8 +187,10 @@ class LogSegment(SegmentIndexes):
         self.file.set_on_error(self._context.report)
         if scan is None:
             scan = SegmentScan(next_offset=self.base_offset)
-        offsets = self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
-        times = self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
+        offsets = self.indexes.offset_index.start_growing(
+            config.segment_index_bytes, scan.offset_entries
+        )
+        times = self.indexes.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
         stage = RollPlanner(
             self.base_offset,
             offset_entries_max=offsets.max_entries,
@@ -237,7 +254,7 @@ class LogSegment(SegmentIndexes):
         """Undo what the last append staged and wrote; none of it was published."""
         end = self._active_end()
         entries = end.stage.restore()
-        growing = (self.offset_index.growing, self.time_index.growing)
+        growing = (self.indexes.offset_index.growing, self.indexes.time_index.growing)
         for index, count in zip(growing, entries, strict=True):
             if index is not None:
                 index.rewind(count)
@@ -258,8 +275,8 @@ class LogSegment(SegmentIndexes):
         if end is not None:
             end.stage.close()
             end.add_entries()
-        self.offset_index.seal()
-        self.time_index.seal()
+        self.indexes.offset_index.seal()
+        self.indexes.time_index.seal()
         self.file.seal(trim=self._is_preallocated)
 
     def trim(self) -> bool:
@@ -269,20 +286,20 @@ class LogSegment(SegmentIndexes):
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""
         self._keep_max_timestamp()
-        self.offset_index.detach()
-        self.time_index.detach()
+        self.indexes.offset_index.detach()
+        self.indexes.time_index.detach()
         self.file.seal(trim=False)
 
     def retire(self) -> None:
         """Prepare for removal: readers that hold the segment keep its bytes, no file is written."""
-        self.offset_index.retire()
-        self.time_index.retire()
+        self.indexes.offset_index.retire()
+        self.indexes.time_index.retire()
         self.transactions.retire()
         self.file.pin()
 
     def close(self) -> None:
         """Let files and mappings go; slices given out stay valid."""
-        for index in self._made_indexes():
+        for index in self.indexes.made():
             index.close()
         self.transactions.close()
         self.file.close()
@@ -321,13 +338,13 @@ class LogSegment(SegmentIndexes):
         Raises:
             CorruptRecordError: the offset may lie in a damaged range.
         """
-        hint = self._index_lookup.start_for(offset)
+        hint = self.indexes.lookup.start_for(offset)
         position, status = walk_headers(self.file, find_offset, offset, hint, bound.end)
         is_around = self._damage.ranges and self._damage.is_between(hint, position)
         if status == OK and not is_around and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
-        start = 0 if is_around else self._index_lookup.start_before(offset, hint)
+        start = 0 if is_around else self.indexes.lookup.start_before(offset, hint)
         return self._find_slow_path(offset, start, bound)
 
     def scan(self) -> SegmentScan:
@@ -338,7 +355,7 @@ class LogSegment(SegmentIndexes):
         """Return the record at `offset` where a quick look finds it, None where it does not."""
         if self._damage.ranges and check_crcs:
             return None
-        position = self.offset_index.view.lookup(offset)[1]
+        position = self.indexes.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
             return None
         window = self.file.read(position, min(WALK_BYTES, bound.end - position))
@@ -346,17 +363,17 @@ class LogSegment(SegmentIndexes):
 
     def point_reader(self, bound: ReadBound) -> PointReader:
         """Return what finds the records of this segment, as they are now, without it."""
-        return PointReader(self.file.whole()[: bound.end], self.offset_index.view)
+        return PointReader(self.file.whole()[: bound.end], self.indexes.offset_index.view)
 
     def time_reader(self, bound: ReadBound) -> PointReader:
         """As `point_reader`, and it finds them by their times, too."""
-        data, offsets = self.file.whole()[: bound.end], self.offset_index.view
-        return PointReader(data, offsets, self.time_index.view)
+        data, offsets = self.file.whole()[: bound.end], self.indexes.offset_index.view
+        return PointReader(data, offsets, self.indexes.time_index.view)
 
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
-        view = self.offset_index.view
-        return self._index_lookup.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
+        view = self.indexes.offset_index.view
+        return self.indexes.lookup.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
 
     def end_offset_of_tail(self) -> int | None:
         """
@@ -379,7 +396,7 @@ class LogSegment(SegmentIndexes):
         Headers from the index entry before it on are read, no sum is checked; None where they are
         no run of whole batches.
         """
-        start = self._index_lookup.start_before(offset, position)
+        start = self.indexes.lookup.start_before(offset, position)
         data = self.file.read(start, position - start)
         found = scan_batches(data, check_crc=False, next_offset=self.base_offset)
         return found.next_offset if found.status == OK else None
@@ -396,8 +413,8 @@ class LogSegment(SegmentIndexes):
             max_timestamp=self.max_timestamp,
             offset_of_max_timestamp=self.offset_of_max_timestamp,
             first_max_timestamp=self._first_max_timestamp(),
-            offset_entries=self.offset_index.entries(),
-            time_entries=self.time_index.entries(),
+            offset_entries=self.indexes.offset_index.entries(),
+            time_entries=self.indexes.time_index.entries(),
         )
 
     def _first_max_timestamp(self) -> int:
@@ -430,7 +447,7 @@ class LogSegment(SegmentIndexes):
 
         As far as the time index tells, whose entry is held against the batch that it names.
         """
-        return self._index_lookup.start_for_time(timestamp_ms, bound.end, bound.following_offset)
+        return self.indexes.lookup.start_for_time(timestamp_ms, bound.end, bound.following_offset)
 
     def find_timestamp_slow_path(
         self, timestamp_ms: int, bound: ReadBound, start: int = 0
@@ -506,7 +523,7 @@ class LogSegment(SegmentIndexes):
         )
 
     def _make_checks(self) -> WrapperChecks:
-        hints, context = self._index_lookup, self._context
+        hints, context = self.indexes.lookup, self._context
         return WrapperChecks(self.file, self.base_offset, hints.start_before, context.end_before)
 
     def _fits_at(self, position: int, bound: ReadBound) -> bool:
@@ -545,7 +562,7 @@ class LogSegment(SegmentIndexes):
         header = read_header(self.file, position)
         begins = header.base_offset <= offset
         if header.is_wrapper:
-            start = self._index_lookup.start_before(offset, hint)
+            start = self.indexes.lookup.start_before(offset, hint)
             before = self.file.read(start, position - start)
             found = scan_batches(
                 before, check_crc=False, next_offset=0 if start else self.base_offset
@@ -594,9 +611,9 @@ class LogSegment(SegmentIndexes):
 
     def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""
-        view = self.time_index.view
+        view = self.indexes.time_index.view
         latest = view.entry(len(view) - 1)[0] if len(view) else 0
-        position = self._index_lookup.start_for_time(latest, self.size_bytes, self.offset_max + 1)
+        position = self.indexes.lookup.start_for_time(latest, self.size_bytes, self.offset_max + 1)
         found = largest_timestamp(self.file, position, self.base_offset)
         if found is None:
             scan = self._source.scan()

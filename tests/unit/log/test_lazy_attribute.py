@@ -57,8 +57,8 @@ def test_indexes_of_unread_segments_are_not_created(tmp_path: Path) -> None:
     with manual_log(directory, segment_bytes=500) as log:
         segments = log.segments()
         assert 5 == len(segments)
-        assert [[], [], [], []] == [segment._made_indexes() for segment in segments[:-1]]
+        assert [[], [], [], []] == [segment.indexes.made() for segment in segments[:-1]]
         assert 5 == log.read(5).first_offset
-        made = [len(segment._made_indexes()) for segment in segments]
+        made = [len(segment.indexes.made()) for segment in segments]
         assert [0, 2, 0, 0, 2] == made
-    assert [0, 2, 0, 0, 2] == [len(segment._made_indexes()) for segment in segments]
+    assert [0, 2, 0, 0, 2] == [len(segment.indexes.made()) for segment in segments]
