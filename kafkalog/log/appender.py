@@ -36,7 +36,7 @@ from kafkalog.log.flusher import LogFlusher
 from kafkalog.log.ingest import ingest_file, inspect_file
 from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.producers import PendingAppend, duplicate_info
-from kafkalog.log.record_appender import RecordAppender, Wait
+from kafkalog.log.record_appender import RecordAppender, RecordAppenderOptions, Wait
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.write_gate import WriteGate
 from kafkalog.model import AppendInfo, AppendOrigin
@@ -327,25 +327,15 @@ class LogAppender:
 
     # ------------------------------------------------------------------------ record appenders
 
-    def appender(
-        self,
-        *,
-        buffer_bytes: int,
-        linger_ms: int | None,
-        wait: Wait,
-        on_append: Callable[[AppendInfo], object] | None,
-    ) -> RecordAppender:
+    def appender(self, options: RecordAppenderOptions) -> RecordAppender:
         """Return an appender of single records; see `Log.appender`."""
-        self.lane.admit(wait)
+        self.lane.admit(options.wait)
         appender = RecordAppender(
             self.append,
             lambda: self.lane.rules,
             self._local.context.clock,
             self._scheduler,
-            buffer_bytes=buffer_bytes,
-            linger_ms=linger_ms,
-            wait=wait,
-            on_append=on_append,
+            options,
             on_close=self._open_appenders.discard,
         )
         self._open_appenders.add(appender)

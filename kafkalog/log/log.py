@@ -34,7 +34,7 @@ from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.partition import Partition
 from kafkalog.log.reading import OnCorrupt
-from kafkalog.log.record_appender import RecordAppender, Wait
+from kafkalog.log.record_appender import RecordAppender, RecordAppenderOptions, Wait
 from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.scan.conditions import Filter
@@ -374,7 +374,7 @@ class Log(ClosingContextManager):
             on_append: called with the result of each write, by the thread that wrote.
         """
         return self._appender.appender(
-            buffer_bytes=buffer_bytes, linger_ms=linger_ms, wait=wait, on_append=on_append
+            RecordAppenderOptions(buffer_bytes, linger_ms, wait, on_append)
         )
 
     def abort_transaction(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:

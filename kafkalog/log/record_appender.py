@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -41,13 +41,23 @@ from kafkalog.records.packing import HeaderField, pack_records
 from kafkalog.records.run_packer import RunPacker, packer_of
 from kafkalog.scheduler import ScheduledTask, Scheduler
 
-__all__ = ["RecordAppender", "Wait"]
+__all__ = ["RecordAppender", "RecordAppenderOptions", "Wait"]
 
 Wait = Literal["written", "durable"]
 
 _ALWAYS: Final = 2**63 - 1
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RecordAppenderOptions:
+    """Options of `Log.appender`, which describes them."""
+
+    buffer_bytes: int
+    linger_ms: int | None
+    wait: Wait
+    on_append: Callable[[AppendInfo], object] | None
 
 
 class RecordAppender(ClosingContextManager):
@@ -64,26 +74,22 @@ class RecordAppender(ClosingContextManager):
         rules: Callable[[], AppendRules],
         clock: Clock,
         scheduler: Scheduler,
-        *,
-        buffer_bytes: int,
-        linger_ms: int | None,
-        wait: Wait,
-        on_append: Callable[[AppendInfo], object] | None,
+        options: RecordAppenderOptions,
         on_close: Callable[[RecordAppender], object],
     ) -> None:
-        if buffer_bytes < 1:
-            raise ValueError(f"buffer_bytes is {buffer_bytes}; it must be at least 1")
-        if linger_ms is not None and linger_ms < 0:
-            raise ValueError(f"linger_ms is {linger_ms}; it must not be negative")
+        if options.buffer_bytes < 1:
+            raise ValueError(f"buffer_bytes is {options.buffer_bytes}; it must be at least 1")
+        if options.linger_ms is not None and options.linger_ms < 0:
+            raise ValueError(f"linger_ms is {options.linger_ms}; it must not be negative")
         self.last_error: KafkaLogError | None = None
         self._append_run = append_run
         self._rules_now = rules
         self._clock = clock
         self._scheduler = scheduler
-        self._buffer_bytes = buffer_bytes
-        self._linger_ms = linger_ms
-        self._wait = wait
-        self._on_append = on_append
+        self._buffer_bytes = options.buffer_bytes
+        self._linger_ms = options.linger_ms
+        self._wait = options.wait
+        self._on_append = options.on_append
         self._on_close = on_close
         # Again by the same thread, where `on_append` appends.
         self._lock = threading.RLock()
