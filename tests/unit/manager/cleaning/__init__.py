@@ -1,1 +1,1 @@
-"""Tests of the cleaner of a manager: states, choice, threads, and what goes wrong."""
+"""Tests of the cleaner of a manager: states, log selection, threads and errors."""

@@ -1,4 +1,4 @@
-"""Cleaners that do as they are told, in the place of real ones."""
+"""Fixture of a fake cleaner, which replaces the real one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.fake_cleaner import FakeCleaners
 
 @pytest.fixture(name="cleaners")
 def fixture_cleaners(monkeypatch: pytest.MonkeyPatch) -> FakeCleaners:
-    """What the manager's threads clean with."""
+    """Fake cleaners, which the threads of the manager use."""
     cleaners = FakeCleaners()
     monkeypatch.setattr(cleaner_buffers, "Cleaner", cleaners)
     return cleaners

@@ -1,4 +1,4 @@
-"""Which log is cleaned when nobody asks, what is noted of it, and what becomes of errors."""
+"""Background cleaning: the selection of a log, the checkpoint, errors and health."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 def one_manager(
     cleaner: CleanerConfig | None = None, **arguments: Any
 ) -> tuple[SimulatedDisk, ManualManager]:
-    """Return a manager on a disk in memory, whose cleaner's rounds are tasks of a test's time."""
+    """Return a manager on a simulated disk whose cleaner runs in manual time."""
     disk = SimulatedDisk()
     config = CONFIG.replace(cleaner=cleaner or CleanerConfig())
     return disk, manual_manager(DATA, config=config, filesystem=disk, **arguments)
 
 
 def fill(manager: LogManager, topic: str, count: int, partition: int = 0) -> None:
-    """Append records of which each takes a segment: a log that ends at so many, the last active."""
+    """Append `count` records that take a segment each; the last segment is active."""
     for number in range(count):
         record = Record(key=b"%d" % number, value=bytes(400), timestamp_ms=START_MS)
         manager.log(topic, partition).append([record])
 
 
 def noted(disk: SimulatedDisk) -> dict[str, int]:
-    """What the checkpoint of cleaning says."""
+    """Return the content of the cleaner checkpoint."""
     return checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
 
 
 def first_round(manager: ManualManager) -> None:
-    """Let the first round come."""
+    """Advance the time to the first round of the cleaner."""
     manager.scheduler.advance(BACKOFF_MS)
 
 
-def test_dirty_log_is_cleaned_and_its_end_is_on_the_disk(cleaners: FakeCleaners) -> None:
-    """All but the active segment; the next round finds nothing."""
+def test_dirty_log_is_cleaned_up_to_the_active_segment(cleaners: FakeCleaners) -> None:
+    """The checkpoint has the end of the cleaning; the next round finds nothing."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     manager.create_topic("stream")
@@ -79,8 +79,8 @@ def test_dirty_log_is_cleaned_and_its_end_is_on_the_disk(cleaners: FakeCleaners)
     assert {"table-0": 6} == noted(disk)
 
 
-def test_dirtiest_logs_come_first_one_after_another(cleaners: FakeCleaners) -> None:
-    """Without a pause between them."""
+def test_dirty_logs_are_cleaned_in_one_round_the_dirtiest_first(cleaners: FakeCleaners) -> None:
+    """The worker does not pause between the logs."""
     _disk, manager = one_manager()
     manager.create_topic("table", 3, COMPACTED)
     for partition, count in ((0, 3), (1, 9), (2, 6)):
@@ -94,10 +94,10 @@ def test_dirtiest_logs_come_first_one_after_another(cleaners: FakeCleaners) -> N
     assert ["table-2", "table-0", "table-1"] == [name for name, _, _ in cleaners.spans[3:]]
 
 
-def test_look_asks_again_only_what_may_have_changed(
+def test_selection_reads_only_the_facts_of_changed_logs(
     cleaners: FakeCleaners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With thousands of logs most are as they were; appending to a segment changes nothing."""
+    """An append to a segment changes no facts; a new segment and new settings do."""
     _disk, manager = one_manager()
     manager.create_topic("table", 2, {**COMPACTED, "min.cleanable.dirty.ratio": "0.9"})
     fill(manager, "table", 5, 0)
@@ -128,13 +128,13 @@ def test_look_asks_again_only_what_may_have_changed(
     manager.scheduler.advance(BACKOFF_MS)
     assert ("table-0", 4) == cleaners.spans[-1][:2]
     monkeypatch.undo()
-    # A checkpoint that was put right is believed at the next look.
+    # The next selection uses a corrected checkpoint.
     manager.log("table").delete_records(manager.log("table").log_end_offset)
     manager.scheduler.advance(2 * BACKOFF_MS)
     assert manager.health().is_healthy
 
 
-def test_log_that_is_not_dirty_enough_waits_unless_it_must_be_cleaned(
+def test_log_below_the_dirty_ratio_waits_for_the_compaction_lag(
     cleaners: FakeCleaners,
 ) -> None:
     """`min.cleanable.dirty.ratio` must be exceeded; `max.compaction.lag.ms` overrules it."""
@@ -153,8 +153,8 @@ def test_log_that_is_not_dirty_enough_waits_unless_it_must_be_cleaned(
     assert 0 < manager.health().cleaner.compacted_count
 
 
-def test_young_records_and_open_transactions_wait(cleaners: FakeCleaners) -> None:
-    """`min.compaction.lag.ms` by the newest record of a segment; nothing above a stable offset."""
+def test_young_segments_and_records_above_the_stable_offset_wait(cleaners: FakeCleaners) -> None:
+    """`min.compaction.lag.ms` is compared with the newest record of a segment."""
     _disk, manager = one_manager()
     manager.create_topic("table", 1, {**COMPACTED, "min.compaction.lag.ms": "60000"})
     fill(manager, "table", 3)
@@ -166,15 +166,15 @@ def test_young_records_and_open_transactions_wait(cleaners: FakeCleaners) -> Non
 
 
 @pytest.mark.parametrize(("checkpoint", "why"), [(99, "beyond the end"), (1, "below the start")])
-def test_checkpoint_that_does_not_fit_is_put_right_at_once(
+def test_cleaner_checkpoint_outside_the_log_is_corrected(
     cleaners: FakeCleaners, caplog: pytest.LogCaptureFixture, checkpoint: int, why: str
 ) -> None:
-    """Even where the log is not cleaned then."""
+    """The correction is written although the log is not cleaned."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, {**COMPACTED, "min.cleanable.dirty.ratio": "1"})
     fill(manager, "table", 5)
     manager.log("table").delete_records(2)
-    # Behind the task that writes recovery points: it lowers what lies above them.
+    # After the task that writes recovery points, which lowers larger offsets.
     manager.scheduler.advance(10_000)
     notes = manager._directories.by_path[DATA].checkpoints.cleaner_offsets
     notes.write_through(TopicPartition("table", 0), checkpoint)
@@ -185,8 +185,8 @@ def test_checkpoint_that_does_not_fit_is_put_right_at_once(
     assert [] == cleaners.spans
 
 
-def test_failing_partition_is_left_alone_for_longer_each_time(cleaners: FakeCleaners) -> None:
-    """Its neighbours are cleaned; when it goes well again, it is no longer told."""
+def test_failing_partition_is_retried_with_longer_pauses(cleaners: FakeCleaners) -> None:
+    """Other partitions are cleaned; a success removes the partition from `uncleanable`."""
     _disk, manager = one_manager(CleanerConfig(backoff_ms=1_000))
     manager.create_topic("table", 2, COMPACTED)
     fill(manager, "table", 5, 0)
@@ -215,8 +215,8 @@ def test_failing_partition_is_left_alone_for_longer_each_time(cleaners: FakeClea
     assert manager.health().is_healthy
 
 
-def test_fault_goes_with_the_policy_and_with_the_partition(cleaners: FakeCleaners) -> None:
-    """What is not compacted any more cannot fail at it."""
+def test_fault_is_removed_with_the_policy_or_the_topic(cleaners: FakeCleaners) -> None:
+    """A partition that is no longer compacted, or was deleted, has no fault of the cleaner."""
     _disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     manager.create_topic("other", 1, COMPACTED)
@@ -228,7 +228,7 @@ def test_fault_goes_with_the_policy_and_with_the_partition(cleaners: FakeCleaner
     for topic in ("table", "other"):
         fill(manager, topic, 4)
     first_round(manager)
-    # Both in one round: who fails holds nobody up.
+    # Both in one round: a failure does not delay the other log.
     assert 2 == len(manager.health().cleaner.uncleanable)
     manager.delete_topic("other")
     manager.reconfigure("table", {"cleanup.policy": "delete"})
@@ -236,8 +236,8 @@ def test_fault_goes_with_the_policy_and_with_the_partition(cleaners: FakeCleaner
     assert () == manager.health().faults
 
 
-def test_full_disk_is_a_fault_of_the_partition_and_appends_go_on(cleaners: FakeCleaners) -> None:
-    """Nothing goes offline."""
+def test_cleaning_on_a_full_disk_is_a_fault_of_the_partition(cleaners: FakeCleaners) -> None:
+    """The directory stays online, and appends succeed."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
@@ -257,8 +257,8 @@ def test_full_disk_is_a_fault_of_the_partition_and_appends_go_on(cleaners: FakeC
     assert ({"table-0": 4}, ()) == (noted(disk), manager.health().faults)
 
 
-def test_failed_disk_takes_its_directory_offline(cleaners: FakeCleaners) -> None:
-    """As everywhere; its logs are looked at no more, and the other directory goes on."""
+def test_cleaning_with_a_disk_error_takes_the_directory_offline(cleaners: FakeCleaners) -> None:
+    """Its logs are not selected again; logs of the other directory are cleaned."""
     disk = SimulatedDisk()
     other = Path("/other")
     manager = manual_manager(DATA, other, config=CONFIG, filesystem=disk)
@@ -281,8 +281,8 @@ def test_failed_disk_takes_its_directory_offline(cleaners: FakeCleaners) -> None
     assert ("table-0", 0, 5) == cleaners.spans[-1]
 
 
-def test_log_that_fails_meanwhile_ends_its_cleaning(cleaners: FakeCleaners) -> None:
-    """No fault of the cleaner's; who met the failure has told of it."""
+def test_log_marked_offline_during_cleaning_ends_the_cleaning(cleaners: FakeCleaners) -> None:
+    """The cleaner reports no fault, because the failed operation has reported the error."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
@@ -296,8 +296,8 @@ def test_log_that_fails_meanwhile_ends_its_cleaning(cleaners: FakeCleaners) -> N
     assert {"table-0": 3} == noted(disk)
 
 
-def test_checkpoint_that_cannot_be_written_is_written_later(cleaners: FakeCleaners) -> None:
-    """The cleaning counts; after a crash it would be done again."""
+def test_cleaner_checkpoint_on_a_full_disk_is_written_at_close(cleaners: FakeCleaners) -> None:
+    """The cleaning is not repeated; only after a crash it would be."""
     disk, manager = one_manager()
     manager.create_topic("table", 2, COMPACTED)
     fill(manager, "table", 4, 0)
@@ -314,8 +314,10 @@ def test_checkpoint_that_cannot_be_written_is_written_later(cleaners: FakeCleane
     assert {"table-0": 3} == noted(disk)
 
 
-def test_retention_runs_in_the_rounds_and_without_any_cleaner(cleaners: FakeCleaners) -> None:
-    """Of compacted topics sooner than of others; not while one is being cleaned."""
+def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner(
+    cleaners: FakeCleaners,
+) -> None:
+    """Each round of a cleaner applies it, but not to a log that is being cleaned."""
     both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": "500"}
     for cleaner, after_ms in (
         (CleanerConfig(), BACKOFF_MS),
@@ -345,8 +347,8 @@ def test_retention_runs_in_the_rounds_and_without_any_cleaner(cleaners: FakeClea
     assert manager.log("table").log_start_offset > 0
 
 
-def test_figures_of_health(cleaners: FakeCleaners) -> None:
-    """As a broker's metrics."""
+def test_health_of_the_cleaner_has_the_metrics_of_a_broker(cleaners: FakeCleaners) -> None:
+    """Before the first round, during a cleaning and after it."""
     _disk, manager = one_manager()
     before = manager.health().cleaner
     assert (True, 0, 0, None, None) == (
@@ -361,7 +363,7 @@ def test_figures_of_health(cleaners: FakeCleaners) -> None:
     seen: list[Any] = []
 
     def play(stage: Stage) -> None:
-        stage.tell("half of it")  # whatever the cleaner says
+        stage.tell("half of it")  # any value the cleaner reports
         seen.extend(manager.health().cleaner.under_way)
 
     cleaners.play = play
@@ -392,8 +394,8 @@ def test_figures_of_health(cleaners: FakeCleaners) -> None:
     assert health.max_dirty_percent == 0.0
 
 
-def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaners) -> None:
-    """Nothing before there is a dirty log; after a minute without one it goes."""
+def test_cleaner_memory_is_allocated_on_demand_and_freed_when_idle(cleaners: FakeCleaners) -> None:
+    """Allocated with the first dirty log, shared by the threads, freed after an idle minute."""
     shared = CleanerConfig(threads=2, dedupe_buffer_size=64 << 20)
     _disk, manager = one_manager(shared)
     manager.create_topic("table", 3, COMPACTED)
@@ -425,10 +427,10 @@ def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaner
         (10**12, 4, 32 << 20),
     ],
 )
-def test_memory_is_what_the_dirty_offsets_need_up_to_a_threads_share(
+def test_memory_for_dirty_offsets_is_at_most_the_share_of_a_thread(
     offset_count: int, threads: int, expected: int
 ) -> None:
-    """There cannot be more keys than offsets."""
+    """A range has at most as many keys as offsets."""
     span = CleanableRange(5, 5 + offset_count)
     config = CleanerConfig(threads=threads)
     memory = memory_for(span, config)
@@ -437,8 +439,8 @@ def test_memory_is_what_the_dirty_offsets_need_up_to_a_threads_share(
     assert usable >= offset_count or memory == memory_share(config)
 
 
-def test_settings_of_the_cleaner_count_at_once(cleaners: FakeCleaners) -> None:
-    """Threads come and go; the next cleaning has the new memory."""
+def test_changed_cleaner_settings_apply_at_once(cleaners: FakeCleaners) -> None:
+    """Threads are started and ended; the next cleaning has the new memory."""
     _disk, manager = one_manager()
     manager.create_topic("table", 3, COMPACTED)
     assert 1 == manager.health().cleaner.thread_count
@@ -457,8 +459,8 @@ def test_settings_of_the_cleaner_count_at_once(cleaners: FakeCleaners) -> None:
     assert 2 == len(cleaners.spans)
 
 
-def test_topics_that_change_their_policy_are_followed(cleaners: FakeCleaners) -> None:
-    """The first one that is to be compacted brings the thread."""
+def test_changed_cleanup_policy_starts_and_stops_cleaning(cleaners: FakeCleaners) -> None:
+    """The first compacted topic starts the thread."""
     _disk, manager = one_manager()
     manager.create_topic("table")
     fill(manager, "table", 4)
@@ -475,8 +477,8 @@ def test_topics_that_change_their_policy_are_followed(cleaners: FakeCleaners) ->
     assert [("table-0", 3, 7)] == cleaners.spans[1:]
 
 
-def test_without_the_cleaner_nothing_is_cleaned(cleaners: FakeCleaners) -> None:
-    """But what is asked for is."""
+def test_disabled_cleaner_cleans_only_on_demand(cleaners: FakeCleaners) -> None:
+    """`compact` still works and writes the checkpoint."""
     disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
@@ -486,8 +488,8 @@ def test_without_the_cleaner_nothing_is_cleaned(cleaners: FakeCleaners) -> None:
     assert ([("table-0", 0, 3)], {"table-0": 3}) == (cleaners.spans, noted(disk))
 
 
-def test_first_round_waits_as_all_tasks_do(cleaners: FakeCleaners) -> None:
-    """`log.initial.task.delay.ms` from the start, where there is something to clean already."""
+def test_first_round_after_a_start_waits_for_the_initial_delay(cleaners: FakeCleaners) -> None:
+    """The delay is `log.initial.task.delay.ms`, also if a log is already dirty."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
@@ -499,11 +501,11 @@ def test_first_round_waits_as_all_tasks_do(cleaners: FakeCleaners) -> None:
     assert [("table-0", 0, 3)] == cleaners.spans
 
 
-def test_round_that_ends_its_thread_is_followed_by_another(cleaners: FakeCleaners) -> None:
-    """The partition is free again, and told; so is the round."""
+def test_round_ended_by_a_base_exception_is_repeated(cleaners: FakeCleaners) -> None:
+    """The partition is free again; partition and thread each have a fault."""
 
     class EndError(BaseException):
-        """What no handler of errors stops."""
+        """Not an `Exception`, so no handler catches it."""
 
     _disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)

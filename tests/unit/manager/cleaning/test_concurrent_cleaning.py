@@ -1,4 +1,4 @@
-"""A cleaning beside all that must not meet it: truncation, deletion, other settings, the end."""
+"""Cleaning during truncation, deletion, changed settings, close and fork."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from tests.unit.manager.cleaning.test_background import (
 
 WAIT_SECONDS = 30
 NAME = TopicPartition("table", 0)
-# Whoever pays in this test waits until he is told to stop.
+# A cleaning that pays with this limit waits until it is aborted.
 SLOW = CleanerConfig(io_max_bytes_per_second=1.0)
 
 
 class Held:
-    """A cleaning in a thread of its own that goes on until it is aborted, or let go."""
+    """A cleaning in a separate thread that continues until it is aborted or released."""
 
     def __init__(self, manager: LogManager, cleaners: FakeCleaners) -> None:
         self.outcome: list[object] = []
         self._started = threading.Event()
-        self._told = threading.Event()
+        self._was_aborted = threading.Event()
         self._may_end = threading.Event()
         cleaners.play = self._play
         self._thread = threading.Thread(target=self._compact, args=(manager,))
@@ -59,13 +59,13 @@ class Held:
         cleaners.play = lambda _stage: None
 
     def end(self) -> object:
-        """Return what it answered or raised."""
+        """Return the result or the exception of the cleaning."""
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
         return self.outcome[0]
 
-    def let_go(self) -> None:
-        """Let it end well."""
+    def release(self) -> None:
+        """Let the cleaning succeed."""
         self._may_end.set()
 
     def _compact(self, manager: LogManager) -> None:
@@ -81,21 +81,21 @@ class Held:
 
 
 class Stubborn(Held):
-    """One that is told to end, and takes its time to notice."""
+    """A cleaning that checks late whether it was aborted."""
 
-    def wait_until_told(self) -> None:
-        """Return when it was told."""
-        assert self._told.wait(WAIT_SECONDS)
+    def wait_until_aborted(self) -> None:
+        """Return when the cleaning is aborted."""
+        assert self._was_aborted.wait(WAIT_SECONDS)
 
     def _play(self, stage: Stage) -> None:
         self._started.set()
         stage.throttle(10**12)
-        self._told.set()
+        self._was_aborted.set()
         assert self._may_end.wait(WAIT_SECONDS)
 
 
 class Patient(Held):
-    """One that nobody tells to end, and that goes on until the test lets it go."""
+    """A cleaning that is not aborted and continues until the test releases it."""
 
     def _play(self, stage: Stage) -> None:
         self._started.set()
@@ -112,7 +112,7 @@ def dirty_manager(**arguments: Any) -> tuple[SimulatedDisk, ManualManager]:
 
 @contextmanager
 def in_background(action: Callable[[], object]) -> Iterator[threading.Thread]:
-    """Do something in a thread; it has ended at the end."""
+    """Run an action in a thread; join the thread at the end."""
     thread = threading.Thread(target=action)
     thread.start()
     yield thread
@@ -121,10 +121,10 @@ def in_background(action: Callable[[], object]) -> Iterator[threading.Thread]:
 
 
 @pytest.mark.parametrize("way", ["truncate_to", "truncate_fully_and_start_at"])
-def test_truncation_ends_the_cleaning_and_lowers_its_checkpoint(
+def test_truncation_aborts_the_cleaning_and_lowers_its_checkpoint(
     cleaners: FakeCleaners, way: str
 ) -> None:
-    """What lies above may be replaced by other records, which nobody has cleaned."""
+    """New records above the new end have not been cleaned."""
     disk, manager = dirty_manager()
     log = manager.log("table")
     log.flush()
@@ -140,22 +140,22 @@ def test_truncation_ends_the_cleaning_and_lowers_its_checkpoint(
     assert ("table-0", 3, 5) == cleaners.spans[-1]
 
 
-def test_truncation_waits_until_the_cleaning_has_ended(cleaners: FakeCleaners) -> None:
-    """One that takes its time to notice is waited for, without the log's lock."""
+def test_truncation_waits_for_the_aborted_cleaning_to_end(cleaners: FakeCleaners) -> None:
+    """It waits without the lock of the log, so appends succeed."""
     _disk, manager = dirty_manager()
     log = manager.log("table")
     held = Stubborn(manager, cleaners)
     with in_background(lambda: log.truncate_to(2)):
-        held.wait_until_told()
+        held.wait_until_aborted()
         assert 6 == log.log_end_offset
         fill(manager, "table", 1)
-        held.let_go()
+        held.release()
     assert isinstance(held.end(), LogCleaningAbortedError)
     assert 2 == log.log_end_offset
 
 
-def test_truncation_within_a_cleaning_is_refused(cleaners: FakeCleaners) -> None:
-    """Who is told of its progress would wait for himself."""
+def test_truncation_by_the_cleaning_thread_is_refused(cleaners: FakeCleaners) -> None:
+    """A progress callback would wait for its own cleaning."""
     disk, manager = dirty_manager()
     log = manager.log("table")
     cleaners.play = lambda stage: stage.log.truncate_to(2)
@@ -167,19 +167,19 @@ def test_truncation_within_a_cleaning_is_refused(cleaners: FakeCleaners) -> None
     assert {"table-0": 5} == noted(disk)
 
 
-def test_deletion_of_records_does_not_end_a_cleaning(cleaners: FakeCleaners) -> None:
-    """Whether its segments are still there is asked when they are replaced."""
+def test_delete_records_does_not_abort_a_cleaning(cleaners: FakeCleaners) -> None:
+    """The replacement checks whether the segments still exist."""
     disk, manager = dirty_manager()
     held = Patient(manager, cleaners)
     manager.log("table").delete_records(3)
-    held.let_go()
+    held.release()
     assert not isinstance(held.end(), Exception)
     assert {"table-0": 5} == noted(disk)
 
 
 @pytest.mark.parametrize("what", ["topic", "partition"])
-def test_deletion_of_a_partition_ends_its_cleaning(cleaners: FakeCleaners, what: str) -> None:
-    """Another one of its name begins from nothing."""
+def test_deletion_of_a_partition_aborts_its_cleaning(cleaners: FakeCleaners, what: str) -> None:
+    """A new partition with the same name is cleaned from its beginning."""
     disk, manager = dirty_manager()
     held = Held(manager, cleaners)
     if what == "topic":
@@ -196,8 +196,8 @@ def test_deletion_of_a_partition_ends_its_cleaning(cleaners: FakeCleaners, what:
     assert (("table-0", 0, 1), {"table-0": 1}) == (cleaners.spans[-1], noted(disk))
 
 
-def test_deletion_waits_without_the_lock_of_the_manager(cleaners: FakeCleaners) -> None:
-    """Who is told of a cleaning's progress may make topics, and whatever else."""
+def test_deletion_waits_for_a_cleaning_without_the_manager_lock(cleaners: FakeCleaners) -> None:
+    """A progress callback can create a topic during the wait."""
     _disk, manager = dirty_manager()
     asked = threading.Event()
     made: list[str] = []
@@ -225,10 +225,10 @@ def test_deletion_waits_without_the_lock_of_the_manager(cleaners: FakeCleaners) 
 
 
 @pytest.mark.parametrize("by_default", [False, True])
-def test_policy_that_no_longer_compacts_ends_the_cleaning(
+def test_policy_without_compaction_aborts_the_cleaning(
     cleaners: FakeCleaners, by_default: bool
 ) -> None:
-    """Of one topic, or of all that do not say otherwise; other changes do not."""
+    """For the policy of a topic and for the default; other changes do not abort it."""
     disk, manager = dirty_manager()
     if by_default:
         manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
@@ -246,16 +246,16 @@ def test_policy_that_no_longer_compacts_ends_the_cleaning(
         manager.compact("table")
 
 
-def test_policy_may_be_changed_from_within_a_cleaning(cleaners: FakeCleaners) -> None:
-    """It ends with the next look."""
+def test_policy_changed_by_the_cleaning_thread_aborts_the_cleaning(cleaners: FakeCleaners) -> None:
+    """The next check of the cleaning raises."""
     _disk, manager = dirty_manager()
     cleaners.play = lambda _stage: manager.reconfigure("table", {"cleanup.policy": "delete"})
     with pytest.raises(LogCleaningAbortedError, match="was aborted"):
         manager.compact("table")
 
 
-def test_close_ends_a_cleaning_at_once(cleaners: FakeCleaners) -> None:
-    """One that waits for its throttle, and one that somebody waits to begin."""
+def test_close_aborts_running_and_waiting_cleanings(cleaners: FakeCleaners) -> None:
+    """One waits for its throttle, the other one to begin."""
     disk, manager = dirty_manager()
     held = Held(manager, cleaners)
     second: list[BaseException] = []
@@ -274,8 +274,8 @@ def test_close_ends_a_cleaning_at_once(cleaners: FakeCleaners) -> None:
         manager.compact("table")
 
 
-def test_manager_closed_from_within_a_cleaning_is_closed(cleaners: FakeCleaners) -> None:
-    """It does not wait for itself; the cleaning ends with the next look."""
+def test_close_by_the_cleaning_thread_does_not_wait_for_itself(cleaners: FakeCleaners) -> None:
+    """The next check of the cleaning raises."""
     disk, manager = dirty_manager()
     cleaners.play = lambda _stage: manager.close()
     with pytest.raises(LogCleaningAbortedError):
@@ -284,10 +284,10 @@ def test_manager_closed_from_within_a_cleaning_is_closed(cleaners: FakeCleaners)
     assert [] == cleaners.threads[1:]
 
 
-def test_machine_without_threads_is_told_and_asked_again(
+def test_cleaner_thread_that_cannot_start_is_a_fault_and_retried(
     cleaners: FakeCleaners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the rounds of those threads that there are."""
+    """The rounds of the existing threads retry the start."""
     _disk, manager = one_manager(CleanerConfig(threads=2))
     refusals = ["table"]
     start = CleanerWorker.start
@@ -310,37 +310,37 @@ def test_machine_without_threads_is_told_and_asked_again(
     assert ((), []) == (manager.health().faults, cleaners.spans)
 
 
-def test_offline_directory_ends_a_cleaning_without_being_waited_for(
+def test_mark_offline_aborts_a_cleaning_without_waiting(
     cleaners: FakeCleaners,
 ) -> None:
-    """Taking it offline waits for nothing; bringing it back does."""
+    """`bring_online` waits for its end."""
     disk, manager = dirty_manager()
     held = Stubborn(manager, cleaners)
     directory = manager._directories.by_path[DATA]
     manager._directories.mark_offline(directory, OSError("as asked"))
     assert not manager.health().directories[0].is_online
     with in_background(lambda: manager.bring_online(DATA)):
-        held.wait_until_told()
-        held.let_go()
+        held.wait_until_aborted()
+        held.release()
     assert isinstance(held.end(), LogCleaningAbortedError)
     assert (True, {}) == (manager.health().directories[0].is_online, noted(disk))
     manager.compact("table")
     assert {"table-0": 5} == noted(disk)
 
 
-def test_log_that_latched_is_opened_anew_when_its_cleaning_has_ended(
+def test_offline_log_is_reopened_after_its_cleaning_has_ended(
     cleaners: FakeCleaners,
 ) -> None:
-    """Its recovery would meet files that are being written."""
+    """Recovery during the cleaning would read files that are being written."""
     _disk, manager = dirty_manager()
     old = manager.log("table")
     held = Stubborn(manager, cleaners)
     partition_of(old).gate.mark_offline(OSError("as asked"), notify=False)
     found: list[object] = []
     with in_background(lambda: found.append(manager.log("table"))):
-        held.wait_until_told()
+        held.wait_until_aborted()
         assert [] == found
-        held.let_go()
+        held.release()
     assert isinstance(held.end(), LogCleaningAbortedError)
     assert [manager.log("table")] == found
     assert old is not found[0]
@@ -348,13 +348,13 @@ def test_log_that_latched_is_opened_anew_when_its_cleaning_has_ended(
         old.truncate_to(0)
 
 
-def test_who_asks_waits_for_who_is_at_it_and_cleans_the_rest(cleaners: FakeCleaners) -> None:
-    """No work is thrown away; with `include_active` the newest records are cleaned as well."""
+def test_compact_during_a_cleaning_waits_and_cleans_the_rest(cleaners: FakeCleaners) -> None:
+    """With `include_active` it then cleans the newest records."""
     disk, manager = dirty_manager()
     held = Patient(manager, cleaners)
     answers: list[Any] = []
     with in_background(lambda: answers.append(manager.compact("table", include_active=True))):
-        held.let_go()
+        held.release()
     assert ("table-0", 0, 5) == cleaners.spans[0]
     assert not isinstance(held.end(), Exception)
     assert (5, 6) == (answers[0].first_dirty, answers[0].end_offset)
@@ -362,20 +362,20 @@ def test_who_asks_waits_for_who_is_at_it_and_cleans_the_rest(cleaners: FakeClean
     assert ["compact"] == list(manager.health().cleaner.last_cleanings)
 
 
-def test_background_leaves_alone_what_somebody_cleans(cleaners: FakeCleaners) -> None:
-    """And cleans the others."""
+def test_background_skips_a_log_that_is_being_cleaned(cleaners: FakeCleaners) -> None:
+    """The other logs are cleaned."""
     _disk, manager = dirty_manager()
     manager.create_topic("other", 1, COMPACTED)
     fill(manager, "other", 3)
     held = Patient(manager, cleaners)
     first_round(manager)
     assert ["table-0", "other-0"] == [name for name, _, _ in cleaners.spans]
-    held.let_go()
+    held.release()
     held.end()
 
 
-def test_failure_of_who_asks_is_raised_to_him(cleaners: FakeCleaners) -> None:
-    """What his callback raises as well; the partition is free afterwards."""
+def test_compact_raises_the_error_of_its_callback(cleaners: FakeCleaners) -> None:
+    """The partition is free afterwards and has no fault."""
     _disk, manager = dirty_manager()
     told: list[object] = []
 
@@ -391,14 +391,14 @@ def test_failure_of_who_asks_is_raised_to_him(cleaners: FakeCleaners) -> None:
     assert ["begun", "begun"] == told
 
 
-def test_threads_of_a_manager_clean_by_themselves(cleaners: FakeCleaners) -> None:
-    """Under their names, at the same time; one that an error ends is replaced and counted."""
+def test_cleaner_threads_run_in_parallel_and_are_replaced_on_errors(cleaners: FakeCleaners) -> None:
+    """They have the names of a broker's threads; `health` counts the replacements."""
     ended, met = threading.Event(), threading.Event()
     both = threading.Barrier(2)
     done = threading.Semaphore(0)
 
     class EndError(BaseException):
-        """What no handler of errors stops."""
+        """Not an `Exception`, so no handler catches it."""
 
     def play(_stage: Stage) -> None:
         if not met.is_set():
@@ -435,8 +435,8 @@ def test_threads_of_a_manager_clean_by_themselves(cleaners: FakeCleaners) -> Non
         threading.excepthook = hook
 
 
-def test_manager_without_compacted_topics_has_no_thread(cleaners: FakeCleaners) -> None:
-    """Also with a scheduler of the caller's that has a thread: that is not the cleaner's."""
+def test_manager_without_compacted_topics_has_no_cleaner_thread(cleaners: FakeCleaners) -> None:
+    """Also if the caller's scheduler has a thread, which the cleaner does not use."""
     scheduler = ThreadScheduler()
     with LogManager([DATA], filesystem=SimulatedDisk(), scheduler=scheduler) as manager:
         manager.create_topic("stream")
@@ -452,8 +452,10 @@ def test_manager_without_compacted_topics_has_no_thread(cleaners: FakeCleaners) 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_child_of_fork_neither_cleans_nor_waits(cleaners: FakeCleaners, tmp_path: Path) -> None:
-    """Though the parent was in the middle of a cleaning."""
+def test_forked_child_refuses_cleaning_and_closes_without_waiting(
+    cleaners: FakeCleaners, tmp_path: Path
+) -> None:
+    """Although the parent forks during a cleaning."""
     config = ManagerConfig(log=SMALL_LOG, cleaner=SLOW)
     manager = LogManager([tmp_path / "data"], config)
     manager.create_topic("table", 1, COMPACTED)
@@ -484,8 +486,8 @@ def test_child_of_fork_neither_cleans_nor_waits(cleaners: FakeCleaners, tmp_path
     assert isinstance(held.end(), LogCleaningAbortedError)
 
 
-def test_compact_of_an_offline_directory_is_refused(cleaners: FakeCleaners) -> None:
-    """As every write."""
+def test_compact_in_an_offline_directory_is_refused(cleaners: FakeCleaners) -> None:
+    """With the error of every other write."""
     _disk, manager = dirty_manager()
     manager._directories.mark_offline(manager._directories.by_path[DATA], OSError("as asked"))
     with pytest.raises(LogOfflineError):

@@ -1,4 +1,4 @@
-"""What a manager says of a compaction before it, and that it then does so."""
+"""Plans and explanations of a manager's compaction, compared with its result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.unit.manager.cleaning.test_background import COMPACTED, fill, one_man
 from tests.unit.manager.cleaning.test_real_cleaner import PAIRS, content, put
 
 
-def test_manager_plans_and_explains_what_it_then_does() -> None:
-    """With its settings, and from where the last cleaning ended."""
+def test_plan_and_explanations_equal_the_compaction_that_follows() -> None:
+    """They use the settings of the manager and begin at the cleaner checkpoint."""
     memory = 2 << 20
     _disk, manager = one_manager(CleanerConfig(dedupe_buffer_size=memory))
     manager.create_topic("table", 1, COMPACTED)
@@ -37,8 +37,8 @@ def test_manager_plans_and_explains_what_it_then_does() -> None:
         manager.plan_compaction("table")
 
 
-def test_manager_plans_for_a_topic_that_is_not_compacted() -> None:
-    """Before its policy is changed; but not for one that is not there."""
+def test_plan_of_a_topic_without_compaction_is_made() -> None:
+    """An unknown topic or partition is refused."""
     _disk, manager = one_manager()
     manager.create_topic("stream")
     fill(manager, "stream", 3)

@@ -1,4 +1,4 @@
-"""A manager and the real cleaner together: what is on the disk in the end, and what clients see."""
+"""The real cleaner in a manager: the records on the disk and the view of clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 
 
 def put(manager: LogManager, *pairs: tuple[str, str | None]) -> None:
-    """Append keys with values, None for a tombstone; a few fill a segment."""
+    """Append keys with values, None for a tombstone; a few records fill a segment."""
     for key, value in pairs:
         record = Record(
             key=key.encode(),
@@ -43,7 +43,7 @@ def put(manager: LogManager, *pairs: tuple[str, str | None]) -> None:
 
 
 def content(manager: LogManager, topic: str = "table") -> list[tuple[int, str, str | None]]:
-    """What is there: offset, key, value."""
+    """Return offset, key and value of each record."""
     return [
         (
             record.offset,
@@ -57,8 +57,8 @@ def content(manager: LogManager, topic: str = "table") -> list[tuple[int, str, s
 PAIRS = [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", "2"), ("a", "3"), ("d", "1")]
 
 
-def test_background_keeps_the_latest_of_each_key() -> None:
-    """All but the active segment; after a restart nothing is done again."""
+def test_background_cleaning_keeps_the_latest_record_of_each_key() -> None:
+    """The active segment is not cleaned."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
@@ -76,8 +76,8 @@ def test_background_keeps_the_latest_of_each_key() -> None:
     manager.close()
 
 
-def test_compact_now_takes_the_active_segment_too() -> None:
-    """And tells how far it is."""
+def test_compact_include_active_cleans_the_active_segment() -> None:
+    """The callback receives both stages."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
@@ -89,13 +89,13 @@ def test_compact_now_takes_the_active_segment_too() -> None:
     assert 7 == cleaning.end_offset
     assert {"table-0": 7} == noted(disk)
     assert {"reading keys", "writing"} == set(stages)
-    # Nothing is dirty any more.
+    # Nothing is dirty now.
     assert 0 == manager.compact("table").map_records
     manager.close()
 
 
-def test_compact_log_of_a_managers_log_keeps_the_threads_off() -> None:
-    """And notes where it came to, as the manager does."""
+def test_compact_log_of_a_managers_log_pauses_background_cleaning() -> None:
+    """The checkpoint of the manager has the end of the cleaning."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
@@ -115,8 +115,8 @@ def test_compact_log_of_a_managers_log_keeps_the_threads_off() -> None:
     manager.close()
 
 
-def test_tombstones_go_after_their_time() -> None:
-    """The first cleaning that sees one gives it `delete.retention.ms`."""
+def test_tombstone_is_removed_after_delete_retention() -> None:
+    """The first cleaning that reads a tombstone starts the time."""
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("table", 1, {**COMPACTED, "delete.retention.ms": "60000"})
     put(manager, ("a", "1"), ("b", "1"), ("a", None))
@@ -129,8 +129,8 @@ def test_tombstones_go_after_their_time() -> None:
     manager.close()
 
 
-def test_full_disk_leaves_the_log_as_it_was_and_appends_go_on() -> None:
-    """The fault is the partition's; it goes when there is room again."""
+def test_compact_on_a_full_disk_leaves_the_log_unchanged() -> None:
+    """Appends succeed; the fault of the partition ends with the next success."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
@@ -151,8 +151,8 @@ def test_full_disk_leaves_the_log_as_it_was_and_appends_go_on() -> None:
     manager.close()
 
 
-def test_damaged_batch_fails_its_partition_alone(tmp_path: Path) -> None:
-    """Nothing of the log is touched, and it is told where the damage is."""
+def test_compact_damaged_batch_raises_and_changes_no_file(tmp_path: Path) -> None:
+    """The error has the path of the damaged segment."""
     config = one_manager()[1].config
     with LogManager([tmp_path], config) as manager:
         manager.create_topic("table", 1, COMPACTED)
@@ -170,13 +170,13 @@ def test_damaged_batch_fails_its_partition_alone(tmp_path: Path) -> None:
         assert files == {each: each.read_bytes() for each in path.parent.glob("*.log*")}
         data[70] ^= 0xFF
         path.write_bytes(data)
-    # An open log remembers what was damaged, whatever is done to its files.
+    # An open log keeps its corrupt ranges, so the repaired file needs a new manager.
     with LogManager([tmp_path], config) as manager:
         assert before == content(manager)
 
 
-def test_truncation_below_what_was_cleaned_cleans_that_again() -> None:
-    """The new records at the old offsets are dirty."""
+def test_truncation_below_the_cleaned_offset_makes_new_records_dirty() -> None:
+    """The next compaction reads the new records at the old offsets."""
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
@@ -189,8 +189,8 @@ def test_truncation_below_what_was_cleaned_cleans_that_again() -> None:
     manager.close()
 
 
-def test_positions_of_groups_survive_the_cleaning_of_their_topic() -> None:
-    """Followed from before, and read anew; one that was forgotten stays forgotten."""
+def test_group_positions_survive_the_compaction_of_their_topic() -> None:
+    """For old and new readers; a removed position stays removed."""
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("orders")
     manager.append("orders", 0, *"abcdef")
@@ -220,8 +220,8 @@ def test_positions_of_groups_survive_the_cleaning_of_their_topic() -> None:
     manager.close()
 
 
-def test_transactions_go_on_where_their_topic_was_cleaned() -> None:
-    """The state of each transactional id is its latest record."""
+def test_transactions_continue_after_the_compaction_of_their_topic() -> None:
+    """The latest record of a transactional id has its state."""
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("orders")
     number = partition_for("payments", 50)

@@ -1,4 +1,4 @@
-"""The states of partitions: the table event by event, and many threads that follow it."""
+"""`CleaningStates`: the table of its docstring, event by event, and many threads."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ IN_PROGRESS = CleaningState(Phase.IN_PROGRESS)
 
 
 def paused(count: int) -> CleaningState:
-    """The state of a partition that so many keep from being cleaned."""
+    """Return the state of a partition with `count` pauses."""
     return CleaningState(Phase.PAUSED, count)
 
 
 def aborted(count: int) -> CleaningState:
-    """The state of a cleaning that so many wait for."""
+    """Return the state of a cleaning with `count` waiting threads."""
     return CleaningState(Phase.ABORTED, count)
 
 
 class Partition:
-    """A partition brought to a state, by the thread that cleans and those that wait for it."""
+    """A partition in a given state, with the threads that clean it and wait for it."""
 
     def __init__(self, state: CleaningState) -> None:
         self.states = CleaningStates()
         self.run = None
         self._waiting: list[threading.Thread] = []
         if state.phase in (Phase.IN_PROGRESS, Phase.ABORTED):
-            # By another thread: nobody waits for a cleaning of his own.
+            # In another thread, because no thread waits for its own cleaning.
             self._in_thread(lambda: setattr(self, "run", self.states.begin(NAME)))
         for _ in range(state.pause_count):
             if state.phase is Phase.PAUSED:
@@ -48,11 +48,11 @@ class Partition:
 
     @property
     def state(self) -> CleaningState:
-        """How it is."""
+        """The current state."""
         return self.states.state_of(NAME)
 
     def pause_in_background(self) -> None:
-        """Let another thread pause it; return when that waits."""
+        """Pause it in another thread; return when that thread waits."""
         count = self.state.pause_count
         thread = threading.Thread(target=self.states.abort_and_pause, args=(NAME,))
         thread.start()
@@ -64,15 +64,15 @@ class Partition:
             )
 
     def begin(self) -> object:
-        """The event of the same name."""
+        """Call `begin`; return whether the cleaning has begun."""
         return self.states.begin(NAME) is not None
 
     def resume(self) -> None:
-        """The event of the same name."""
+        """Call `resume`."""
         self.states.resume(NAME)
 
     def done(self) -> object:
-        """The event of the same name; of a run that is over where there is none."""
+        """Call `finish`, with a run of other states if none is running here."""
         run = self.run
         if run is None:
             other = CleaningStates()
@@ -81,7 +81,7 @@ class Partition:
         return self.states.finish(run)
 
     def settle(self) -> None:
-        """Return when those that waited are through."""
+        """Return when the waiting threads have ended."""
         for thread in self._waiting:
             thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
@@ -116,10 +116,10 @@ class Partition:
         ("pause_in_background", paused(1), None, paused(2)),
     ],
 )
-def test_event_in_a_state_leads_to_the_state_of_the_table(
+def test_event_leads_to_the_state_in_the_table(
     event: str, before: CleaningState, answer: object, after: CleaningState
 ) -> None:
-    """Every field of the table in the module's docstring."""
+    """Every field of the table in the module docstring."""
     partition = Partition(before)
     action = getattr(partition, event)
     if answer is RuntimeError:
@@ -133,8 +133,8 @@ def test_event_in_a_state_leads_to_the_state_of_the_table(
     partition.settle()
 
 
-def test_abort_and_pause_returns_when_the_cleaning_has_ended() -> None:
-    """Not before: what it wrote must be gone from the directory."""
+def test_abort_and_pause_waits_for_the_end_of_the_cleaning() -> None:
+    """The files of the cleaning must be removed from the directory first."""
     partition = Partition(IN_PROGRESS)
     assert partition.run is not None
     partition.run.check()
@@ -146,8 +146,8 @@ def test_abort_and_pause_returns_when_the_cleaning_has_ended() -> None:
     assert paused(1) == partition.state
 
 
-def test_abort_and_pause_of_several_waits_for_all() -> None:
-    """A topic that is deleted is let alone as a whole."""
+def test_paused_with_two_partitions_pauses_both() -> None:
+    """Deletion of a topic pauses all its partitions."""
     states = CleaningStates()
     states.abort_and_pause(OTHER)
     with states.paused(NAME, OTHER):
@@ -155,8 +155,8 @@ def test_abort_and_pause_of_several_waits_for_all() -> None:
     assert (NONE, paused(1)) == (states.state_of(NAME), states.state_of(OTHER))
 
 
-def test_wait_of_a_cleaning_ends_when_it_is_aborted() -> None:
-    """Who waits for the throttle is not waited for."""
+def test_wait_of_an_aborted_cleaning_ends() -> None:
+    """The wait for the throttle must not delay the abort."""
     states = CleaningStates()
     ended: list[bool] = []
     started = threading.Event()
@@ -177,8 +177,8 @@ def test_wait_of_a_cleaning_ends_when_it_is_aborted() -> None:
     assert ([False], NONE) == (ended, states.state_of(NAME))
 
 
-def test_own_cleaning_is_not_waited_for() -> None:
-    """Who is told of its progress may not truncate the log; but may say that nobody wants it."""
+def test_abort_and_pause_by_the_cleaning_thread_raises() -> None:
+    """A progress callback must not truncate the log; `abort` without a wait is allowed."""
     states = CleaningStates()
     run = states.begin(NAME)
     assert run is not None
@@ -192,8 +192,8 @@ def test_own_cleaning_is_not_waited_for() -> None:
     assert NONE == states.state_of(NAME)
 
 
-def test_begin_when_free_waits_for_pauses_and_other_cleanings() -> None:
-    """One after another."""
+def test_begin_when_free_waits_for_all_pauses() -> None:
+    """It begins after the second of two pauses."""
     partition = Partition(paused(2))
     got: list[object] = []
     thread = threading.Thread(target=lambda: got.append(partition.states.begin_when_free(NAME)))
@@ -205,8 +205,8 @@ def test_begin_when_free_waits_for_pauses_and_other_cleanings() -> None:
     assert (1, IN_PROGRESS) == (len(got), partition.state)
 
 
-def test_shut_ends_everything_and_begins_nothing() -> None:
-    """A manager that is closed waits for the cleanings of other threads."""
+def test_stop_aborts_all_cleanings_and_begins_none() -> None:
+    """It waits for the cleanings of other threads."""
     partition = Partition(IN_PROGRESS)
     states, run = partition.states, partition.run
     assert run is not None
@@ -226,13 +226,13 @@ def test_shut_ends_everything_and_begins_nothing() -> None:
     assert states.begin(NAME) is None
     with pytest.raises(LogClosedError, match="closed"):
         states.begin_when_free(NAME)
-    # Truncating goes on: there is nobody to be kept off.
+    # Truncation still works, because no cleaning can begin.
     with states.paused(NAME):
         assert paused(1) == states.state_of(NAME)
 
 
-def test_many_threads_never_clean_what_somebody_keeps_quiet() -> None:
-    """Cleaners, truncations and questions on two partitions, each as its own dice say."""
+def test_many_threads_never_clean_a_paused_partition() -> None:
+    """Random cleanings and pauses of two partitions in four threads."""
     states = CleaningStates()
     names = (NAME, OTHER)
     cleaning, quiet = Counter[TopicPartition](), Counter[TopicPartition]()
@@ -244,7 +244,7 @@ def test_many_threads_never_clean_what_somebody_keeps_quiet() -> None:
         with guard:
             counter[name] += step
             if cleaning[name] > 1 or (cleaning[name] and quiet[name]):
-                failures.append(f"{name}: {cleaning[name]} clean beside {quiet[name]}")
+                failures.append(f"{name}: {cleaning[name]} clean with {quiet[name]}")
 
     def clean(random: Random) -> None:
         name = random.choice(names)

@@ -1,4 +1,4 @@
-"""So many bytes a second, over all threads; nobody waits for the wait of another one."""
+"""`Throttle`: bytes per second over all threads, each of which waits alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.manual_time import ManualClock
 
 
 class Sleeper:
-    """Waits by moving the clock."""
+    """Wait function that advances the clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -23,16 +23,16 @@ class Sleeper:
         self.clock.advance(int(duration_ms))
 
 
-def test_without_a_limit_nothing_is_reckoned() -> None:
-    """The default of Kafka."""
+def test_pay_without_a_limit_does_not_wait() -> None:
+    """No limit is the default of Kafka."""
     clock = ManualClock()
     throttle, sleeper = Throttle(sys.float_info.max, clock), Sleeper(clock)
     throttle.pay(10**15, sleeper)
     assert (False, [], 0) == (throttle.is_limited, sleeper.slept_ms, throttle.waited_ms)
 
 
-def test_bytes_take_the_time_that_the_limit_says() -> None:
-    """A megabyte a second: ten chunks of 100 kB take a second, each its share."""
+def test_pay_waits_bytes_divided_by_the_limit() -> None:
+    """A megabyte per second: ten chunks of 100 kB wait 100 ms each."""
     clock = ManualClock()
     throttle, sleeper = Throttle(1e6, clock), Sleeper(clock)
     for _ in range(10):
@@ -44,8 +44,8 @@ def test_bytes_take_the_time_that_the_limit_says() -> None:
     )
 
 
-def test_idle_time_is_not_saved_up() -> None:
-    """After an hour of nothing the first chunk is paid for like any other."""
+def test_pay_after_idle_time_waits_in_full() -> None:
+    """After an idle hour the first chunk costs as much as any other."""
     clock = ManualClock()
     throttle, sleeper = Throttle(1e6, clock), Sleeper(clock)
     clock.advance(3_600_000)
@@ -53,8 +53,8 @@ def test_idle_time_is_not_saved_up() -> None:
     assert [50.0] == sleeper.slept_ms
 
 
-def test_short_waits_are_added_up() -> None:
-    """Nothing is lost where a chunk is worth less than a millisecond."""
+def test_pay_below_a_millisecond_is_added_up() -> None:
+    """Ten chunks of 0.4 ms each wait 4 ms together."""
     clock = ManualClock()
     throttle, sleeper = Throttle(1e6, clock), Sleeper(clock)
     for _ in range(10):
@@ -63,8 +63,8 @@ def test_short_waits_are_added_up() -> None:
     assert 3 >= len(sleeper.slept_ms)
 
 
-def test_wait_goes_on_until_the_time_has_come() -> None:
-    """A wait may end before its time for no reason."""
+def test_wait_that_ends_early_is_repeated() -> None:
+    """A wait may end early without a reason."""
     clock = ManualClock()
     throttle, waits = Throttle(1000, clock), []
 
@@ -76,16 +76,16 @@ def test_wait_goes_on_until_the_time_has_come() -> None:
     assert [100.0, 60.0, 20.0] == waits
 
 
-def test_wait_ends_where_the_cleaning_does() -> None:
-    """It is asked before each wait."""
+def test_pay_of_an_aborted_cleaning_does_not_wait() -> None:
+    """The abort is checked before each wait."""
     clock = ManualClock()
     throttle, sleeper = Throttle(1000, clock), Sleeper(clock)
     throttle.pay(1000, sleeper, lambda: bool(sleeper.slept_ms) or True)
     assert [] == sleeper.slept_ms
 
 
-def test_threads_share_the_limit_and_wait_side_by_side() -> None:
-    """The second one is told its time while the first one still waits: the lock is free."""
+def test_threads_share_the_limit_and_wait_in_parallel() -> None:
+    """A second thread computes its wait during that of the first: the lock is free."""
     clock = ManualClock()
     throttle = Throttle(1000, clock)
     waits: list[float] = []
@@ -105,16 +105,16 @@ def test_threads_share_the_limit_and_wait_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.0, -5.0])
-def test_limit_of_nothing_counts_as_one_byte(limit: float) -> None:
-    """Or a log would never be cleaned, and nobody told why."""
+def test_limit_of_zero_or_less_is_one_byte_per_second(limit: float) -> None:
+    """Otherwise a log would never be cleaned, without an error."""
     clock = ManualClock()
     sleeper = Sleeper(clock)
     Throttle(limit, clock).pay(2, sleeper)
     assert [2000.0] == sleeper.slept_ms
 
 
-def test_another_limit_counts_at_once() -> None:
-    """What was paid for under the old one is forgotten."""
+def test_set_limit_applies_to_the_next_pay() -> None:
+    """The debt under the old limit is dropped."""
     clock = ManualClock()
     throttle, sleeper = Throttle(1.0, clock), Sleeper(clock)
     throttle.pay(1000, sleeper, lambda: True)
