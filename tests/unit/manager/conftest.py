@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def _quiet() -> Iterator[None]:
-    """Log no errors: they are expected, and are looked at in `health()`."""
+    """Do not log errors; the tests expect them and read them in `health()`."""
     logger = logging.getLogger("kafkalog")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The threads of background work: beside each other, not too many, and gone after the close."""
+"""`BackgroundThreads`: parallel tasks, the limit of threads, and their end at close."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ WAIT_SECONDS = 30
 
 @pytest.fixture(name="threads")
 def fixture_threads() -> Iterator[BackgroundThreads]:
-    """Two threads, ended after the test."""
+    """Two threads, closed after the test."""
     threads = BackgroundThreads(SystemClock(), 2)
     yield threads
     threads.close()
 
 
 class Blocker:
-    """A task that waits until it is let go."""
+    """A task that waits until it is released."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
         self.release = threading.Event()
 
     def run(self) -> None:
-        """Wait."""
+        """Wait for the release."""
         self.started.set()
         assert self.release.wait(WAIT_SECONDS)
 
 
-def test_slow_task_hinders_no_other_one(threads: BackgroundThreads) -> None:
-    """Whatever its subject, and however often the others come."""
+def test_slow_task_does_not_delay_other_tasks(threads: BackgroundThreads) -> None:
+    """Also with the same subject, and for each run of a periodic task."""
     supervisor = Supervisor(threads, SystemClock())
     slow, others = Blocker(), threading.Semaphore(0)
     subjects = [TopicPartition("orders", 0)]
@@ -52,10 +52,10 @@ def test_slow_task_hinders_no_other_one(threads: BackgroundThreads) -> None:
     supervisor.close()
 
 
-def test_no_more_threads_than_allowed_and_the_rest_waits_in_order(
+def test_tasks_beyond_the_thread_limit_wait_in_order(
     threads: BackgroundThreads,
 ) -> None:
-    """Until more are allowed."""
+    """They run when a thread is free or when the limit rises."""
     blockers = [Blocker() for _ in range(4)]
     for blocker in blockers:
         threads.schedule("blocks", blocker.run, delay_ms=0)
@@ -72,8 +72,8 @@ def test_no_more_threads_than_allowed_and_the_rest_waits_in_order(
         blocker.release.set()
 
 
-def test_threads_that_are_too_many_end(threads: BackgroundThreads) -> None:
-    """When they have done what they were at."""
+def test_lower_thread_limit_ends_idle_threads(threads: BackgroundThreads) -> None:
+    """A thread ends after its current task."""
     seen: list[str] = []
     for blockers in ([Blocker(), Blocker()], [Blocker()]):
         for blocker in blockers:
@@ -85,14 +85,14 @@ def test_threads_that_are_too_many_end(threads: BackgroundThreads) -> None:
         for blocker in blockers:
             blocker.release.set()
         if len(workers) == 2:
-            # The first to be idle ends; the other one stays.
+            # The first idle thread ends; the other one stays.
             while all(worker.is_alive() for worker in workers):
                 workers[0].join(0.001)
     assert ["2", "1"] == seen
 
 
-def test_task_that_failed_runs_again_and_one_that_is_cancelled_does_not() -> None:
-    """Its error is kept; and no run begins before the one before it has ended."""
+def test_failed_task_runs_again_and_cancelled_task_does_not() -> None:
+    """The task keeps its last error until it succeeds."""
     clock = ManualClock()
     threads = BackgroundThreads(clock, 3)
     runs, failing = threading.Semaphore(0), threading.Event()
@@ -121,7 +121,7 @@ def test_task_that_failed_runs_again_and_one_that_is_cancelled_does_not() -> Non
 
 
 def settle(threads: BackgroundThreads) -> None:
-    """Return when all that is due has been handed over, and all threads were free since."""
+    """Return when all due tasks have been started and every thread was free once."""
     blockers = [Blocker() for _ in range(threads.thread_count)]
     for blocker in blockers:
         threads.schedule("settle", blocker.run, delay_ms=0)
@@ -132,8 +132,8 @@ def settle(threads: BackgroundThreads) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_task_that_ends_its_thread_comes_again_on_another_one() -> None:
-    """Not even an exit is the end of a task."""
+def test_task_that_ends_its_thread_runs_again_on_another_thread() -> None:
+    """`GeneratorExit` does not end a periodic task."""
     threads = BackgroundThreads(SystemClock(), 1)
     runs, ended = threading.Semaphore(0), list[threading.Thread]()
 
@@ -151,8 +151,8 @@ def test_task_that_ends_its_thread_comes_again_on_another_one() -> None:
     assert len(ended) == len(set(ended))
 
 
-def test_close_waits_for_what_runs_and_drops_the_rest() -> None:
-    """After it nothing runs, and what is scheduled comes back cancelled."""
+def test_close_waits_for_running_tasks_and_drops_the_others() -> None:
+    """A task that is scheduled after it is returned cancelled."""
     threads = BackgroundThreads(SystemClock(), 1)
     running, waiting = Blocker(), Blocker()
     threads.schedule("running", running.run, delay_ms=0)
@@ -170,8 +170,8 @@ def test_close_waits_for_what_runs_and_drops_the_rest() -> None:
     threads.close()
 
 
-def test_task_may_close_its_own_threads() -> None:
-    """Then there is nobody to wait for."""
+def test_close_by_a_task_does_not_wait_for_itself() -> None:
+    """The task continues after `close`."""
     threads, done = BackgroundThreads(SystemClock(), 1), threading.Event()
 
     def work() -> None:
@@ -182,7 +182,7 @@ def test_task_may_close_its_own_threads() -> None:
     assert done.wait(WAIT_SECONDS)
 
 
-def test_impossible_times_are_refused(threads: BackgroundThreads) -> None:
+def test_schedule_invalid_delay_or_period_is_refused(threads: BackgroundThreads) -> None:
     """As by every scheduler."""
     for delay_ms, period_ms in ((-1, None), (0, 0), (0, -5)):
         with pytest.raises(ValueError, match="never: delay"):
@@ -191,8 +191,8 @@ def test_impossible_times_are_refused(threads: BackgroundThreads) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_child_of_fork_begins_anew(threads: BackgroundThreads) -> None:
-    """It has neither threads nor tasks of its parent, and hangs on none of its locks."""
+def test_forked_child_starts_new_threads(threads: BackgroundThreads) -> None:
+    """It has no threads, tasks or held locks of its parent."""
     blocker = Blocker()
     threads.schedule("parent's", blocker.run, delay_ms=0)
     assert blocker.started.wait(WAIT_SECONDS)

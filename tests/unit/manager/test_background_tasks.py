@@ -1,4 +1,4 @@
-"""What a manager does in the background, when, and what becomes of its errors."""
+"""Background tasks of a manager: their periods, results and errors."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ CONFIG = ManagerConfig(
 
 
 def one_manager(**arguments: object) -> tuple[SimulatedDisk, ManualManager]:
-    """Return a manager on a disk in memory."""
+    """Return a manager on a simulated disk."""
     disk = SimulatedDisk()
     return disk, manual_manager(DATA, config=CONFIG, filesystem=disk, **arguments)
 
 
 def fill(manager: ManualManager, topic: str, count: int) -> None:
-    """Append records that take a segment each."""
+    """Append `count` records that take a segment each."""
     for _ in range(count):
         manager.log(topic).append([Record(value=bytes(400), timestamp_ms=START_MS)])
 
 
-def test_tasks_and_their_periods_are_those_of_the_settings() -> None:
-    """They begin after the first delay."""
+def test_tasks_have_the_periods_of_the_settings() -> None:
+    """They begin after the initial delay, and end with the manager."""
     _disk, manager = one_manager()
     tasks = {task.name: (task.period_ms, task.next_run_ms) for task in manager.health().tasks}
     first = START_MS + 10_000
@@ -69,8 +69,8 @@ def test_tasks_and_their_periods_are_those_of_the_settings() -> None:
     assert [1, 1, 1, 1] == [task.run_count for task in manager.health().tasks]
 
 
-def test_retention_runs_in_the_background() -> None:
-    """By the settings of each topic; deletions are told, and the files go."""
+def test_retention_task_deletes_by_the_settings_of_each_topic() -> None:
+    """The callback receives the deletions, and the files are removed."""
     told: list[SegmentDeletion] = []
     disk, manager = one_manager(on_deletion=told.append)
     manager.create_topic("bounded", 1, {"retention.bytes": "1000"})
@@ -88,8 +88,8 @@ def test_retention_runs_in_the_background() -> None:
     manager.close()
 
 
-def test_retention_opens_what_nobody_has_opened() -> None:
-    """A log that nobody reads grows old all the same."""
+def test_retention_task_opens_logs_that_are_not_open() -> None:
+    """Records of a log without readers expire too."""
     disk, manager = one_manager()
     manager.create_topic("orders", 1, {"retention.ms": "1000"})
     fill(manager, "orders", 3)
@@ -100,8 +100,8 @@ def test_retention_opens_what_nobody_has_opened() -> None:
     manager.close()
 
 
-def test_policy_of_ones_own_stands_in_place_of_the_settings() -> None:
-    """It is given the facts of each log; what it raises is bound to that log's partition."""
+def test_custom_retention_policy_replaces_the_settings() -> None:
+    """It receives the facts of each log; its error is a fault of that partition."""
 
     def at_most_one(facts: LogFacts) -> RetentionDecision:
         if len(facts.segments) == 4:
@@ -125,8 +125,8 @@ def test_policy_of_ones_own_stands_in_place_of_the_settings() -> None:
     manager.close()
 
 
-def test_recovery_points_are_written_in_the_background() -> None:
-    """How far the disk is known to be, not how far the log goes."""
+def test_recovery_point_task_writes_durable_offsets() -> None:
+    """The checkpoint has the durable offset, and at close the log end."""
     disk, manager = one_manager()
     manager.create_topic("orders", 2)
     manager.append("orders", 0, "one", "two")
@@ -145,8 +145,8 @@ def test_recovery_points_are_written_in_the_background() -> None:
     assert expected == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
 
 
-def test_recovery_point_that_falls_is_on_the_disk_at_once() -> None:
-    """What comes in place of the cut records is not on the disk yet."""
+def test_recovery_point_lowered_by_truncation_is_written_at_once() -> None:
+    """Records that replace the truncated ones are not synced yet."""
     disk, manager = one_manager()
     manager.create_topic("orders")
     manager.append("orders", 0, "one", "two", "three")
@@ -157,8 +157,8 @@ def test_recovery_point_that_falls_is_on_the_disk_at_once() -> None:
     manager.close()
 
 
-def test_log_start_is_on_the_disk_at_once_and_leaves_when_a_segment_says_it() -> None:
-    """As in a broker's file, only starts above the first segment's base stand in it."""
+def test_log_start_is_written_at_once_and_removed_if_a_segment_begins_there() -> None:
+    """As in a broker's file, it has only starts above the first segment's base."""
     disk, manager = one_manager()
     manager.create_topic("orders", 1, {"retention.ms": "-1"})
     fill(manager, "orders", 3)
@@ -179,8 +179,8 @@ def test_log_start_is_on_the_disk_at_once_and_leaves_when_a_segment_says_it() ->
     manager.close()
 
 
-def test_log_start_that_a_segment_says_leaves_the_file_with_the_periodic_task() -> None:
-    """After retention at once in memory, so that the file stays small whatever is deleted."""
+def test_log_start_task_removes_starts_equal_to_a_segment_base() -> None:
+    """Retention changes the start only in memory, so that the file stays small."""
     disk, manager = one_manager()
     manager.create_topic("orders", 1, {"retention.bytes": "1000"})
     manager.create_topic("bounded", 1, {"retention.bytes": "1000"})
@@ -197,8 +197,8 @@ def test_log_start_that_a_segment_says_leaves_the_file_with_the_periodic_task() 
     manager.close()
 
 
-def test_high_watermarks_are_written_and_the_file_keeps_its_time() -> None:
-    """A file of another time is the trace of a broker, and sync notes would not be believed."""
+def test_high_watermark_task_keeps_the_modification_time() -> None:
+    """Another time would look like the write of a broker, and invalidate sync journals."""
     disk, manager = one_manager()
     manager.create_topic("orders")
     before = disk.stat(DATA / HIGH_WATERMARK_CHECKPOINT)
@@ -213,8 +213,8 @@ def test_high_watermarks_are_written_and_the_file_keeps_its_time() -> None:
     manager.close()
 
 
-def test_checkpoint_that_cannot_be_written_is_bound_to_its_directory_and_tried_again() -> None:
-    """A full disk takes nothing offline."""
+def test_checkpoint_write_error_is_a_fault_of_the_directory_and_retried() -> None:
+    """A full disk takes nothing offline; an I/O error does."""
     disk, manager = one_manager()
     manager.create_topic("orders")
     manager.append("orders", 0, "one")
@@ -239,8 +239,8 @@ def test_checkpoint_that_cannot_be_written_is_bound_to_its_directory_and_tried_a
     manager.close()
 
 
-def test_directory_that_cannot_be_removed_is_tried_again() -> None:
-    """Each pause longer than the one before; `health` tells of it meanwhile."""
+def test_deleted_directory_that_cannot_be_removed_is_retried() -> None:
+    """The pauses grow, and `health` has the fault until then."""
     disk, manager = one_manager()
     manager.create_topic("orders")
     manager.append("orders", 0, "one")
@@ -260,8 +260,8 @@ def test_directory_that_cannot_be_removed_is_tried_again() -> None:
     manager.close()
 
 
-def test_flush_interval_of_a_topic_is_kept_without_a_period_of_the_manager() -> None:
-    """Each log has a timer of its own."""
+def test_flush_ms_of_a_topic_applies_without_a_flush_task() -> None:
+    """Each log has its own timer."""
     _disk, manager = one_manager()
     manager.create_topic("orders", 1, {"flush.ms": "50"})
     manager.append("orders", 0, "one")
@@ -272,8 +272,8 @@ def test_flush_interval_of_a_topic_is_kept_without_a_period_of_the_manager() -> 
     assert ["one"] == values(manual_manager(DATA, filesystem=_disk), "orders")
 
 
-def test_flusher_flushes_what_has_no_time_of_its_own() -> None:
-    """With a period of the manager; what failed is latched and told, and the others go on."""
+def test_flush_task_flushes_topics_without_flush_ms() -> None:
+    """A failed log goes offline and is in `health`; the others are flushed."""
     disk = SimulatedDisk()
     config = CONFIG.replace(log_flush_scheduler_interval_ms=2_000)
     manager = manual_manager(DATA, config=config, filesystem=disk)
@@ -294,8 +294,8 @@ def test_flusher_flushes_what_has_no_time_of_its_own() -> None:
     manager.close()
 
 
-def test_truncation_takes_what_was_compacted_above_it_out_of_the_checkpoint() -> None:
-    """Records that come in its place were not compacted by anybody."""
+def test_truncation_lowers_the_cleaner_checkpoint() -> None:
+    """New records at the old offsets have not been compacted."""
     disk, manager = one_manager()
     manager.create_topic("orders", 2)
     manager.append("orders", 0, "one", "two", "three")
@@ -313,8 +313,8 @@ def test_truncation_takes_what_was_compacted_above_it_out_of_the_checkpoint() ->
     manager.close()
 
 
-def test_silent_producers_are_forgotten_by_the_settings_of_the_manager() -> None:
-    """After the expiration, with the first look that follows: a sequence may begin anew then."""
+def test_idle_producers_expire_by_the_settings_of_the_manager() -> None:
+    """The first check after the expiration removes them; any sequence is accepted then."""
     config = CONFIG.replace(
         producer_id_expiration_ms=50_000, producer_id_expiration_check_interval_ms=20_000
     )

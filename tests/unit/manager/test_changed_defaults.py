@@ -1,4 +1,4 @@
-"""Defaults that are changed while a manager runs: whom they reach, and what is left of them."""
+"""Defaults that change while a manager runs: the logs that use them, and their file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.simulated_disk import SimulatedDisk
 DATA = Path("/data")
 
 
-def test_changed_default_reaches_open_logs_and_those_opened_later(tmp_path: Path) -> None:
-    """But no topic that says otherwise itself, and at once."""
+def test_changed_default_applies_to_open_and_later_logs(tmp_path: Path) -> None:
+    """It applies at once, except to topics that override it."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2)
         manager.create_topic("kept", 1, {"retention.ms": "-1"})
@@ -34,8 +34,8 @@ def test_changed_default_reaches_open_logs_and_those_opened_later(tmp_path: Path
         assert 5 == kept.config.retention_ms
 
 
-def test_changed_default_lies_over_the_config_of_later_starts(tmp_path: Path) -> None:
-    """Until it is taken back: then that counts which the manager was given."""
+def test_changed_default_overrides_the_config_of_later_starts(tmp_path: Path) -> None:
+    """Until it is removed: then the config of the manager applies."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 1, {"segment.bytes": "700"})
         manager.reconfigure_defaults({"log.retention.ms": "5", "log.segment.bytes": "900"})
@@ -65,10 +65,10 @@ def test_changed_default_lies_over_the_config_of_later_starts(tmp_path: Path) ->
         ({"log.cleaner.max.compaction.lag.ms": "50"}, "topic lagging"),
     ],
 )
-def test_wrong_default_is_refused_and_nothing_changes(
+def test_invalid_default_is_refused_and_changes_nothing(
     tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
-    """Not even what is right beside it; a topic that it would contradict is named."""
+    """Valid keys of the same call are not applied; a contradicting topic is named."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("lagging", 1, {"min.compaction.lag.ms": "60"})
         before = manager.config
@@ -78,8 +78,8 @@ def test_wrong_default_is_refused_and_nothing_changes(
         assert before.log == manager.topic_configs.defaults
 
 
-def test_every_key_that_may_be_changed_can_be(tmp_path: Path) -> None:
-    """To what it is already, which changes nothing, and back."""
+def test_every_changeable_key_accepts_its_current_value(tmp_path: Path) -> None:
+    """That changes nothing; None neither."""
     properties = ManagerConfig(log=LogConfig()).to_properties()
     same = {key: properties[key] for key in changeable_keys()}
     with manual_manager(tmp_path, config=ManagerConfig()) as manager:
@@ -88,8 +88,8 @@ def test_every_key_that_may_be_changed_can_be(tmp_path: Path) -> None:
         assert ManagerConfig() == manager.config
 
 
-def test_producers_of_open_logs_are_forgotten_after_the_changed_time(tmp_path: Path) -> None:
-    """The next look forgets those that were silent for longer: they may begin anywhere."""
+def test_changed_producer_expiration_applies_to_open_logs(tmp_path: Path) -> None:
+    """The next check removes idle producers, which may then begin with any sequence."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         log, client = manager.log("orders"), Client(7)
@@ -103,8 +103,8 @@ def test_producers_of_open_logs_are_forgotten_after_the_changed_time(tmp_path: P
         client.send(log)
 
 
-def test_default_that_no_disk_can_keep_does_not_count() -> None:
-    """The caller is told, and may try again."""
+def test_changed_default_that_cannot_be_written_is_not_applied() -> None:
+    """The call raises, and may be repeated."""
     disk = SimulatedDisk()
     with manual_manager(DATA, filesystem=disk) as manager:
         manager.create_topic("orders")
@@ -116,8 +116,8 @@ def test_default_that_no_disk_can_keep_does_not_count() -> None:
         assert 5 == manager.log("orders").config.retention_ms
 
 
-def test_default_changed_while_a_directory_was_offline_is_learnt_by_it() -> None:
-    """The latest of all files counts, whichever directory the next manager has."""
+def test_default_changed_during_an_offline_directory_is_copied_to_it() -> None:
+    """The newest file counts, so the next manager may have any of the directories."""
     disk, first, second = SimulatedDisk(), Path("/disks/a"), Path("/disks/b")
     with manual_manager(first, second, filesystem=disk) as manager:
         manager.create_topic("orders", 2)

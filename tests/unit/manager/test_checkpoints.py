@@ -1,4 +1,4 @@
-"""A checkpoint file in memory: what is on the disk at once, what later, and what after an error."""
+"""`CachedCheckpoint`: offsets written at once, later, and after an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE, TWO, GONE = (TopicPartition("orders", number) for number in (1, 2, 3))
 def loaded(
     offsets: dict[TopicPartition, int] | None = None,
 ) -> tuple[SimulatedDisk, CachedCheckpoint]:
-    """Return notes that were loaded from a file with some offsets."""
+    """Return a checkpoint that was loaded from a file with the offsets."""
     disk = SimulatedDisk()
     disk.make_durable(PATH.parent)
     if offsets is not None:
@@ -32,12 +32,12 @@ def loaded(
 
 
 def on_disk(disk: SimulatedDisk) -> dict[TopicPartition, int]:
-    """Return what the file says."""
+    """Return the content of the file."""
     return OffsetCheckpoint(disk, PATH).read()
 
 
-def test_missing_file_is_made_and_lines_of_others_are_forgotten() -> None:
-    """They must not speak of a partition that gets their name; the next writing drops them."""
+def test_load_creates_a_missing_file_and_drops_unknown_partitions() -> None:
+    """A new partition of the same name must not get their offsets."""
     disk, notes = loaded()
     assert {} == on_disk(disk)
     disk, notes = loaded({ONE: 5, GONE: 7})
@@ -47,8 +47,8 @@ def test_missing_file_is_made_and_lines_of_others_are_forgotten() -> None:
     assert not notes.write()
 
 
-def test_damaged_file_is_made_anew() -> None:
-    """Nothing of it is believed."""
+def test_load_damaged_file_uses_nothing_of_it() -> None:
+    """The next write replaces it."""
     disk = SimulatedDisk()
     disk.make_durable(PATH.parent)
     disk.open(PATH, create=True).pwrite(b"rubbish", 0)
@@ -59,8 +59,8 @@ def test_damaged_file_is_made_anew() -> None:
     assert {} == on_disk(disk)
 
 
-def test_offset_that_rises_waits_and_one_that_falls_does_not() -> None:
-    """The file may say less than is true, never more."""
+def test_higher_offset_is_cached_and_lower_offset_is_written_at_once() -> None:
+    """The file may have a smaller offset than the true one, never a larger one."""
     disk, notes = loaded({ONE: 5})
     notes.write_or_cache(ONE, 9)
     notes.write_or_cache(TWO, 3)
@@ -74,8 +74,8 @@ def test_offset_that_rises_waits_and_one_that_falls_does_not() -> None:
     assert {} == on_disk(disk)
 
 
-def test_offset_that_cannot_be_written_is_what_it_was() -> None:
-    """And since the file may say either, the next one is written whatever it is."""
+def test_write_through_error_keeps_the_old_offset() -> None:
+    """The file may have either offset, so the next one is always written."""
     disk, notes = loaded({ONE: 5})
     disk.fail_at(1, errno.EIO, only=frozenset({"sync_directory"}))
     with pytest.raises(LogStorageError):
@@ -89,8 +89,8 @@ def test_offset_that_cannot_be_written_is_what_it_was() -> None:
     assert 0 == disk.calls.total()
 
 
-def test_threads_that_put_at_once_share_writings() -> None:
-    """Each finds its offset on the disk when it returns."""
+def test_write_through_in_many_threads_writes_every_offset() -> None:
+    """Each thread finds its offset on the disk when it returns."""
     disk, notes = loaded()
     start = threading.Barrier(8)
     missing: list[int] = []

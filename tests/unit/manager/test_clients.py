@@ -1,4 +1,4 @@
-"""Producers and consumers of a manager: over its topics, across its restarts and failed disks."""
+"""Producers and consumers of a manager: its topics, restarts and disk errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def manager_of(directory: Path) -> LogManager:
     return LogManager([directory], clock=clock, scheduler=ManualScheduler(clock))
 
 
-def test_manager_gives_producers_and_consumers(tmp_path: Path) -> None:
-    """What one sends the other reads; positions outlive the manager."""
+def test_consumer_reads_sent_records_and_positions_survive_a_restart(tmp_path: Path) -> None:
+    """The topic of positions has 50 partitions and is compacted."""
     with manager_of(tmp_path) as manager:
         manager.create_topic("orders", 2)
         with manager.producer() as producer:
@@ -44,8 +44,8 @@ def test_manager_gives_producers_and_consumers(tmp_path: Path) -> None:
         assert [3, 4] == [record.offset for record in found[ORDERS]]
 
 
-def test_manager_closed_delivers_what_its_producers_were_given(tmp_path: Path) -> None:
-    """Nobody has to remember every producer; a transaction that is open is undone."""
+def test_manager_close_flushes_its_producers(tmp_path: Path) -> None:
+    """An open transaction is aborted; no producer has to be closed by the caller."""
     manager = manager_of(tmp_path)
     manager.create_topic("orders", 1)
     sent = manager.producer(linger_ms=10_000).send("orders", b"v")
@@ -64,8 +64,8 @@ def test_manager_closed_delivers_what_its_producers_were_given(tmp_path: Path) -
         assert manager.log("orders", 0).list_transactions() == []
 
 
-def test_manager_transaction_with_positions_is_one_step(tmp_path: Path) -> None:
-    """Read, transform, write: the position moves with what was written."""
+def test_transaction_commits_records_and_positions_together(tmp_path: Path) -> None:
+    """Read, transform, write: the position is committed with the written records."""
     with manager_of(tmp_path) as manager:
         manager.create_topic("orders", 1)
         manager.create_topic("bills", 3)
@@ -91,8 +91,8 @@ def test_manager_transaction_with_positions_is_one_step(tmp_path: Path) -> None:
         assert [b"%d" % number for number in range(10)] == bills
 
 
-def test_manager_producer_learns_of_topics_that_are_not_there(tmp_path: Path) -> None:
-    """By the manager's own error; a topic that was deleted meanwhile is one."""
+def test_producer_of_an_unknown_or_deleted_topic_raises(tmp_path: Path) -> None:
+    """With the error of the manager."""
     with manager_of(tmp_path) as manager, manager.producer() as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
             producer.send("orders", b"v")
@@ -109,8 +109,8 @@ def test_manager_producer_learns_of_topics_that_are_not_there(tmp_path: Path) ->
             manager.producer(lingerms=3)
 
 
-def test_manager_producer_goes_on_when_a_log_was_opened_again(tmp_path: Path) -> None:
-    """A closed log is asked for anew; what was sent before keeps its numbers."""
+def test_producer_continues_after_its_log_was_closed(tmp_path: Path) -> None:
+    """It opens the log again, with the same producer id and the next sequence."""
     with manager_of(tmp_path) as manager:
         manager.create_topic("orders", 1)
         with manager.producer() as producer, manager.consumer() as consumer:
@@ -126,8 +126,8 @@ def test_manager_producer_goes_on_when_a_log_was_opened_again(tmp_path: Path) ->
             assert [0, 1] == [each.base_sequence for each in headers]
 
 
-def test_topic_that_comes_again_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """Groups do not stand where they stood in the one of that name before; elsewhere they do."""
+def test_topic_created_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """The positions of groups in the deleted topic are removed, those elsewhere stay."""
     first, kept = TopicPartition("orders", 0), TopicPartition("kept", 0)
     with manual_manager(tmp_path) as manager:
         for topic in ("orders", "kept"):
@@ -156,8 +156,8 @@ def test_topic_that_comes_again_is_read_from_its_beginning(tmp_path: Path) -> No
             assert consumer.committed(kept) is None
 
 
-def test_deletion_does_not_fail_for_positions_out_of_reach() -> None:
-    """They are told in the log, and what was wanted is done."""
+def test_delete_topic_succeeds_if_its_positions_cannot_be_removed() -> None:
+    """The error is logged, and the next deletion removes them."""
     disk, data = SimulatedDisk(), Path("/data")
     with manual_manager(data, filesystem=disk) as manager:
         manager.create_topic("orders")

@@ -1,4 +1,4 @@
-"""Deletions that a crash cut short, and a broker that had the directories before the next start."""
+"""Deletions interrupted by a crash, and a broker that used the directories afterwards."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ORDERS = [A / f"orders-{number}" for number in range(3)]
 
 
 def killed_amid_deletion(rename_count: int) -> SimulatedDisk:
-    """Return the disk of a process that was killed when so many of three partitions had gone."""
+    """Return the disk of a process killed after `rename_count` of three partitions were renamed."""
     disk = SimulatedDisk()
     manager = manual_manager(A, filesystem=disk)
     manager.create_topic("orders", 3, {"retention.ms": "-1"})
     for number in range(3):
         manager.append("orders", number, "old")
-    # The first renaming is that of the note.
+    # The first rename is that of the note.
     disk.crash_at(rename_count + 2, only=frozenset({"rename"}))
     with contextlib.suppress(PowerCut):
         manager.delete_topic("orders")
@@ -37,7 +37,7 @@ def killed_amid_deletion(rename_count: int) -> SimulatedDisk:
 
 
 def partition_made_by_broker(disk: SimulatedDisk, path: Path, metadata: bytes) -> None:
-    """Make what a broker makes of a topic that its controller knows: an empty partition."""
+    """Create an empty partition, as a broker does for a topic that its controller knows."""
     disk.make_directory(path)
     handle = disk.open(path / PARTITION_METADATA, create=True)
     handle.pwrite(metadata, 0)
@@ -46,7 +46,7 @@ def partition_made_by_broker(disk: SimulatedDisk, path: Path, metadata: bytes) -
 
 
 def started(disk: SimulatedDisk) -> None:
-    """Do what a broker does that starts: make what is missing, lead all partitions."""
+    """Do the work of a broker's start: create missing partitions and lead all of them."""
     live = [path for path in ORDERS if disk.stat(path) is not None]
     old = live[0] if live else next(A / n for n in disk.list(A) if n.startswith("orders-"))
     metadata = read_file(disk, old / PARTITION_METADATA, max_bytes=1000) or b""
@@ -65,10 +65,10 @@ def appended(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("rename_count", range(4))
 @pytest.mark.parametrize("act", [started, appended], ids=["started", "appended"])
-def test_deletion_cut_short_is_over_when_a_broker_had_the_topic(
+def test_interrupted_deletion_is_dropped_if_a_broker_used_the_topic(
     rename_count: int, act: Callable[[SimulatedDisk], None]
 ) -> None:
-    """A broker in between changes nothing: what it serves, makes and appends to stays."""
+    """The partitions that the broker served, created or wrote stay."""
     disk = killed_amid_deletion(rename_count)
     act(disk)
     fresh = ["new"] if act is appended else []
@@ -84,8 +84,8 @@ def test_deletion_cut_short_is_over_when_a_broker_had_the_topic(
 
 
 @pytest.mark.parametrize("rename_count", range(4))
-def test_deletion_cut_short_is_finished_where_nothing_was_there_since(rename_count: int) -> None:
-    """Also where a power cut has taken the end of a log."""
+def test_interrupted_deletion_is_completed_if_no_broker_used_the_topic(rename_count: int) -> None:
+    """Also if a power cut has truncated a log."""
     disk = killed_amid_deletion(rename_count)
     for path in ORDERS[rename_count:]:
         handle = disk.open(path / f"{0:020}.log", write=True)

@@ -1,4 +1,4 @@
-"""The first EIO of any call takes the data directory offline as a fault; a full disk does not."""
+"""EIO of any call takes the data directory offline as a fault; a full disk does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 @pytest.fixture(name="_quiet")
 def fixture_quiet() -> Iterator[None]:
-    """Let nothing be logged while a test runs; other tests read what is logged."""
+    """Disable logging during a test; other tests read the log."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     yield
@@ -49,22 +49,22 @@ def append(manager: ManualManager) -> None:
 
 
 def append_durably(manager: ManualManager) -> None:
-    """Append one record, and wait for the disk."""
+    """Append one record, and wait for the sync."""
     manager.log("orders").append([Record(key=b"k", value=b"x")], wait="durable")
 
 
 def append_and_roll(manager: ManualManager) -> None:
-    """Append so much that a segment begins."""
+    """Append until a segment is rolled."""
     manager.log("orders").append([Record(key=b"k", value=bytes(590))])
 
 
 def roll(manager: ManualManager) -> None:
-    """Begin a segment."""
+    """Roll the active segment."""
     manager.log("orders").roll()
 
 
 def flush(manager: ManualManager) -> None:
-    """Append, and flush."""
+    """Append and flush."""
     append(manager)
     manager.log("orders").flush()
 
@@ -75,13 +75,13 @@ def read(manager: ManualManager) -> None:
 
 
 def look_up(manager: ManualManager) -> None:
-    """Look a record up, and a time."""
+    """Look up a record and a time."""
     manager.log("orders").get(9)
     manager.log("orders").offset_for_timestamp(0)
 
 
 def retain(manager: ManualManager) -> None:
-    """Let retention delete a segment, in the background."""
+    """Let the retention task delete a segment."""
     manager.reconfigure("orders", {"cleanup.policy": "delete", "retention.bytes": "700"})
     manager.scheduler.advance(310_000)
 
@@ -92,7 +92,7 @@ def delete_records(manager: ManualManager) -> None:
 
 
 def truncate(manager: ManualManager) -> None:
-    """Cut the end of the log."""
+    """Truncate the end of the log."""
     manager.log("orders").truncate_to(10)
 
 
@@ -102,25 +102,25 @@ def compact(manager: ManualManager) -> None:
 
 
 def compact_in_background(manager: ManualManager) -> None:
-    """Let the cleaner compact."""
+    """Let the cleaner compact in the background."""
     manager.log("orders").roll()
     manager.scheduler.advance(60_000)
 
 
 def rest(manager: ManualManager) -> None:
-    """Let the log rest."""
+    """Release the files of the log."""
     append(manager)
     assert not partition_of(manager.log("orders")).idle_files.try_release()
 
 
 def wake(manager: ManualManager) -> None:
-    """Append to a log that rests."""
+    """Append to a log whose files are released."""
     assert partition_of(manager.log("orders")).idle_files.try_release()
     append(manager)
 
 
 def reopen(manager: ManualManager) -> None:
-    """Open the log again that its caller closed."""
+    """Reopen a log that the caller closed."""
     manager.log("orders").close()
     read(manager)
 
@@ -132,7 +132,7 @@ def checkpoint(manager: ManualManager) -> None:
 
 
 def create(manager: ManualManager) -> None:
-    """Create a topic, whose partition goes to the other directory then."""
+    """Create a topic, whose partition then goes to the other directory."""
     manager.create_topic("new", 2)
 
 
@@ -172,7 +172,7 @@ OPERATIONS: list[tuple[Operation, set[str], str]] = [
 
 
 def prepared() -> tuple[SimulatedDisk, ManualManager]:
-    """Return a manager of two directories whose topic has segments, opened after a clean stop."""
+    """Return a manager of two directories with a topic of several segments, after a clean stop."""
     disk = SimulatedDisk()
     config = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
     manager = manual_manager(A, B, config=config, filesystem=disk)
@@ -188,10 +188,10 @@ def prepared() -> tuple[SimulatedDisk, ManualManager]:
 
 
 @pytest.mark.parametrize(("operation", "only", "suffix"), OPERATIONS)
-def test_manager_first_eio_takes_directory_offline_and_is_a_fault(
+def test_first_eio_takes_the_directory_offline_and_is_a_fault(
     operation: Operation, only: set[str], suffix: str
 ) -> None:
-    """PAR-4: whatever the call; the other directory goes on, and bringing it back loses nothing."""
+    """PAR-4: for any call; the other directory works, and `bring_online` loses nothing."""
     disk, manager = prepared()
     disk.fail_at(1, errno.EIO, only=frozenset(only), suffix=suffix)
     with contextlib.suppress(LogStorageError):
@@ -216,10 +216,10 @@ def test_manager_first_eio_takes_directory_offline_and_is_a_fault(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize(("operation", "only", "suffix"), OPERATIONS)
-def test_manager_full_disk_or_quota_takes_nothing_offline(
+def test_full_disk_or_quota_takes_nothing_offline(
     operation: Operation, only: set[str], suffix: str, number: int
 ) -> None:
-    """PAR-4: it is full, not broken: whatever the call."""
+    """PAR-4: a full disk is not a broken one, for any call."""
     disk, manager = prepared()
     disk.fail_at(1, number, only=frozenset(only), suffix=suffix)
     with contextlib.suppress(LogStorageError):
@@ -232,8 +232,8 @@ def test_manager_full_disk_or_quota_takes_nothing_offline(
     manager.close()
 
 
-def test_manager_failed_append_is_a_fault_of_its_partition() -> None:
-    """PAR-4: it names the partition and the task, and goes with `bring_online`."""
+def test_failed_append_is_a_fault_of_its_partition() -> None:
+    """PAR-4: it names the partition and the task, and `bring_online` removes it."""
     disk, manager = prepared()
     disk.fail_at(1, errno.EIO, only=frozenset({"pwrite", "pwritev"}), suffix=".log")
     with pytest.raises(LogStorageError):
@@ -246,8 +246,8 @@ def test_manager_failed_append_is_a_fault_of_its_partition() -> None:
 
 
 @pytest.mark.usefixtures("_quiet")
-def test_manager_directory_moved_away_goes_offline_and_comes_back(tmp_path: Path) -> None:
-    """PAR-12: with the next look at it; what was written is there when it is moved back."""
+def test_directory_moved_away_goes_offline_and_can_be_brought_online(tmp_path: Path) -> None:
+    """PAR-12: the next check finds it; after it is moved back, the records are complete."""
     manager = manual_manager(tmp_path / "a", tmp_path / "b", config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
     manager.append("orders", 0, "one")
@@ -273,10 +273,10 @@ def test_manager_directory_moved_away_goes_offline_and_comes_back(tmp_path: Path
 @pytest.mark.usefixtures("_quiet")
 @pytest.mark.parametrize("instead", ["nothing", "file", "directory"])
 @pytest.mark.parametrize("call", ["create", "reconfigure", "roll", "durable", "close"])
-def test_manager_directory_replaced_by_another_is_not_written(
+def test_directory_replaced_by_another_is_not_written(
     tmp_path: Path, instead: str, call: str
 ) -> None:
-    """PAR-12: whichever call comes first; a new directory in its place stays as it is."""
+    """PAR-12: whichever call comes first; a new directory at the path is not changed."""
     a, b = tmp_path / "a", tmp_path / "b"
     manager = manual_manager(a, b, config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
@@ -306,8 +306,8 @@ def test_manager_directory_replaced_by_another_is_not_written(
 
 
 @pytest.mark.usefixtures("_quiet")
-def test_manager_directory_of_one_log_renamed_takes_nothing_else_offline(tmp_path: Path) -> None:
-    """PAR-12: that log latches; the data directory is where it was."""
+def test_renamed_partition_directory_takes_only_its_log_offline(tmp_path: Path) -> None:
+    """PAR-12: the data directory is still at its path."""
     manager = LogManager(tmp_path / "a", ManagerConfig(log=LogConfig()))
     manager.create_topic("orders", 2)
     log = manager.log("orders", 0)
@@ -320,8 +320,8 @@ def test_manager_directory_of_one_log_renamed_takes_nothing_else_offline(tmp_pat
         manager.close()
 
 
-def test_manager_directory_that_refuses_a_partition_is_passed_over() -> None:
-    """PAR-21, 15: the partition is made in the next directory, and the first one stays online."""
+def test_create_topic_in_a_directory_that_refuses_it_uses_the_next() -> None:
+    """PAR-21, 15: the refusing directory stays online."""
     disk = SimulatedDisk()
     with manual_manager(A, B, filesystem=disk) as manager:
         disk.fail_at(1, errno.EACCES, only=frozenset({"make_directory"}), suffix="/orders-0")
@@ -330,8 +330,8 @@ def test_manager_directory_that_refuses_a_partition_is_passed_over() -> None:
         assert manager.health().is_healthy
 
 
-def test_manager_remote_index_cache_is_no_topic(tmp_path: Path) -> None:
-    """PAR-21, 19: nor is it named among the directories that nobody knows."""
+def test_remote_index_cache_is_not_a_topic(tmp_path: Path) -> None:
+    """PAR-21, 19: and is not listed as an unknown directory."""
     (tmp_path / "remote-log-index-cache").mkdir()
     with manual_manager(tmp_path) as manager:
         assert {} == manager.topics()

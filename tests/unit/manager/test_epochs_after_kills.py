@@ -1,4 +1,4 @@
-"""Leader epochs of a manager's logs: after kills, after power cuts, lowered for a hand-over."""
+"""Leader epochs of a manager's logs: after kills, power cuts and `lower_leader_epochs`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def opened(disk: SimulatedDisk, **arguments: Any) -> ManualManager:
 
 @pytest.fixture(name="disk")
 def fixture_disk() -> SimulatedDisk:
-    """Return a disk with a data directory that was closed in order: three partitions."""
+    """Disk with a data directory of three partitions that was closed cleanly."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     with opened(disk) as manager:
@@ -39,21 +39,23 @@ def epochs(manager: ManualManager) -> list[int]:
     return [manager.log("orders", partition).leader_epoch for partition in range(3)]
 
 
-def test_kills_of_a_manager_leave_all_epochs_as_they_are(disk: SimulatedDisk) -> None:
-    """INT-3: also of partitions that were at rest, never opened, or just closed."""
+def test_kill_of_the_process_does_not_raise_epochs(disk: SimulatedDisk) -> None:
+    """INT-3: also of partitions that were idle, never opened, or just closed."""
     for number in range(5):
         manager = opened(disk)
         assert [0, 0, 0] == epochs(manager), number
         manager.append("orders", 0, "c")
         if number == 2:
-            # A kill in the middle of the closing.
+            # A kill during the close.
             manager.log("orders", 0).close()
         disk = disk.killed()
     assert [0, 0, 0] == epochs(opened(disk))
 
 
-def test_kill_after_a_writer_without_notes_leaves_the_epochs(disk: SimulatedDisk) -> None:
-    """INT-3: a broker writes none, and what it wrote in this boot is as safe."""
+def test_kill_after_a_writer_without_sync_journals_does_not_raise_epochs(
+    disk: SimulatedDisk,
+) -> None:
+    """INT-3: a broker writes no journals, and its writes of this boot are as safe."""
     assert [0, 0, 0] == epochs(opened(disk))
     disk = disk.killed()
     for partition in range(3):
@@ -64,14 +66,14 @@ def test_kill_after_a_writer_without_notes_leaves_the_epochs(disk: SimulatedDisk
 
 
 def test_power_cut_raises_the_epochs_of_all_partitions(disk: SimulatedDisk) -> None:
-    """INT-3: nothing tells what was at their ends."""
+    """INT-3: the records at the ends of the logs are not known."""
     assert [0, 0, 0] == epochs(opened(disk))
     left = disk.crash(CrashChoice("all"))
     assert [1, 1, 1] == epochs(opened(left))
 
 
-def test_session_note_is_of_this_cache_and_this_file_alone(disk: SimulatedDisk) -> None:
-    """INT-3: a copy says nothing, nor one that is damaged, nor none."""
+def test_replaced_session_note_raises_the_epochs(disk: SimulatedDisk) -> None:
+    """INT-3: the note is valid only undamaged, in its own file, and in the boot of its session."""
     assert [0, 0, 0] == epochs(opened(disk))
     disk = disk.killed()
     content = disk.snapshot()[str(DATA / SESSION_NOTE)]
@@ -81,8 +83,8 @@ def test_session_note_is_of_this_cache_and_this_file_alone(disk: SimulatedDisk) 
     assert [1, 1, 1] == epochs(opened(disk))
 
 
-def test_log_that_goes_on_without_its_note_withdraws_the_session(disk: SimulatedDisk) -> None:
-    """INT-3: it alone knows where offsets were taken back."""
+def test_failed_sync_journal_removes_the_session_note(disk: SimulatedDisk) -> None:
+    """INT-3: only the journal records which offsets were truncated."""
     manager = opened(disk)
     log = manager.log("orders", 0)
     manager.append("orders", 0, "c")
@@ -94,8 +96,8 @@ def test_log_that_goes_on_without_its_note_withdraws_the_session(disk: Simulated
     assert 1 <= opened(disk.killed()).log("orders", 0).leader_epoch
 
 
-def test_lowered_epochs_of_a_manager_are_in_logs_and_positions(tmp_path: Path) -> None:
-    """INT-3: a group keeps where it stands, and what it noted there."""
+def test_lower_leader_epochs_changes_logs_and_positions(tmp_path: Path) -> None:
+    """INT-3: a group keeps its position and its metadata."""
     where = TopicPartition("orders", 1)
     with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders", 2)

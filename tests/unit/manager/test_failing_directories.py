@@ -1,4 +1,4 @@
-"""A directory that fails goes offline, the others go on, and it can be brought back."""
+"""Directories that fail: offline, recovered by `bring_online`, or refused at the start."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def two_directories() -> tuple[SimulatedDisk, ManualManager]:
 
 
 def fail_sync(disk: SimulatedDisk, manager: ManualManager) -> None:
-    """Let the disk of the first directory fail in an append that waits for it."""
+    """Let the disk of the first directory fail in an append that waits for the sync."""
     disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
     with pytest.raises(LogStorageError):
         manager.log("orders", 0).append([Record(value=b"lost")], wait="durable")
 
 
-def test_directory_whose_disk_fails_goes_offline_and_the_other_goes_on() -> None:
-    """Every log in it refuses writes, also those that met nothing; reading goes on."""
+def test_disk_error_takes_the_directory_offline_and_the_other_works() -> None:
+    """Every log in it refuses writes, also logs without an error; reads still work."""
     disk, manager = two_directories()
     manager.create_topic("payments", 1)
     manager.append("payments", 0, "three")
@@ -74,8 +74,8 @@ def test_directory_whose_disk_fails_goes_offline_and_the_other_goes_on() -> None
     assert has_marker(B, disk)
 
 
-def test_directory_brought_back_is_recovered() -> None:
-    """What was durable is there; logs that were held are closed, and new ones work."""
+def test_bring_online_recovers_the_directory() -> None:
+    """Durable records are kept; old logs are closed, and new ones work."""
     disk, manager = two_directories()
     held = manager.log("orders", 0)
     held.flush()
@@ -97,8 +97,8 @@ def test_directory_brought_back_is_recovered() -> None:
         assert 77 == manager.log("orders", 0).config.retention_bytes
 
 
-def test_directory_that_cannot_be_opened_at_the_start_is_offline() -> None:
-    """It is tried again when it is asked for; until then its partitions are not known."""
+def test_start_directory_that_cannot_be_opened_is_offline() -> None:
+    """`bring_online` tries again; until then its partitions are not known."""
     disk, manager = two_directories()
     manager.close()
     disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
@@ -117,8 +117,8 @@ def test_directory_that_cannot_be_opened_at_the_start_is_offline() -> None:
     manager.close()
 
 
-def test_manager_without_any_directory_that_opens_is_refused() -> None:
-    """With the error of the first; nothing stays locked."""
+def test_start_without_any_directory_that_opens_is_refused() -> None:
+    """With the error of the first directory; no lock is kept."""
     disk, manager = two_directories()
     manager.close()
     for path in (A, B):
@@ -128,8 +128,8 @@ def test_manager_without_any_directory_that_opens_is_refused() -> None:
     manual_manager(A, B, filesystem=disk).close()
 
 
-def test_damaged_meta_properties_take_a_directory_offline() -> None:
-    """Made right, it can be brought back."""
+def test_start_damaged_meta_properties_take_the_directory_offline() -> None:
+    """After a repair, `bring_online` works."""
     disk, manager = two_directories()
     manager.close()
     handle = disk.open(A / "meta.properties", write=True)
@@ -145,8 +145,8 @@ def test_damaged_meta_properties_take_a_directory_offline() -> None:
     manager.close()
 
 
-def test_damaged_settings_of_topics_take_a_directory_offline() -> None:
-    """With the defaults in their place, records could be deleted that are to be kept."""
+def test_start_damaged_topic_settings_take_the_directory_offline() -> None:
+    """With default settings, retention could delete records that must be kept."""
     disk, manager = two_directories()
     manager.reconfigure("orders", {"retention.ms": "-1"})
     manager.close()
@@ -163,7 +163,7 @@ def test_damaged_settings_of_topics_take_a_directory_offline() -> None:
 
 
 def test_full_disk_takes_nothing_offline() -> None:
-    """Appends are refused with their own error, and go on when there is room."""
+    """Appends raise `DiskFullError`, and succeed when there is free space."""
     disk, manager = two_directories()
     manager.log("orders", 0).flush()
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".log")
@@ -181,8 +181,8 @@ def test_full_disk_takes_nothing_offline() -> None:
     assert has_marker(A, disk)
 
 
-def test_log_that_latched_on_a_full_disk_is_recovered_by_the_next_call() -> None:
-    """Its directory stays online; whoever asks for the log gets a new one."""
+def test_log_offline_after_a_full_disk_is_recovered_by_the_next_call() -> None:
+    """Its directory stays online; `log` returns a new object."""
     disk, manager = two_directories()
     log = manager.log("orders", 0)
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix=".log")
@@ -199,8 +199,8 @@ def test_log_that_latched_on_a_full_disk_is_recovered_by_the_next_call() -> None
     manager.close()
 
 
-def test_damaged_partition_does_not_hinder_its_neighbours(tmp_path: Path) -> None:
-    """It is told by `health`, and opened again once it was put right."""
+def test_damaged_partition_does_not_affect_other_partitions(tmp_path: Path) -> None:
+    """`health` lists it; after a repair it is opened."""
     manager = manual_manager(tmp_path)
     manager.create_topic("orders", 3)
     for number in range(3):
@@ -223,7 +223,7 @@ def test_damaged_partition_does_not_hinder_its_neighbours(tmp_path: Path) -> Non
 
 
 def test_partition_in_two_directories_is_not_opened(tmp_path: Path) -> None:
-    """Which of the copies is right only the operator knows; the rest is served."""
+    """Only the operator knows which copy is right; the other partitions are served."""
     first, second = tmp_path / "first", tmp_path / "second"
     manager = manual_manager(first, second)
     manager.create_topic("orders", 2)
@@ -246,8 +246,8 @@ def test_partition_in_two_directories_is_not_opened(tmp_path: Path) -> None:
         assert manager.log("orders", 0).recovery_report.clean
 
 
-def test_of_two_copies_of_a_partition_the_one_that_stays_is_opened(tmp_path: Path) -> None:
-    """Also where it is the other directory's, and what is wanted is to delete it."""
+def test_duplicate_partition_is_opened_after_one_copy_is_removed(tmp_path: Path) -> None:
+    """Also in the second directory, and for `delete_partition`."""
     first, second = tmp_path / "first", tmp_path / "second"
     for directory, text in ((first, "old"), (second, "new")):
         with manual_manager(directory) as manager:
@@ -271,8 +271,8 @@ def test_of_two_copies_of_a_partition_the_one_that_stays_is_opened(tmp_path: Pat
     assert has_marker(second)
 
 
-def test_directory_that_somebody_else_has_is_an_error(tmp_path: Path) -> None:
-    """And leaves the others free."""
+def test_start_locked_directory_raises_and_releases_the_others(tmp_path: Path) -> None:
+    """With `LogLockedError`."""
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
     with acquire_directory_lock(PosixFileSystem(), second), pytest.raises(LogLockedError):
@@ -280,15 +280,15 @@ def test_directory_that_somebody_else_has_is_an_error(tmp_path: Path) -> None:
     manual_manager(first, second).close()
 
 
-def test_file_in_the_place_of_a_data_directory_is_an_error(tmp_path: Path) -> None:
-    """It is a mistake of the caller, no failure of a disk."""
+def test_start_file_instead_of_a_data_directory_raises(tmp_path: Path) -> None:
+    """It is a mistake of the caller, not a failure of a disk."""
     (tmp_path / "file").touch()
     with pytest.raises(NotALogError, match="not a data directory"):
         manual_manager(tmp_path / "file")
 
 
-def test_foreign_directories_are_left_alone_and_told(tmp_path: Path) -> None:
-    """Stray and moving ones of a broker, a controller's log, and what nobody knows."""
+def test_foreign_directories_are_listed_in_health_and_not_changed(tmp_path: Path) -> None:
+    """Stray and future partitions of a broker, a controller's log, and unknown names."""
     moving = "orders-0.0123456789abcdef0123456789abcdef"
     for name in (f"{moving}-stray", f"{moving}-future", "__cluster_metadata-0", "lost+found"):
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""What a manager's health tells beside tasks that fail: damage, transactions that hang, records."""
+"""Health of a manager besides failed tasks: damage, late transactions, unreadable records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.producing import Client
 ORDERS = TopicPartition("orders", 0)
 
 
-def test_transaction_that_hangs_is_told_until_it_is_aborted(tmp_path: Path) -> None:
-    """After the longest time that one may take, and Kafka's five minutes."""
+def test_health_lists_late_transactions_until_they_are_aborted(tmp_path: Path) -> None:
+    """Late means after the longest timeout and Kafka's five minutes."""
     config = ManagerConfig(log=SMALL_LOG, transaction_max_timeout_ms=60_000)
     with manual_manager(tmp_path, config=config) as manager:
         manager.create_topic("orders", 2)
@@ -39,8 +39,8 @@ def test_transaction_that_hangs_is_told_until_it_is_aborted(tmp_path: Path) -> N
         assert manager.health().is_healthy
 
 
-def test_damage_is_told_once_it_was_met(tmp_path: Path) -> None:
-    """By a reader here; recovery tells of it too."""
+def test_health_lists_damage_after_a_read_found_it(tmp_path: Path) -> None:
+    """Recovery reports damage too."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         manager.append("orders", 0, "one", "two", "three")
@@ -58,15 +58,15 @@ def test_damage_is_told_once_it_was_met(tmp_path: Path) -> None:
 
 
 def garble(manager: ManualManager, topic: str) -> None:
-    """Append the first record of one of Kafka's own topics again, with what says nothing."""
+    """Append unreadable versions of the first record of an internal topic."""
     log = manager.log(topic)
     record = next(log.records())
     log.append([Record(key=record.key, value=b"\x00\x63?", timestamp_ms=record.timestamp_ms)])
     log.append([Record(key=b"\x00", value=b"?", timestamp_ms=record.timestamp_ms)])
 
 
-def test_transaction_record_that_says_nothing_concerns_its_name_only(tmp_path: Path) -> None:
-    """It is told, and decides nothing; everybody else goes on, after a restart too."""
+def test_unreadable_transaction_record_fails_only_its_transactional_id(tmp_path: Path) -> None:
+    """It is a fault of the partition; other ids work, also after a restart."""
     with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders")
         for name in ("garbled", "fine"):
@@ -89,8 +89,8 @@ def test_transaction_record_that_says_nothing_concerns_its_name_only(tmp_path: P
             assert {b"garbled", b"fine", b"more"} == found
 
 
-def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: Path) -> None:
-    """Of one batch too."""
+def test_unreadable_position_is_a_fault_and_the_others_count(tmp_path: Path) -> None:
+    """Also those of the same batch."""
     with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders", 2)
         for partition in range(2):
@@ -111,8 +111,8 @@ def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: 
         assert TopicPartition(CONSUMER_OFFSETS, 0) == fault.subject
 
 
-def test_uncleanable_partition_counts_what_could_be_cleaned(tmp_path: Path) -> None:
-    """PAR-17: not the active segment, nor what was cleaned; also of a log that is not open."""
+def test_cleanable_bytes_leaves_out_cleaned_and_active_segments(tmp_path: Path) -> None:
+    """PAR-17: also for a log that is not open."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("table", 1, {"cleanup.policy": "compact"})
         log = manager.log("table")
@@ -131,8 +131,8 @@ def test_uncleanable_partition_counts_what_could_be_cleaned(tmp_path: Path) -> N
         assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition) > 0
 
 
-def test_recovery_that_found_something_is_in_the_health(tmp_path: Path) -> None:
-    """A torn tail that was cut is told, and leaves the manager healthy."""
+def test_health_has_the_recovery_that_truncated_a_torn_tail(tmp_path: Path) -> None:
+    """The manager is still healthy."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2)
         manager.append("orders", 0, "one")
@@ -147,8 +147,8 @@ def test_recovery_that_found_something_is_in_the_health(tmp_path: Path) -> None:
         assert health.is_healthy
 
 
-def test_space_that_readers_hold_is_in_the_health(tmp_path: Path) -> None:
-    """DUR-6: files of deleted segments count until their last reader lets go; nothing ails."""
+def test_health_counts_bytes_of_deleted_segments_held_by_readers(tmp_path: Path) -> None:
+    """DUR-6: they count until the last reader is gone; the manager is healthy."""
     with manual_manager(tmp_path, config=ManagerConfig(log=SMALL_LOG)) as manager:
         manager.create_topic("orders", 1)
         for _ in range(40):

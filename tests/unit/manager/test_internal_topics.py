@@ -1,4 +1,4 @@
-"""Kafka's own topics with a broker's partitions, and those of a single one that move (INT-2)."""
+"""Internal topics with a broker's partition count, and the move from a single partition (INT-2)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LOG = LogConfig(segment_index_bytes=128)
 
 
 def config_of(count: int) -> ManagerConfig:
-    """Return settings with so many partitions of both topics."""
+    """Return settings with `count` partitions of both topics."""
     return ManagerConfig(
         log=LOG, offsets_topic_num_partitions=count, transaction_state_log_num_partitions=count
     )
 
 
 def positions(manager: LogManager) -> dict[str, int]:
-    """Return where each group stands."""
+    """Return the position of each group."""
     found = {}
     for group in GROUPS:
         with manager.consumer(group) as consumer:
@@ -41,13 +41,13 @@ def positions(manager: LogManager) -> dict[str, int]:
 
 
 def values(manager: LogManager) -> list[bytes | None]:
-    """Return what was committed."""
+    """Return the committed values."""
     log = manager.log(*ORDERS)
     return [record.value for record in log.records(isolation="read_committed")]
 
 
 def write_with_one_partition(manager: LogManager) -> None:
-    """Commit positions, forget one, and leave a transaction open."""
+    """Commit positions, remove one, and leave a transaction open."""
     manager.create_topic("orders")
     for number, group in enumerate(GROUPS, start=1):
         with manager.consumer(group) as consumer:
@@ -68,7 +68,7 @@ EXPECTED = {GROUPS[1]: 20, GROUPS[2]: 3, GROUPS[3]: 4, GROUPS[4]: 5, GROUPS[5]: 
 
 
 def check_moved(manager: LogManager, count: int) -> None:
-    """Hold what is found to what was written; both topics have a broker's partitions."""
+    """Check the content, and that both topics have `count` partitions."""
     assert positions(manager) == EXPECTED
     for name in ("done", "open"):
         with manager.producer(transactional_id=name) as producer, producer.transaction():
@@ -83,8 +83,8 @@ def check_moved(manager: LogManager, count: int) -> None:
     assert any((record.key or b"").endswith(b"done") for record in log.records())
 
 
-def test_internal_topics_have_a_brokers_default_of_partitions(tmp_path: Path) -> None:
-    """INT-2: 50, as a broker's settings say where nobody says otherwise."""
+def test_internal_topics_have_50_partitions_by_default(tmp_path: Path) -> None:
+    """INT-2: as a broker has without a setting."""
     with LogManager(tmp_path) as manager:
         manager.create_topic("orders")
         with manager.consumer("group") as consumer:
@@ -99,8 +99,8 @@ def test_internal_topics_have_a_brokers_default_of_partitions(tmp_path: Path) ->
     assert held == {"__consumer_offsets-47", "__transaction_state-16"}, "others have no files"
 
 
-def test_topics_of_one_partition_move_to_where_a_broker_looks(tmp_path: Path) -> None:
-    """INT-2: made by an earlier version; positions and transactional ids go on."""
+def test_topics_of_one_partition_move_to_the_partitions_of_a_broker(tmp_path: Path) -> None:
+    """INT-2: an earlier version created them; positions and transactional ids are kept."""
     with LogManager(tmp_path, config_of(1)) as manager:
         write_with_one_partition(manager)
     for _ in range(2):
@@ -110,8 +110,8 @@ def test_topics_of_one_partition_move_to_where_a_broker_looks(tmp_path: Path) ->
         check_moved(manager, 50)
 
 
-def test_position_forgotten_behind_a_move_stays_forgotten(tmp_path: Path) -> None:
-    """What is left in partition 0 does not bring it back."""
+def test_position_removed_after_a_move_stays_removed(tmp_path: Path) -> None:
+    """The old record in partition 0 does not restore it."""
     with LogManager(tmp_path, config_of(1)) as manager:
         write_with_one_partition(manager)
     with LogManager(tmp_path, config_of(3)) as manager:
@@ -123,8 +123,8 @@ def test_position_forgotten_behind_a_move_stays_forgotten(tmp_path: Path) -> Non
         assert positions(manager) == {}
 
 
-def test_topic_of_one_partition_of_a_broker_stays(tmp_path: Path) -> None:
-    """Its cluster says how many it has; a manager that did not make it knows no settings of it."""
+def test_topic_of_one_partition_made_by_a_broker_is_not_moved(tmp_path: Path) -> None:
+    """The cluster sets its count; without a note the manager did not create it."""
     with LogManager(tmp_path, config_of(1)) as manager:
         write_with_one_partition(manager)
     for note in tmp_path.glob(".kafkalog_topics*"):
@@ -135,7 +135,7 @@ def test_topic_of_one_partition_of_a_broker_stays(tmp_path: Path) -> None:
 
 
 def moved_or_cut(disk: SimulatedDisk) -> bool:
-    """Open the data, which moves it; say whether that was done before the power went."""
+    """Open the data, which moves it; return whether the move ended before the power cut."""
     manager: ManualManager | None = None
     try:
         manager = manual_manager(DATA, config=config_of(3), filesystem=disk)
@@ -151,8 +151,8 @@ def moved_or_cut(disk: SimulatedDisk) -> bool:
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_move_crashed_at_any_sync_goes_on(step: int) -> None:
-    """INT-2: nothing is lost by a power cut at any point of it, and nothing comes back."""
+def test_move_crashed_at_any_sync_is_completed(step: int) -> None:
+    """INT-2: a power cut at any sync loses nothing and restores nothing that was removed."""
     before = SimulatedDisk()
     before.make_durable(DATA)
     manager = manual_manager(DATA, config=config_of(1), filesystem=before)
@@ -175,8 +175,8 @@ def test_move_crashed_at_any_sync_goes_on(step: int) -> None:
     manager.close()
 
 
-def test_positions_in_a_directory_that_may_be_offline_do_not_begin_anew() -> None:
-    """INT-2: with some partitions of the topic out of reach, no group counts as one without any."""
+def test_positions_in_an_offline_directory_raise() -> None:
+    """INT-2: a group whose partition may be offline does not count as a group without positions."""
     disk = SimulatedDisk()
     manager = manual_manager(A, B, config=config_of(4), filesystem=disk)
     manager.create_topic("orders")
@@ -197,7 +197,7 @@ def test_positions_in_a_directory_that_may_be_offline_do_not_begin_anew() -> Non
             for group, where in lying.items():
                 with found.consumer(group) as consumer:
                     if where == near:
-                        # The last partition is in B: without it nobody knows how many there are.
+                        # The last partition is in B: without it the count is not known.
                         with contextlib.suppress(LogOfflineError):
                             assert consumer.committed(ORDERS) is not None
                     else:

@@ -1,4 +1,4 @@
-"""The life of a manager: topics made, written, closed, found again, and deleted."""
+"""Life of a manager: topics created, written, closed, reopened and deleted."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from tests.support.managers import (
 )
 
 
-def test_topic_created_written_and_closed_is_found_again(tmp_path: Path) -> None:
-    """Its partitions, its records and its settings; and nothing has to be recovered."""
+def test_reopened_manager_has_topics_records_and_settings(tmp_path: Path) -> None:
+    """No log has to be recovered."""
     with manual_manager(tmp_path / "a") as manager:
         manager.create_topic("orders", 2, {"retention.ms": "-1"})
         manager.append("orders", 1, "one", "two")
@@ -58,8 +58,8 @@ def test_topic_created_written_and_closed_is_found_again(tmp_path: Path) -> None
         assert 2 == log.log_end_offset == log.durable_offset
 
 
-def test_log_is_the_same_for_everybody_and_opened_late(tmp_path: Path) -> None:
-    """Nothing is open before somebody asks, nor after a clean start."""
+def test_log_is_opened_by_the_first_call_and_shared(tmp_path: Path) -> None:
+    """No log is open before the first call, nor after a clean start."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 3)
         assert 0 == manager.health().directories[0].open_count
@@ -70,8 +70,8 @@ def test_log_is_the_same_for_everybody_and_opened_late(tmp_path: Path) -> None:
         assert 0 == manager.health().directories[0].open_count
 
 
-def test_log_that_a_caller_closed_is_opened_again(tmp_path: Path) -> None:
-    """Using a log in a `with` block takes nothing from the others."""
+def test_log_closed_by_a_caller_is_reopened_by_the_next_call(tmp_path: Path) -> None:
+    """A `with` block of one caller does not affect the others."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         with manager.log("orders") as log:
@@ -81,8 +81,8 @@ def test_log_that_a_caller_closed_is_opened_again(tmp_path: Path) -> None:
         assert manager.log("orders").recovery_report.clean
 
 
-def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
-    """Directory by directory, in the order in which they were given."""
+def test_new_partition_goes_to_the_directory_with_the_fewest(tmp_path: Path) -> None:
+    """With equal counts, in the order of the directories."""
     first, second = tmp_path / "first", tmp_path / "second"
     with manual_manager(first) as manager:
         manager.create_topic("old", 2)
@@ -92,8 +92,8 @@ def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
         assert ["second", "second", "first", "second"] == places
 
 
-def test_files_of_a_data_directory_are_those_of_a_broker(tmp_path: Path) -> None:
-    """Made at the first start; at the close they say where every log ends."""
+def test_data_directory_has_the_checkpoints_and_marker_of_a_broker(tmp_path: Path) -> None:
+    """The start creates the files; the close writes the end of every log."""
     names = (
         RECOVERY_POINT_CHECKPOINT,
         LOG_START_OFFSET_CHECKPOINT,
@@ -114,7 +114,7 @@ def test_files_of_a_data_directory_are_those_of_a_broker(tmp_path: Path) -> None
 
 
 def test_partitions_of_a_topic_share_its_id(tmp_path: Path) -> None:
-    """Also one that is created later; another topic has another."""
+    """Also a partition that is created later; another topic has another id."""
     disk = PosixFileSystem()
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2)
@@ -126,8 +126,8 @@ def test_partitions_of_a_topic_share_its_id(tmp_path: Path) -> None:
     assert read_partition_metadata(disk, tmp_path / "payments-0") not in ids
 
 
-def test_directories_get_one_cluster_and_ids_of_their_own(tmp_path: Path) -> None:
-    """A second directory joins the cluster of the first; what was made up stays."""
+def test_directories_share_a_cluster_id_and_have_different_ids(tmp_path: Path) -> None:
+    """A second directory joins the cluster of the first; generated ids are kept."""
     disk = PosixFileSystem()
     first, second = tmp_path / "first", tmp_path / "second"
     manual_manager(first, node_id=7).close()
@@ -147,7 +147,7 @@ def test_directories_get_one_cluster_and_ids_of_their_own(tmp_path: Path) -> Non
 def test_directory_of_another_cluster_or_node_is_refused(
     tmp_path: Path, arguments: dict[str, object]
 ) -> None:
-    """The refusal leaves the directory free for whoever it belongs to."""
+    """The refusal releases the lock of the directory."""
     manual_manager(tmp_path, node_id=1).close()
     with pytest.raises(ConfigError, match=r"meta\.properties|cluster\.id|node\.id"):
         manual_manager(tmp_path, **arguments)
@@ -155,8 +155,8 @@ def test_directory_of_another_cluster_or_node_is_refused(
     assert has_marker(tmp_path)
 
 
-def test_copied_directory_beside_its_original_is_refused(tmp_path: Path) -> None:
-    """Two directories with one id are one directory, and its copy."""
+def test_directory_and_its_copy_are_refused(tmp_path: Path) -> None:
+    """Two directories with one id are a directory and its copy."""
     first, second = tmp_path / "first", tmp_path / "second"
     manual_manager(first).close()
     second.mkdir()
@@ -166,7 +166,7 @@ def test_copied_directory_beside_its_original_is_refused(tmp_path: Path) -> None
 
 
 def test_meta_properties_of_version_0_are_read_and_kept(tmp_path: Path) -> None:
-    """A directory of ZooKeeper's days gets an id, and is otherwise as it was."""
+    """A directory of a ZooKeeper broker gets an id; nothing else is changed."""
     (tmp_path / "meta.properties").write_text("#\n#\nversion=0\nbroker.id=3\ncluster.id=abc\n")
     with manual_manager(tmp_path) as manager:
         assert ("abc", 3) == (manager.cluster_id, manager.node_id)
@@ -177,15 +177,15 @@ def test_meta_properties_of_version_0_are_read_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a b", "x" * 250, "__cluster_metadata"])
-def test_topic_with_an_illegal_name_is_refused(tmp_path: Path, topic: str) -> None:
-    """Nothing is made of it."""
+def test_create_topic_illegal_name_is_refused(tmp_path: Path, topic: str) -> None:
+    """No partition is created."""
     with manual_manager(tmp_path) as manager:
         with pytest.raises(InvalidTopicError):
             manager.create_topic(topic)
         assert {} == manager.topics()
 
 
-def test_topic_that_collides_with_another_is_refused(tmp_path: Path) -> None:
+def test_create_topic_colliding_name_is_refused(tmp_path: Path) -> None:
     """'.' counts as '_'; the same name is another error."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("a.b")
@@ -198,7 +198,7 @@ def test_topic_that_collides_with_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_partition_is_refused(tmp_path: Path) -> None:
-    """Whatever is asked of it."""
+    """By every method."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         for call in (
@@ -213,8 +213,8 @@ def test_unknown_partition_is_refused(tmp_path: Path) -> None:
                 call()
 
 
-def test_deleted_topic_is_gone_at_once_and_its_files_later(tmp_path: Path) -> None:
-    """The log that somebody holds is closed; what it said of itself is forgotten."""
+def test_delete_topic_closes_its_logs_and_removes_files_later(tmp_path: Path) -> None:
+    """Its settings are removed too; bytes that were read stay valid."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "5"})
         manager.append("orders", 0, "one")
@@ -234,8 +234,8 @@ def test_deleted_topic_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
         assert not any((tmp_path / name).exists() for name in deleted)
 
 
-def test_directory_that_was_to_go_is_removed_by_the_next_start(tmp_path: Path) -> None:
-    """After the same delay; it hinders no topic of its name."""
+def test_deleted_directory_is_removed_after_the_next_start(tmp_path: Path) -> None:
+    """After the same delay; until then a topic of its name may exist."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         manager.delete_topic("orders")
@@ -248,8 +248,8 @@ def test_directory_that_was_to_go_is_removed_by_the_next_start(tmp_path: Path) -
         assert [] == list(tmp_path.glob("*-delete"))
 
 
-def test_topic_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
-    """The deleted directory's name is cut to what a file system takes."""
+def test_delete_topic_of_the_longest_name_succeeds(tmp_path: Path) -> None:
+    """The name of the deleted directory is cut to the limit of the file system."""
     topic = "x" * 249
     with manual_manager(tmp_path) as manager:
         manager.create_topic(topic, 2)
@@ -260,8 +260,8 @@ def test_topic_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
         assert [] == list(tmp_path.glob("*-delete"))
 
 
-def test_manager_has_its_directories_for_itself(tmp_path: Path) -> None:
-    """Partitions that it has not opened are not free for others; reading is."""
+def test_manager_locks_its_directories(tmp_path: Path) -> None:
+    """Partitions that are not open are locked too; reading is allowed."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         manager.append("orders", 0, "one")
@@ -277,8 +277,8 @@ def test_manager_has_its_directories_for_itself(tmp_path: Path) -> None:
             manual_manager(tmp_path)
 
 
-def test_closed_manager_refuses_everything(tmp_path: Path) -> None:
-    """Closing it again does nothing."""
+def test_closed_manager_refuses_every_call(tmp_path: Path) -> None:
+    """A second `close` does nothing."""
     manager = manual_manager(tmp_path)
     manager.create_topic("orders")
     log = manager.log("orders")
@@ -295,8 +295,8 @@ def test_closed_manager_refuses_everything(tmp_path: Path) -> None:
             call()
 
 
-def test_settings_of_a_topic_change_while_its_logs_are_open(tmp_path: Path) -> None:
-    """For logs that are opened later too, and after a restart."""
+def test_reconfigure_applies_to_open_and_later_logs(tmp_path: Path) -> None:
+    """Also after a restart."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "7"})
         log = manager.log("orders", 0)
@@ -311,8 +311,8 @@ def test_settings_of_a_topic_change_while_its_logs_are_open(tmp_path: Path) -> N
         assert {"retention.bytes": "9"} == manager.topic_configs.overrides_of("orders")
 
 
-def test_topic_configs_given_stand_in_place_of_those_kept(tmp_path: Path) -> None:
-    """For the topics that they name; the others keep theirs."""
+def test_topic_configs_argument_replaces_saved_overrides(tmp_path: Path) -> None:
+    """For the topics that it names; the others keep theirs."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("one", 1, {"retention.ms": "1", "retention.bytes": "2"})
         manager.create_topic("two", 1, {"retention.ms": "2"})
@@ -327,8 +327,8 @@ def test_topic_configs_given_stand_in_place_of_those_kept(tmp_path: Path) -> Non
         manual_manager(tmp_path, config=ManagerConfig(), topic_configs=configs)
 
 
-def test_one_directory_given_twice_is_refused(tmp_path: Path) -> None:
-    """Also by another path; and a manager needs one."""
+def test_one_directory_twice_is_refused(tmp_path: Path) -> None:
+    """Also by a link; and a manager needs at least one directory."""
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "a").mkdir()
     with pytest.raises(ConfigError, match="the same data directory"):
@@ -354,8 +354,8 @@ def test_partitions_are_listed_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_child_of_fork_has_no_manager(tmp_path: Path) -> None:
-    """It is refused every change, and what it closes stays open for the parent."""
+def test_forked_child_refuses_changes_and_closes_nothing(tmp_path: Path) -> None:
+    """The logs of the parent stay open."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
         manager.append("orders", 0, "one")
@@ -379,8 +379,8 @@ def test_child_of_fork_has_no_manager(tmp_path: Path) -> None:
     assert has_marker(tmp_path)
 
 
-def test_log_asked_for_while_the_manager_closes_is_refused_or_closed(tmp_path: Path) -> None:
-    """No log outlives its manager, whatever the order."""
+def test_log_opened_during_close_is_refused_or_closed(tmp_path: Path) -> None:
+    """No log outlives its manager."""
     for _ in range(5):
         manager = manual_manager(tmp_path)
         if not manager.topics():
@@ -397,14 +397,14 @@ def test_log_asked_for_while_the_manager_closes_is_refused_or_closed(tmp_path: P
 
 
 def ask_for_all(manager: ManualManager, opened: list[Log], start: threading.Barrier) -> None:
-    """Ask for the logs of a topic until the manager is closed."""
+    """Open all logs of a topic until the manager is closed."""
     start.wait(timeout=30)
     with contextlib.suppress(LogClosedError):
         opened.extend(manager.log("orders", number) for number in range(20))
 
 
-def test_new_partitions_go_where_the_caller_says(tmp_path: Path) -> None:
-    """PAR-8: into one of the manager's directories that is online, and nowhere else."""
+def test_create_topic_uses_the_directory_of_the_caller(tmp_path: Path) -> None:
+    """PAR-8: it must be an online directory of this manager."""
     a, b = tmp_path / "a", tmp_path / "b"
     with manual_manager(a, b) as manager:
         manager.create_topic("orders", 3, directory=b)

@@ -1,4 +1,4 @@
-"""Partitions that move between data directories: all comes along, nothing is lost (PAR-8)."""
+"""Moves of partitions between data directories: complete, and without losses (PAR-8)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEXTS = [f"{number:100d}" for number in range(20)]
 
 
 def names(disk: SimulatedDisk, directory: Path) -> list[str]:
-    """Return what lies in a data directory beside files that are always there, shortened."""
+    """Return the shortened names of extra directories and notes in a data directory."""
     found = [name for name in disk.list(directory) if name.startswith(("t-", MOVE_NOTE))]
     return sorted(name.split(".")[0] + name[name.rfind("-") :] for name in found if name != "t-0")
 
@@ -54,7 +54,7 @@ def filled(disk: SimulatedDisk) -> ManualManager:
     return manager
 
 
-def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
+def test_move_keeps_records_and_states(tmp_path: Path) -> None:
     """PAR-8: offsets, segments and their times, producers, topic id, checkpoints."""
     first, second = tmp_path / "a", tmp_path / "b"
     with manual_manager(first, second) as manager:
@@ -100,8 +100,8 @@ def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
         assert manager.health().is_healthy
 
 
-def test_high_watermark_and_cleaner_offset_come_along() -> None:
-    """PAR-8: a broker begins with the first, the next cleaning with the second."""
+def test_move_keeps_high_watermark_and_cleaner_offset() -> None:
+    """PAR-8: a broker starts with the first, the next cleaning with the second."""
     disk = SimulatedDisk()
     with filled(disk) as manager:
         log = manager.log("t")
@@ -114,8 +114,8 @@ def test_high_watermark_and_cleaner_offset_come_along() -> None:
         assert {} == checkpointed(A, CLEANER_OFFSET_CHECKPOINT, disk)
 
 
-def test_old_copy_goes_after_the_delay_and_no_note_stays() -> None:
-    """PAR-8: by the usual `-delete`, so that readers keep what they hold."""
+def test_move_removes_the_old_copy_after_the_delay() -> None:
+    """PAR-8: renamed to `-delete`, so that readers keep their bytes; no note is left."""
     disk = SimulatedDisk()
     with filled(disk) as manager:
         manager.move_partition("t", 0, B)
@@ -131,8 +131,8 @@ def test_old_copy_goes_after_the_delay_and_no_note_stays() -> None:
         assert [[], []] == [names(disk, A), names(disk, B)]
 
 
-def test_appends_during_the_copy_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PAR-8: the log is used as before until the last part; truncated and exchanged, too."""
+def test_move_copies_appends_during_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAR-8: the log accepts all changes until the last part; also truncations."""
     disk = SimulatedDisk()
     with filled(disk) as manager:
         log = manager.log("t")
@@ -160,8 +160,8 @@ def test_appends_during_the_copy_come_along(monkeypatch: pytest.MonkeyPatch) -> 
         assert expected == values(manager, "t")
 
 
-def test_clients_and_slices_go_on_across_a_move(tmp_path: Path) -> None:
-    """PAR-8: producer and consumer ask for the log again; bytes that were read stay valid."""
+def test_clients_and_slices_continue_after_a_move(tmp_path: Path) -> None:
+    """PAR-8: producer and consumer open the log again; bytes that were read stay valid."""
     first, second = tmp_path / "a", tmp_path / "b"
     with manual_manager(first, second) as manager:
         manager.create_topic("t", directory=first)
@@ -188,8 +188,8 @@ def test_clients_and_slices_go_on_across_a_move(tmp_path: Path) -> None:
                 held.append([Record(value=b"x")])
 
 
-def test_move_to_where_it_is_does_nothing() -> None:
-    """PAR-8: the log that is open stays open."""
+def test_move_to_the_same_directory_does_nothing() -> None:
+    """PAR-8: the open log stays open."""
     disk = SimulatedDisk()
     with filled(disk) as manager:
         log = manager.log("t")
@@ -197,8 +197,8 @@ def test_move_to_where_it_is_does_nothing() -> None:
         assert log is manager.log("t")
 
 
-def test_move_of_what_is_not_there_is_refused() -> None:
-    """PAR-8: by the errors that other calls have for it."""
+def test_move_of_unknown_partition_or_directory_is_refused() -> None:
+    """PAR-8: with the errors of other calls; also to an offline directory."""
     disk = SimulatedDisk()
     with filled(disk) as manager:
         with pytest.raises(UnknownTopicOrPartitionError):
@@ -225,10 +225,10 @@ def test_move_of_what_is_not_there_is_refused() -> None:
         ("sync_directory", "/disks/b"),
     ],
 )
-def test_refusal_of_the_new_disk_leaves_the_partition_where_it_is(
+def test_move_disk_error_leaves_the_partition_in_place(
     operation: str, suffix: str, number: int
 ) -> None:
-    """PAR-8: it goes on there, after EIO once the new directory is back; nothing is lost."""
+    """PAR-8: after EIO it waits for `bring_online`; nothing is lost."""
     for call in range(1, 40):
         disk = SimulatedDisk()
         with filled(disk) as manager:
@@ -239,7 +239,7 @@ def test_refusal_of_the_new_disk_leaves_the_partition_where_it_is(
                 assert isinstance(error, DiskFullError) == (number == errno.ENOSPC)
                 disk.clear_faults()
                 if number == errno.EIO:
-                    # Where it failed in the commit, the partition waits for this.
+                    # After a failure of the commit, the partition waits for this.
                     manager.bring_online(B)
                 else:
                     assert A == manager.directory_of("t", 0)
@@ -258,8 +258,8 @@ def test_refusal_of_the_new_disk_leaves_the_partition_where_it_is(
     raise AssertionError("the move does not end")
 
 
-def test_two_moves_at_once_come_one_after_the_other(tmp_path: Path) -> None:
-    """PAR-8: the second finds the partition where the first has put it."""
+def test_concurrent_moves_run_one_after_another(tmp_path: Path) -> None:
+    """PAR-8: the second finds the partition in its new directory."""
     first, second = tmp_path / "a", tmp_path / "b"
     with manual_manager(first, second) as manager:
         manager.create_topic("t", directory=first)
@@ -277,7 +277,7 @@ def test_two_moves_at_once_come_one_after_the_other(tmp_path: Path) -> None:
 
 
 def crashed_moves(limit: int) -> Iterator[tuple[int, SimulatedDisk]]:
-    """Yield what the power leaves of a move that it cuts short at each changing call."""
+    """Yield the disk after a power cut at each changing call of a move."""
     for number in range(1, 400):
         disk = SimulatedDisk()
         manager = filled(disk)
@@ -298,8 +298,8 @@ def crashed_moves(limit: int) -> Iterator[tuple[int, SimulatedDisk]]:
     raise AssertionError("the move does not end")
 
 
-def test_move_crashed_at_any_call_leaves_one_whole_copy() -> None:
-    """PAR-8: in either directory, never in both, without a trace after the next start."""
+def test_move_crashed_at_any_call_leaves_one_complete_copy() -> None:
+    """PAR-8: in one of the directories, without other files after the next start."""
     places: set[Path] = set()
     for number, disk in crashed_moves(2):
         for _again in range(2):
@@ -314,8 +314,8 @@ def test_move_crashed_at_any_call_leaves_one_whole_copy() -> None:
     assert {A, B} == places
 
 
-def test_move_crashed_and_found_by_halves_serves_no_copy_in_doubt() -> None:
-    """PAR-8: with the new directory offline at the start the old copy waits, and takes nothing."""
+def test_move_crashed_with_new_directory_offline_serves_no_uncertain_copy() -> None:
+    """PAR-8: with the new directory offline at the start the old copy refuses reads and writes."""
     found: set[str] = set()
     for number, disk in crashed_moves(1):
         disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="b/meta.properties")

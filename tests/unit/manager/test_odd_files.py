@@ -1,4 +1,4 @@
-"""Damaged small files, and what is no file in their place: told, and no manager is stopped."""
+"""Damaged small files and other kinds of files at their paths: faults that stop no manager."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_socket(path: Path) -> None:
 
 
 def make_link(path: Path) -> None:
-    """Make a link to nowhere."""
+    """Make a dangling link."""
     path.symlink_to(path.parent / "nowhere" / "decoy")
 
 
@@ -67,10 +67,8 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("kind", sorted(ODD))
-def test_manager_odd_checkpoint_is_a_fault_and_stops_nothing(
-    tmp_path: Path, name: str, kind: str
-) -> None:
-    """HOST-14: it starts, serves, closes, and starts again."""
+def test_manager_odd_checkpoint_is_a_fault(tmp_path: Path, name: str, kind: str) -> None:
+    """HOST-14: the manager starts, serves, closes, and starts again."""
     a, b = two(tmp_path)
     (a / name).unlink(missing_ok=True)
     ODD[kind](a / name)
@@ -87,10 +85,10 @@ def test_manager_odd_checkpoint_is_a_fault_and_stops_nothing(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "directory", "garbage"])
-def test_manager_unreadable_log_starts_keep_their_directory_offline(
+def test_manager_unreadable_log_starts_take_their_directory_offline(
     tmp_path: Path, kind: str
 ) -> None:
-    """PAR-3, HOST-14: the other goes on; nothing deleted is served; the file is left as it is."""
+    """PAR-3, HOST-14: no deleted record is served, and the file is not changed."""
     a, b = two(tmp_path)
     good = (a / START).read_bytes()
     (a / START).unlink()
@@ -115,10 +113,10 @@ def test_manager_unreadable_log_starts_keep_their_directory_offline(
 
 @pytest.mark.parametrize("place", ["alone", "data"])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_open_log_damaged_log_start_is_a_typed_error(
+def test_open_log_damaged_log_start_raises_corrupt_state_error(
     tmp_path: Path, place: str, read_only: bool
 ) -> None:
-    """PAR-3: no deleted record is served for a damaged file, and the file is kept."""
+    """PAR-3: no deleted record is served, and the file is not changed."""
     if place == "data":
         directory, state = two(tmp_path)[0] / "t-0", tmp_path / "a"
     else:
@@ -137,8 +135,8 @@ def test_open_log_damaged_log_start_is_a_typed_error(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "full-directory"])
-def test_open_log_odd_sync_note_closes(tmp_path: Path, kind: str) -> None:
-    """HOST-14: what has the note's name is no note; the log is written, and closed in order."""
+def test_open_log_odd_sync_journal_is_ignored(tmp_path: Path, kind: str) -> None:
+    """HOST-14: the log is written and closed cleanly."""
     directory = tmp_path / "t-0"
     with kafkalog.open_log(directory) as log:
         log.append([Record(value=b"x")])
@@ -152,7 +150,7 @@ def test_open_log_odd_sync_note_closes(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("kind", ["fifo", "socket", "directory", "garbage"])
-def test_manager_odd_file_of_a_partition_hinders_no_other(
+def test_manager_odd_file_of_a_partition_does_not_affect_others(
     tmp_path: Path, name: str, kind: str
 ) -> None:
     """HOST-14: at most that partition is not opened, with a typed error and a fault."""

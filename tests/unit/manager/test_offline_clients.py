@@ -1,4 +1,4 @@
-"""Producers and consumers of a manager one of whose directories is offline."""
+"""Producers and consumers of a manager with an offline directory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ON_A, ON_B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture(name="disk")
 def fixture_disk() -> SimulatedDisk:
-    """The disk of both directories."""
+    """Disk of both directories."""
     return SimulatedDisk()
 
 
 @pytest.fixture(name="manager")
 def fixture_manager(disk: SimulatedDisk) -> Iterator[ManualManager]:
-    """A manager of two directories, with a partition in each."""
+    """Manager of two directories, with a partition in each."""
     manager = manual_manager(A, B, config=ONE_PARTITION, filesystem=disk)
     manager.create_topic("orders", 2)
     assert [A, B] == [manager.directory_of(*where) for where in (ON_A, ON_B)]
@@ -48,7 +48,7 @@ def send(manager: ManualManager, producer: Producer, where: TopicPartition, text
 
 
 def read_by_a_group(manager: ManualManager) -> None:
-    """Append to both partitions, and have a group read it, whose positions lie in the first."""
+    """Append to both partitions, which a group reads; its positions are in the first directory."""
     for where in (ON_A, ON_B):
         manager.append(*where, "1")
     with manager.consumer("group", auto_offset_reset="earliest") as consumer:
@@ -59,15 +59,15 @@ def read_by_a_group(manager: ManualManager) -> None:
 
 
 def polled(consumer: Consumer) -> dict[TopicPartition, list[bytes | None]]:
-    """Return what a poll finds, without waiting."""
+    """Return the values of a poll, without waiting."""
     found = consumer.poll(0)
     return {where: [record.value for record in records] for where, records in found.items()}
 
 
-def test_producer_goes_on_in_the_other_directory_and_later_in_both(
+def test_producer_with_an_offline_directory_writes_to_the_other(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """What the offline one could not take is told, and nothing is there twice."""
+    """The failed send raises; after `bring_online` both work, without duplicates."""
     with manager.producer() as producer:
         assert (0, 0) == (send(manager, producer, ON_A, "1"), send(manager, producer, ON_B, "1"))
         fail(disk, manager)
@@ -81,10 +81,10 @@ def test_producer_goes_on_in_the_other_directory_and_later_in_both(
     assert ["1", "doubtful", "3"] == values(manager, "orders", 0)
 
 
-def test_consumer_reads_on_in_the_other_directory_and_later_in_both(
+def test_consumer_with_an_offline_directory_reads_the_other(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """One that subscribes meanwhile takes the partition in when it is back."""
+    """A consumer that subscribes then gets the partition after `bring_online`."""
     for where in (ON_A, ON_B):
         manager.append(*where, "1")
     before = manager.consumer(auto_offset_reset="earliest")
@@ -108,10 +108,10 @@ def test_consumer_reads_on_in_the_other_directory_and_later_in_both(
     assert [] == before.lost == meanwhile.lost
 
 
-def test_assigned_partition_waits_while_its_directory_cannot_be_opened(
+def test_assigned_partition_waits_for_its_offline_directory(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """Nothing of it is read, nothing is lost, and the others are read."""
+    """It is not read, not lost, and the others are read."""
     manager.append(*ON_A, "1")
     consumer = manager.consumer(auto_offset_reset="earliest")
     consumer.subscribe("orders")
@@ -129,10 +129,10 @@ def test_assigned_partition_waits_while_its_directory_cannot_be_opened(
     assert [] == consumer.lost
 
 
-def test_positions_out_of_reach_are_an_error_and_not_a_beginning(
+def test_positions_in_an_offline_directory_raise_instead_of_resetting(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """A group must not read all anew because nobody knows where it stood."""
+    """A group must not start again because its position cannot be read."""
     read_by_a_group(manager)
     fail(disk, manager)
     with manager.consumer("group", auto_offset_reset="earliest") as consumer:
@@ -146,10 +146,10 @@ def test_positions_out_of_reach_are_an_error_and_not_a_beginning(
         assert {ON_B: [b"2"]} == polled(consumer)
 
 
-def test_transaction_over_an_offline_directory_is_undone_when_it_is_back(
+def test_transaction_with_an_offline_directory_is_aborted_in_both(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """In the other directory too: all of it or nothing."""
+    """The abort follows `bring_online`."""
     producer = manager.producer(transactional_id="t")
     producer.begin_transaction()
     for where in (ON_A, ON_B):
@@ -170,10 +170,10 @@ def test_transaction_over_an_offline_directory_is_undone_when_it_is_back(
     assert [b"doubtful", b"decided"] == found[ON_A]
 
 
-def test_positions_that_may_be_offline_do_not_begin_anew(
+def test_positions_unknown_at_the_start_raise_instead_of_resetting(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """Nor is the topic of them made a second time, beside the one that comes back."""
+    """The topic of positions is not created a second time."""
     read_by_a_group(manager)
     with without_a(disk, manager) as started:
         with pytest.raises(LogOfflineError, match="not known"):
@@ -192,10 +192,10 @@ def test_positions_that_may_be_offline_do_not_begin_anew(
         assert started.health().is_healthy
 
 
-def test_transactions_that_may_be_offline_are_finished_when_they_are_back(
+def test_transactions_unknown_at_the_start_are_finished_after_bring_online(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
-    """By the first producer or consumer that comes then."""
+    """The next producer or consumer finishes them."""
     producer = manager.producer(transactional_id="t")
     producer.begin_transaction()
     send(manager, producer, ON_B, "undecided")
@@ -216,7 +216,7 @@ def test_transactions_that_may_be_offline_are_finished_when_they_are_back(
 
 
 def without_a(disk: SimulatedDisk, before: ManualManager) -> ManualManager:
-    """Return the manager after a crash that took nothing, whose first directory is not opened."""
+    """Return a manager after a crash without losses that could not open its first directory."""
     for where in before.partitions():
         before.log(*where).flush()
     ((_choice, after),) = disk.crash_states(limit=1)

@@ -1,4 +1,4 @@
-"""How many logs hold files open for writing, and who goes to rest."""
+"""`OpenLogLimit`: the number of logs with files open for writing, and those it releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 
 class Sleeper:
-    """What `OpenLogLimit` sees of a log."""
+    """The part of a log that `OpenLogLimit` uses."""
 
     def __init__(self, awake: OpenLogLimit) -> None:
         self.awake = awake
@@ -26,19 +26,19 @@ class Sleeper:
         self.end_offset = 0
 
     def wake(self) -> None:
-        """Wake, as a log does that is appended to."""
+        """Reopen the files, as an append does."""
         self.awake.add(cast(IdleFiles, self))
         self.is_released = False
 
     def try_release(self) -> bool:
-        """Rest, unless busy."""
+        """Release the files, unless busy."""
         if not self.is_busy:
             self.is_released = True
         return self.is_released
 
 
 def sleepers(count: int, limit: int) -> tuple[OpenLogLimit, list[Sleeper]]:
-    """Return logs that all woke once, one after the other."""
+    """Return logs that were all opened, one after the other."""
     awake = OpenLogLimit(limit)
     logs = [Sleeper(awake) for _ in range(count)]
     for log in logs:
@@ -47,19 +47,19 @@ def sleepers(count: int, limit: int) -> tuple[OpenLogLimit, list[Sleeper]]:
 
 
 def descriptor_count() -> int:
-    """Return how many descriptors this process has."""
+    """Return the number of descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_no_more_logs_are_awake_than_allowed() -> None:
-    """The one that woke last is among them."""
+def test_open_logs_never_exceed_the_limit() -> None:
+    """The log opened last is open."""
     awake, logs = sleepers(10, 3)
     assert 3 == len(awake) == sum(not log.is_released for log in logs)
     assert not logs[-1].is_released
 
 
-def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
-    """Another one goes to rest."""
+def test_log_written_since_the_last_check_stays_open() -> None:
+    """Another log is released."""
     _open_log_limit, logs = sleepers(3, 3)
     for turn in range(1, 4):
         # The first is written all the time, the others are not.
@@ -68,8 +68,8 @@ def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
         assert not logs[0].is_released
 
 
-def test_log_in_use_is_passed_over() -> None:
-    """The limit gives way where all are; later the others follow."""
+def test_busy_log_is_not_released() -> None:
+    """The limit is exceeded while all are busy; later logs are released."""
     awake, logs = sleepers(3, 3)
     for log in logs:
         log.is_busy = True
@@ -83,8 +83,8 @@ def test_log_in_use_is_passed_over() -> None:
     assert 3 == len(awake)
 
 
-def test_log_that_was_closed_or_rests_is_not_counted() -> None:
-    """Whoever closes one says so; one that rests of itself is found."""
+def test_closed_or_released_log_is_not_counted() -> None:
+    """A closed log is removed by its caller; a released one is found."""
     awake, logs = sleepers(3, 3)
     awake.remove(cast(IdleFiles, logs[0]))
     assert 2 == len(awake)
@@ -97,14 +97,14 @@ def test_log_that_was_closed_or_rests_is_not_counted() -> None:
         OpenLogLimit(0)
 
 
-def test_default_limit_leaves_descriptors_for_others() -> None:
+def test_default_open_log_limit_leaves_descriptors_for_others() -> None:
     """It follows the limit of the process, within bounds."""
     assert 16 <= default_open_log_limit(0) <= 4096
     assert 16 == default_open_log_limit(10**9)
 
 
-def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
-    """After an unclean stop none holds a file, however many they are; and all can be written."""
+def test_recovered_logs_hold_no_files_until_an_append() -> None:
+    """After an unclean stop no log holds a file; all can be written."""
     disk, data = SimulatedDisk(), Path("/data")
     manager = manual_manager(data, filesystem=disk)
     manager.create_topic("orders", 5)
@@ -125,7 +125,7 @@ def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
 
 
 def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
-    """All open, all written, all read; and all there after a restart."""
+    """All are open, written and read, and complete after a restart."""
     config = ManagerConfig(log=SMALL_LOG.replace(open_files_max=8, mappings_max=8))
     count = 120
     with manual_manager(tmp_path, config=config) as manager:
@@ -138,7 +138,7 @@ def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
         for number in range(count):
             assert ["0", "1"] == values(manager, "orders", number)
         assert count == manager.health().directories[0].open_count
-        # Of each mapping Python keeps a descriptor, before 3.13.
+        # Before 3.13 Python keeps a descriptor for each mapping.
         assert descriptor_count() - before <= 4 * 4 + 8 + 8
     with manual_manager(tmp_path, config=config) as manager:
         for number in range(count):

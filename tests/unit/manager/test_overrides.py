@@ -1,4 +1,4 @@
-"""The file of what topics say: its bytes, its generations, and what is made of a damaged one."""
+"""File of topic overrides: its bytes, its generations, and damaged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DATA = Path("/data")
 
 
 def disk_with(content: bytes) -> SimulatedDisk:
-    """Return a disk on which a data directory has that file."""
+    """Return a disk with the content as the file of a data directory."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(DATA / TOPIC_OVERRIDES, create=True)
@@ -37,8 +37,8 @@ def disk_with(content: bytes) -> SimulatedDisk:
     return disk
 
 
-def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
-    """In an order that does not depend on that of the changes."""
+def test_write_overrides_has_a_line_per_setting_and_the_generation_last() -> None:
+    """The order does not depend on the order of the changes."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     said = {"b.c": {"retention.ms": "-1"}, "a": {"x": "1=2", "cleanup.policy": "compact,delete"}}
@@ -79,8 +79,8 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
 
 
 @pytest.mark.parametrize("mark", ["1.2.3", "1.2.3.4.x", "one.2.3.4.5", "1.2.3.4.5.6"])
-def test_note_of_deletion_with_a_garbled_mark_is_refused(mark: str) -> None:
-    """Without it the next start could delete what is not meant."""
+def test_read_overrides_invalid_deletion_mark_is_refused(mark: str) -> None:
+    """Without the mark the next start could delete other partitions."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(DATA / TOPIC_OVERRIDES, create=True)
@@ -89,8 +89,8 @@ def test_note_of_deletion_with_a_garbled_mark_is_refused(mark: str) -> None:
         read_overrides(disk, DATA)
 
 
-def test_note_of_deletion_without_id_means_every_partition_of_its_name() -> None:
-    """As notes were that earlier versions wrote."""
+def test_deletion_note_without_id_matches_every_partition_of_its_name() -> None:
+    """Earlier versions wrote such notes."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     handle = disk.open(DATA / TOPIC_OVERRIDES, create=True)
@@ -113,8 +113,10 @@ def test_note_of_deletion_without_id_means_every_partition_of_its_name() -> None
     ),
     generation=st.integers(0, 2**62),
 )
-def test_whatever_is_written_is_read(topics: dict[str, dict[str, str]], generation: int) -> None:
-    """Texts of any characters, whatever the topics are called."""
+def test_overrides_written_are_read_back(
+    topics: dict[str, dict[str, str]], generation: int
+) -> None:
+    """With any characters in values, and any topic names."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     saved = SavedOverrides(generation, topics)
@@ -122,8 +124,8 @@ def test_whatever_is_written_is_read(topics: dict[str, dict[str, str]], generati
     assert saved == read_overrides(disk, DATA)
 
 
-def test_file_that_was_cut_is_refused() -> None:
-    """The generation stands last: without it nothing of the rest is believed."""
+def test_read_overrides_truncated_file_is_refused() -> None:
+    """The generation is last: without it no other line is used."""
     whole = b"a/retention.ms=-1\nb/retention.ms=-1\ngeneration=17\n"
     for size in range(whole.index(b"=17") + 1):
         with pytest.raises(CorruptStateError):
@@ -140,22 +142,22 @@ def test_file_that_was_cut_is_refused() -> None:
         b"\\u12",
     ],
 )
-def test_damaged_file_is_an_error_that_says_what_to_do(content: bytes) -> None:
-    """It is not taken for one that says nothing."""
+def test_read_overrides_damaged_file_raises_and_advises_a_repair(content: bytes) -> None:
+    """It is not read as an empty file."""
     with pytest.raises(CorruptStateError, match="repair the file"):
         read_overrides(disk_with(content), DATA)
 
 
 def test_generation_rises_with_the_clock_or_without_it() -> None:
-    """So that of two directories the one that was changed later counts."""
+    """Of two directories, the later change has the larger generation."""
     content = SavedOverrides(topics={"a": {"x": "1"}, "b": {}}, defaults={"y": "2"})
     first = SavedOverrides(10).followed_by(content, now_ms=100)
     assert SavedOverrides(100, {"a": {"x": "1"}}, {"y": "2"}) == first
     assert 101 == first.followed_by(SavedOverrides(), now_ms=50).generation
 
 
-def test_directory_that_missed_a_change_learns_of_it() -> None:
-    """The latest of all files counts, and is written to all."""
+def test_directory_that_missed_a_change_gets_the_newest_file() -> None:
+    """The newest file of all directories counts, and is written to all."""
     disk = SimulatedDisk()
     first, second = Path("/disks/a"), Path("/disks/b")
     with manual_manager(first, filesystem=disk) as manager:
@@ -174,8 +176,8 @@ def test_directory_that_missed_a_change_learns_of_it() -> None:
     assert {"orders": {"retention.ms": "2"}} == found.topics
 
 
-def test_setting_that_nobody_knows_any_longer_is_an_error() -> None:
-    """Passing over it could delete what a topic is to keep."""
+def test_start_unknown_setting_of_a_topic_raises() -> None:
+    """Ignoring it could delete records that the topic must keep."""
     disk = disk_with(b"orders/retention.mss=1\ngeneration=1\n")
     with pytest.raises(ConfigError, match=r"kafkalog_topics: .*retention\.ms") as raised:
         manual_manager(DATA, filesystem=disk)

@@ -1,4 +1,4 @@
-"""A scan over the partitions of a manager: in order, opened when it is their turn."""
+"""Scan over the partitions of a manager: in order, each opened when it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.scanning import rows_of_scan
 COLUMNS = ["topic", "partition", "offset", "value"]
 
 
-def test_scan_of_topics_gives_all_their_partitions(tmp_path: Path) -> None:
+def test_scan_of_topics_has_all_their_partitions(tmp_path: Path) -> None:
     """All topics if none is named; a filter on partitions opens no other log."""
     with manual_manager(tmp_path / "data") as manager:
         manager.create_topic("orders", 2)
@@ -33,8 +33,8 @@ def test_scan_of_topics_gives_all_their_partitions(tmp_path: Path) -> None:
         assert orders[2:] == rows_of_scan(part)[0]
 
 
-def test_scan_of_what_there_is_not_is_refused(tmp_path: Path) -> None:
-    """An unknown topic at once; a manager that was closed when it is read."""
+def test_scan_of_unknown_topic_or_closed_manager_is_refused(tmp_path: Path) -> None:
+    """An unknown topic at once; a closed manager at the first read."""
     with manual_manager(tmp_path / "data") as manager:
         manager.create_topic("orders")
         with pytest.raises(UnknownTopicOrPartitionError):

@@ -1,4 +1,4 @@
-"""The marker of a clean shutdown: gone before anything changes, back when all is in order."""
+"""Marker of a clean shutdown: removed before any change, written at a clean close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA = Path("/data")
 
 
 def closed_directory() -> SimulatedDisk:
-    """Return a disk with a data directory of two partitions, closed in order."""
+    """Return a disk with a data directory of two partitions, closed cleanly."""
     disk = SimulatedDisk()
     manager = manual_manager(DATA, filesystem=disk)
     manager.create_topic("orders", 2)
@@ -31,8 +31,8 @@ def reopened(disk: SimulatedDisk) -> ManualManager:
     return manual_manager(DATA, filesystem=disk)
 
 
-def test_manager_that_opens_no_log_leaves_the_marker() -> None:
-    """A crash of it costs the next start nothing."""
+def test_manager_that_opens_no_log_keeps_the_marker() -> None:
+    """After its crash the next start has nothing to recover."""
     disk = closed_directory()
     manager = reopened(disk)
     manager.scheduler.advance(5_000)
@@ -44,8 +44,8 @@ def test_manager_that_opens_no_log_leaves_the_marker() -> None:
 
 
 @pytest.mark.parametrize("choice", ["nothing", "all"])
-def test_marker_is_off_the_disk_before_a_log_is_opened_for_writing(choice: str) -> None:
-    """Whatever survives of what follows, every log is recovered."""
+def test_marker_is_durably_removed_before_a_log_is_opened_for_writing(choice: str) -> None:
+    """Whatever later writes survive a crash, every log is recovered."""
     disk = closed_directory()
     manager = reopened(disk)
     manager.append("orders", 0, "two")
@@ -59,7 +59,7 @@ def test_marker_is_off_the_disk_before_a_log_is_opened_for_writing(choice: str) 
     assert has_marker(DATA, after)
 
 
-def test_log_is_not_opened_where_the_marker_cannot_be_taken_away() -> None:
+def test_log_is_not_opened_if_the_marker_cannot_be_removed() -> None:
     """The error is that partition's; the next call tries again."""
     disk = closed_directory()
     manager = reopened(disk)
@@ -72,8 +72,8 @@ def test_log_is_not_opened_where_the_marker_cannot_be_taken_away() -> None:
     manager.close()
 
 
-def test_marker_stays_away_where_a_log_was_not_closed_in_order() -> None:
-    """The others are in order, and recovered all the same: the marker speaks for all."""
+def test_marker_is_not_written_if_a_log_was_not_closed_cleanly() -> None:
+    """The marker is for all logs, so the others are recovered too."""
     disk = closed_directory()
     manager = reopened(disk)
     manager.append("orders", 1, "two")
@@ -89,8 +89,8 @@ def test_marker_stays_away_where_a_log_was_not_closed_in_order() -> None:
     assert has_marker(DATA, disk)
 
 
-def test_log_closed_and_opened_again_while_the_manager_runs_is_clean() -> None:
-    """The manager remembers what the marker says no longer."""
+def test_log_reopened_by_the_same_manager_is_clean() -> None:
+    """The manager remembers the clean close, although the marker is removed."""
     disk = closed_directory()
     manager = reopened(disk)
     manager.append("orders", 0, "two")
@@ -100,8 +100,8 @@ def test_log_closed_and_opened_again_while_the_manager_runs_is_clean() -> None:
     manager.close()
 
 
-def test_marker_that_cannot_be_written_is_told_and_missing() -> None:
-    """Everything else is closed; the next start recovers."""
+def test_close_raises_if_the_marker_cannot_be_written() -> None:
+    """All logs are closed; the next start recovers."""
     disk = closed_directory()
     manager = reopened(disk)
     manager.append("orders", 0, "two")

@@ -1,4 +1,4 @@
-"""Starts, settings and directories of managers, as Kafka's tests ask for them (PAR-21)."""
+"""Starts, settings and directories of managers, after Kafka's tests (PAR-21)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.producing import Client
 TEXTS = [f"{number:200d}" for number in range(6)]
 
 
-def test_interrupted_start_leaves_no_marker_and_the_next_recovers_all(
+def test_interrupted_start_leaves_no_marker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PAR-21, 12: an interruption while partitions are recovered is a crash for all of them."""
+    """PAR-21, 12: an interrupt during recovery is a crash for all partitions."""
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t", 3)
@@ -48,10 +48,8 @@ def test_interrupted_start_leaves_no_marker_and_the_next_recovers_all(
 
 
 @pytest.mark.parametrize("are_defaults", [False, True])
-def test_settings_that_change_while_a_log_is_opened_count(
-    tmp_path: Path, are_defaults: bool
-) -> None:
-    """PAR-21, 13: no thread gets a log with the settings of before."""
+def test_settings_changed_while_a_log_is_opened_apply(tmp_path: Path, are_defaults: bool) -> None:
+    """PAR-21, 13: no thread gets a log with the old settings."""
     with LogManager([tmp_path / "data"]) as manager:
         for attempt in range(20):
             topic = f"t{attempt}"
@@ -75,7 +73,7 @@ def test_settings_that_change_while_a_log_is_opened_count(
             assert log is manager.log(topic)
 
 
-def test_late_transaction_is_reported_again_after_a_reload(tmp_path: Path) -> None:
+def test_late_transaction_is_reported_after_a_restart(tmp_path: Path) -> None:
     """PAR-21, 14: and not after a truncation of the transaction."""
     data = tmp_path / "data"
     with manual_manager(data) as manager:
@@ -98,10 +96,10 @@ def test_late_transaction_is_reported_again_after_a_reload(tmp_path: Path) -> No
         assert {} == manager.health().late_transactions
 
 
-def test_directory_without_permission_beside_a_good_one_is_offline(
+def test_directory_without_permission_is_offline_and_the_other_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PAR-21, 19: the good one serves; root sees no permissions, so the disk is made to refuse."""
+    """PAR-21, 19: root ignores permissions, so the simulated disk raises EACCES."""
     from tests.support.simulated_disk import SimulatedDisk
 
     disk = SimulatedDisk()
@@ -115,8 +113,8 @@ def test_directory_without_permission_beside_a_good_one_is_offline(
         assert ["x"] == values(manager, "t")
 
 
-def test_topic_is_deleted_whose_log_the_caller_closed(tmp_path: Path) -> None:
-    """PAR-21: closing a log is no reason to keep its files."""
+def test_delete_topic_with_a_closed_log_removes_its_files(tmp_path: Path) -> None:
+    """PAR-21: for a log that the caller closed."""
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t")
@@ -128,8 +126,8 @@ def test_topic_is_deleted_whose_log_the_caller_closed(tmp_path: Path) -> None:
         assert not [each for each in data.iterdir() if each.is_dir()]
 
 
-def test_question_for_an_unknown_partition_leaves_the_disk_unchanged(tmp_path: Path) -> None:
-    """PAR-21: nothing is created by looking."""
+def test_log_of_unknown_partition_creates_no_file(tmp_path: Path) -> None:
+    """PAR-21: the call raises."""
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t")
@@ -142,8 +140,10 @@ def test_question_for_an_unknown_partition_leaves_the_disk_unchanged(tmp_path: P
 
 
 @pytest.mark.parametrize("is_filled", [False, True])
-def test_folder_under_the_marker_of_a_clean_stop_is_none(tmp_path: Path, is_filled: bool) -> None:
-    """HOST-14: managers start and stop beside it, and it does not count as a clean stop."""
+def test_directory_with_the_name_of_the_marker_is_not_a_marker(
+    tmp_path: Path, is_filled: bool
+) -> None:
+    """HOST-14: managers start and stop with it, and it does not count as a clean stop."""
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t", 1)
@@ -169,8 +169,8 @@ def test_folder_under_the_marker_of_a_clean_stop_is_none(tmp_path: Path, is_fill
         assert TEXTS[:6] == values(manager, "t", 0)
 
 
-def test_folder_under_the_marker_of_a_log_alone_is_none(tmp_path: Path) -> None:
-    """HOST-14: as beside the partitions of a data directory."""
+def test_directory_with_the_name_of_the_marker_of_a_log_is_not_a_marker(tmp_path: Path) -> None:
+    """HOST-14: as in a data directory."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append(numbered(0, 3))

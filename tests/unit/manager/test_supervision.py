@@ -1,4 +1,4 @@
-"""Background work: nothing dies silently, what fails is bound to its subject and tried again."""
+"""Background tasks: no silent failures; an error belongs to its subject and is retried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE, TWO = TopicPartition("orders", 1), TopicPartition("orders", 2)
 
 
 class Work:
-    """An action that fails for the subjects that a test names, and notes what it did."""
+    """An action that fails for chosen subjects, and records its runs."""
 
     def __init__(self) -> None:
         self.scheduler = ManualScheduler()
@@ -25,19 +25,19 @@ class Work:
         self.supervisor.every("work", 60_000, self.list, self.act, delay_ms=1_000)
 
     def list(self) -> list[TopicPartition]:
-        """Return the subjects; fail where a test has taken them away."""
+        """Return the subjects; raise if there are none."""
         if not self.subjects:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("no subjects")
         return self.subjects
 
     def act(self, subject: TopicPartition) -> None:
-        """Fail, or note when it was done."""
+        """Raise, or record the run."""
         if subject in self.failing:
             raise ValueError(f"no {subject}")
         self.done.append((self.scheduler.clock.monotonic_ms(), subject))
 
 
-def test_periodic_task_acts_on_every_subject_of_the_moment() -> None:
+def test_periodic_task_acts_on_every_current_subject() -> None:
     """First after the delay, then a period after the end of each run."""
     work = Work()
     work.scheduler.advance(999)
@@ -63,8 +63,8 @@ def test_periodic_task_acts_on_every_subject_of_the_moment() -> None:
     assert (START_MS + 61_000, START_MS + 121_000) == (health.last_run_ms, health.next_run_ms)
 
 
-def test_failure_is_bound_to_its_subject_and_tried_again_later_each_time() -> None:
-    """The others are done in their time; the pauses double up to the period."""
+def test_failure_of_a_subject_is_retried_with_longer_pauses() -> None:
+    """The others keep their period; the pauses double up to the period."""
     work = Work()
     work.failing = {ONE}
     work.scheduler.advance(1_000)
@@ -96,21 +96,21 @@ def test_failure_is_bound_to_its_subject_and_tried_again_later_each_time() -> No
     assert (None, 0) == (health.last_error, health.failure_count)
 
 
-def test_failure_to_list_the_subjects_is_kept_and_the_task_runs_again() -> None:
-    """As being about the task as a whole."""
+def test_failure_to_list_subjects_is_a_fault_of_the_task() -> None:
+    """The task runs again, and its success removes the fault."""
     work = Work()
     work.subjects = []
     work.scheduler.advance(1_000)
     (fault,) = work.supervisor.faults.all()
-    assert (None, "nobody knows") == (fault.subject, str(fault.error))
+    assert (None, "no subjects") == (fault.subject, str(fault.error))
     work.subjects = [ONE]
     work.scheduler.advance(60_000)
     assert () == work.supervisor.faults.all()
     assert [(61_000, ONE)] == work.done
 
 
-def test_subject_that_is_gone_is_not_tried_again() -> None:
-    """Its entries leave the faults with it."""
+def test_removed_subject_is_not_retried() -> None:
+    """Its faults are removed with it."""
     work = Work()
     work.failing = {ONE}
     work.scheduler.advance(1_000)
@@ -120,8 +120,8 @@ def test_subject_that_is_gone_is_not_tried_again() -> None:
     assert [(1_000, TWO)] == work.done
 
 
-def test_supervisor_closed_runs_nothing_more() -> None:
-    """Neither tasks, nor retries, nor what was to be done once."""
+def test_closed_supervisor_runs_nothing() -> None:
+    """No tasks, retries or single actions."""
     work = Work()
     done: list[str] = []
     work.supervisor.once("once", lambda: done.append("once"), 5_000)
@@ -134,8 +134,8 @@ def test_supervisor_closed_runs_nothing_more() -> None:
     assert [(1_000, TWO)] == work.done
 
 
-def test_task_closing_its_supervisor_ends_with_that_subject() -> None:
-    """It waits for nobody, least of all for itself."""
+def test_task_that_closes_its_supervisor_ends_after_that_subject() -> None:
+    """The close does not wait for its own task."""
     scheduler = ManualScheduler()
     supervisor = Supervisor(scheduler, scheduler.clock)
     done: list[TopicPartition] = []
@@ -149,8 +149,8 @@ def test_task_closing_its_supervisor_ends_with_that_subject() -> None:
     assert [ONE] == done
 
 
-def test_scheduler_of_a_log_enters_what_its_tasks_raise() -> None:
-    """Until the same task goes well; the error reaches the scheduler, too."""
+def test_scheduler_for_a_subject_records_errors_as_faults() -> None:
+    """Until the same task succeeds; the error reaches the scheduler too."""
     scheduler = ManualScheduler()
     supervisor = Supervisor(scheduler, scheduler.clock)
     fails = [True]
@@ -175,7 +175,7 @@ def test_scheduler_of_a_log_enters_what_its_tasks_raise() -> None:
 
 @pytest.mark.parametrize("failures", [1, 5, 100])
 def test_retry_pause_never_exceeds_ten_minutes(failures: int) -> None:
-    """However often it failed."""
+    """For any number of failures."""
     work = Work()
     work.failing = {ONE}
     work.supervisor.every("slow", 2**40, work.list, work.act, delay_ms=0)

@@ -1,4 +1,4 @@
-"""Topic ids are compared: deleted topics stay deleted, and a partition of another one is stray."""
+"""Topic ids: deleted topics stay deleted, and a partition of another id is stray."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A, B, C = Path("/disks/a"), Path("/disks/b"), Path("/disks/c")
 
 
 def two(says: dict[str, str] | None = None) -> SimulatedDisk:
-    """Return a disk with a topic of a partition in each of two directories, closed in order."""
+    """Return a disk with a topic that has a partition in each of two directories."""
     disk = SimulatedDisk()
     with manual_manager(A, B, filesystem=disk) as manager:
         manager.create_topic("t", 2, says)
@@ -47,7 +47,7 @@ def without_b(disk: SimulatedDisk) -> ManualManager:
 
 
 def notes(disk: SimulatedDisk, directory: Path = A) -> set[str]:
-    """Return the topics whose deletion a directory notes."""
+    """Return the topics with a deletion note in a directory."""
     found = read_overrides(disk, directory)
     return set() if found is None else set(found.deleting)
 
@@ -55,10 +55,10 @@ def notes(disk: SimulatedDisk, directory: Path = A) -> set[str]:
 @pytest.mark.parametrize("made_again", [0, 1, 2])
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("comes_back", ["now", "later"])
-def test_delete_topic_directory_away_stays_deleted(
+def test_delete_topic_with_an_offline_directory_stays_deleted(
     made_again: int, restarts: bool, comes_back: str
 ) -> None:
-    """PAR-2: whether or not it is made again, in this run or a later one; its settings too."""
+    """PAR-2: created again or not, in this run or a later one; also its settings."""
     disk = two({"retention.ms": "-1"})
     manager = without_b(disk)
     manager.delete_topic("t")
@@ -88,8 +88,8 @@ def test_delete_topic_directory_away_stays_deleted(
         assert manager.health().is_healthy
 
 
-def test_delete_topic_directory_went_offline_is_deleted_when_it_is_back() -> None:
-    """PAR-2: one whose partitions are known goes the same way."""
+def test_delete_topic_after_its_directory_went_offline_stays_deleted() -> None:
+    """PAR-2: the same for a directory whose partitions are known."""
     disk = two()
     manager = manual_manager(A, B, filesystem=disk)
     directory = manager._directories.by_path[B]
@@ -105,8 +105,8 @@ def test_delete_topic_directory_went_offline_is_deleted_when_it_is_back() -> Non
     manager.close()
 
 
-def test_delete_topic_directory_away_and_disk_full_deletes_nothing() -> None:
-    """PAR-2: without room for the note what is away would come back."""
+def test_delete_topic_with_an_offline_directory_on_a_full_disk_deletes_nothing() -> None:
+    """PAR-2: without the note the offline partitions would return."""
     disk = two()
     manager = without_b(disk)
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".kafkalog_topics.tmp")
@@ -117,8 +117,8 @@ def test_delete_topic_directory_away_and_disk_full_deletes_nothing() -> None:
     manager.close()
 
 
-def test_delete_topic_new_disk_swapped_in_is_remembered_for_the_old_one() -> None:
-    """PAR-2: the note waits for the directory id, and not for the path."""
+def test_deletion_note_waits_for_the_directory_id() -> None:
+    """PAR-2: a new disk at the same path does not end it."""
     disk = two()
     manager = without_b(disk)
     manager.delete_topic("t")
@@ -136,8 +136,8 @@ def test_delete_topic_new_disk_swapped_in_is_remembered_for_the_old_one() -> Non
         assert set() == notes(disk)
 
 
-def test_create_topic_partitions_away_is_refused() -> None:
-    """PAR-2: a topic that is known is not made a second time, and keeps its settings."""
+def test_create_topic_with_offline_partitions_is_refused() -> None:
+    """PAR-2: a known topic is not created a second time, and keeps its settings."""
     disk = SimulatedDisk()
     with manual_manager(A, B, filesystem=disk) as manager:
         manager.create_topic("first", 1)
@@ -155,14 +155,14 @@ def test_create_topic_partitions_away_is_refused() -> None:
 
 
 def with_other_id(disk: SimulatedDisk, path: Path) -> uuid.UUID:
-    """Let a partition directory say another topic id."""
+    """Write another topic id to a partition directory."""
     other = uuid.UUID(int=12345678901234567890123456789)
     write_partition_metadata(disk, path, other)
     return other
 
 
-def test_partition_of_another_topic_is_stray_and_left_as_it_is() -> None:
-    """PAR-2: served to nobody, reported, not changed, and back when the id is put right."""
+def test_partition_of_another_topic_id_is_stray_and_unchanged() -> None:
+    """PAR-2: not served, reported, and served again when the id is repaired."""
     disk = two()
     own = read_partition_metadata(disk, B / "t-1")
     assert own is not None
@@ -195,8 +195,8 @@ def test_partition_of_another_topic_is_stray_and_left_as_it_is() -> None:
         assert ["old"] == values(manager, "t", 1)
 
 
-def test_partitions_of_ids_that_nobody_knows_are_all_stray(tmp_path: Path) -> None:
-    """PAR-2: which of the two incarnations is right only the operator can say."""
+def test_partitions_of_different_ids_without_a_note_are_all_stray(tmp_path: Path) -> None:
+    """PAR-2: only the operator knows which incarnation is right."""
     with LogManager(tmp_path / "a") as manager:
         manager.create_topic("t", 3)
     (tmp_path / "a" / ".kafkalog_topics").unlink()
@@ -212,8 +212,8 @@ def test_partitions_of_ids_that_nobody_knows_are_all_stray(tmp_path: Path) -> No
             manager.log("other")
 
 
-def test_partitions_made_again_by_a_broker_are_served(tmp_path: Path) -> None:
-    """PAR-2: the id that was noted is of no use where every partition has the same other one."""
+def test_partitions_created_again_by_a_broker_are_served(tmp_path: Path) -> None:
+    """PAR-2: the noted id does not count if all partitions have the same other id."""
     with LogManager(tmp_path / "a") as manager:
         manager.create_topic("t", 2)
     fresh = uuid.uuid4()
@@ -231,7 +231,7 @@ def test_partitions_made_again_by_a_broker_are_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [None, b"", b"version: 0\ntopic_id: x"])
 def test_partition_without_a_readable_id_is_served(tmp_path: Path, damage: bytes | None) -> None:
-    """PAR-2: as those of old brokers are; a damaged file is a fault of its partition."""
+    """PAR-2: as those of old brokers; a damaged file is a fault of its partition."""
     with LogManager(tmp_path / "a") as manager:
         manager.create_topic("t", 2)
         manager.log("t", 1).append([Record(value=b"x")])
@@ -246,8 +246,8 @@ def test_partition_without_a_readable_id_is_served(tmp_path: Path, damage: bytes
         assert ([] if damage is None else wanted) == faults
 
 
-def test_directory_of_a_broker_is_not_changed_for_its_ids(tmp_path: Path) -> None:
-    """PAR-2: ids are noted with the next change, not by opening a single directory."""
+def test_opening_a_directory_does_not_write_its_ids(tmp_path: Path) -> None:
+    """PAR-2: ids are noted with the next change."""
     with LogManager(tmp_path / "a") as manager:
         manager.create_topic("t", 2)
     (tmp_path / "a" / ".kafkalog_topics").unlink()

@@ -1,4 +1,4 @@
-"""Topics that were made or deleted in part: what brings them to an end, and when it has to wait."""
+"""Topics created or deleted in part: the completion, and when it has to wait."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ A, B = Path("/disks/a"), Path("/disks/b")
 
 
 def after_power_cut(disk: SimulatedDisk) -> SimulatedDisk:
-    """Return a disk as a power cut leaves it, without all that was not synced."""
+    """Return the disk after a power cut, without unsynced writes."""
     ((_choice, after),) = disk.crash_states(limit=1)
     return after
 
 
 def half_made() -> SimulatedDisk:
-    """Return a disk on which the power went when a topic had two of its four partitions."""
+    """Return a disk after a power cut when two of four partitions were created."""
     disk = SimulatedDisk()
     manager = manual_manager(A, B, filesystem=disk)
     disk.crash_at(3, only=frozenset({"make_directory"}))
@@ -34,14 +34,14 @@ def half_made() -> SimulatedDisk:
 
 
 def begun(disk: SimulatedDisk, directory: Path = A) -> tuple[dict[str, int], set[str]]:
-    """Return the topics that a directory says are being made, and deleted."""
+    """Return the topics that a directory notes as being created, and as being deleted."""
     found = read_overrides(disk, directory)
     assert found is not None
     return dict(found.creating), set(found.deleting)
 
 
-def test_topic_half_made_is_made_to_the_end_by_the_next_start() -> None:
-    """With what it says, its id, and its partitions where they belong."""
+def test_topic_half_created_is_completed_by_the_next_start() -> None:
+    """With its settings and id, and its partitions in their directories."""
     disk = half_made()
     with manual_manager(A, B, filesystem=disk) as manager:
         assert {"orders": (0, 1, 2, 3)} == manager.topics()
@@ -50,8 +50,8 @@ def test_topic_half_made_is_made_to_the_end_by_the_next_start() -> None:
     assert ({}, set()) == begun(disk)
 
 
-def test_making_to_the_end_waits_for_a_directory_that_is_offline() -> None:
-    """Partitions that seem to be missing may be there."""
+def test_completion_of_a_topic_waits_for_an_offline_directory() -> None:
+    """Its missing partitions may be there."""
     disk = half_made()
     disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="b/meta.properties")
     with manual_manager(A, B, filesystem=disk) as manager:
@@ -62,8 +62,8 @@ def test_making_to_the_end_waits_for_a_directory_that_is_offline() -> None:
         assert manager.health().is_healthy
 
 
-def test_topic_of_which_nothing_was_made_is_not() -> None:
-    """Its caller had no answer, and nothing of it can have been used."""
+def test_topic_without_any_created_partition_is_dropped() -> None:
+    """Its caller got no result, so it cannot have been used."""
     disk = SimulatedDisk()
     manager = manual_manager(A, filesystem=disk)
     disk.crash_at(1, only=frozenset({"make_directory"}))
@@ -79,7 +79,7 @@ def test_topic_of_which_nothing_was_made_is_not() -> None:
 
 
 def deleted_in_part(disk: SimulatedDisk) -> ManualManager:
-    """Return a manager that could delete the first of four partitions only."""
+    """Return a manager that could delete only the first of four partitions."""
     manager = manual_manager(A, filesystem=disk)
     manager.create_topic("orders", 4, {"retention.ms": "-1"})
     disk.fail_at(1, errno.EACCES, only=frozenset({"rename"}), suffix="/orders-1")
@@ -89,8 +89,8 @@ def deleted_in_part(disk: SimulatedDisk) -> ManualManager:
     return manager
 
 
-def test_topic_half_deleted_is_deleted_to_the_end_by_another_call() -> None:
-    """And cannot be made anew before."""
+def test_topic_half_deleted_is_deleted_by_the_next_call() -> None:
+    """Until then it cannot be created again."""
     with deleted_in_part(SimulatedDisk()) as manager:
         for number in (0, 4):
             with pytest.raises(TopicExistsError, match="delete it again"):
@@ -101,8 +101,8 @@ def test_topic_half_deleted_is_deleted_to_the_end_by_another_call() -> None:
         assert manager.topic_configs.defaults == manager.log("orders", 1).config
 
 
-def test_topic_half_deleted_is_deleted_to_the_end_by_the_next_start() -> None:
-    """Whether or not the last one was closed in order."""
+def test_topic_half_deleted_is_deleted_by_the_next_start() -> None:
+    """Also after a clean close."""
     disk = SimulatedDisk()
     deleted_in_part(disk).close()
     with manual_manager(A, filesystem=disk) as manager:
@@ -111,8 +111,8 @@ def test_topic_half_deleted_is_deleted_to_the_end_by_the_next_start() -> None:
     assert ({}, set()) == begun(disk)
 
 
-def test_deletion_makes_room_where_there_is_none_for_a_note() -> None:
-    """Nothing has to be written for it."""
+def test_delete_topic_on_a_full_disk_frees_space() -> None:
+    """It needs no write."""
     disk = SimulatedDisk()
     with manual_manager(A, filesystem=disk) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "-1"})
@@ -128,8 +128,8 @@ def test_deletion_makes_room_where_there_is_none_for_a_note() -> None:
         assert ({}, set()) == begun(disk)
 
 
-def test_topic_whose_end_could_not_be_noted_keeps_no_deleted_partition() -> None:
-    """The next change notes it; the deletion of one of its partitions sees to that."""
+def test_delete_partition_of_a_topic_with_a_creation_note_is_not_undone() -> None:
+    """The deletion removes the note, so that the next start does not create the partition."""
     disk = SimulatedDisk()
     with manual_manager(A, filesystem=disk) as manager:
         disk.fail_at(2, errno.ENOSPC, only=frozenset({"create"}), suffix=f"{TOPIC_OVERRIDES}.tmp")
@@ -143,8 +143,8 @@ def test_topic_whose_end_could_not_be_noted_keeps_no_deleted_partition() -> None
         assert ["one"] == values(manager, "orders")
 
 
-def test_topic_that_could_not_be_made_is_not_made_later() -> None:
-    """Its caller was told so; not even where the disk was too full to note that."""
+def test_topic_that_could_not_be_created_is_not_created_later() -> None:
+    """Its caller got the error; also if the disk was too full to remove the note."""
     disk = SimulatedDisk()
     manager = manual_manager(A, filesystem=disk)
     disk.fail_at(3, errno.ENOSPC, only=frozenset({"make_directory"}))
