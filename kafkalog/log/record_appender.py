@@ -4,10 +4,10 @@ A record goes into the batch under construction; a full batch is closed (compres
 joins the others that wait; `buffer_bytes` of them are one write. So a single `append` costs at most
 one batch's closing and one write of that size, whatever came before, and mostly neither.
 
-What is taken and what is not: `append` either takes its record, or raises and has not taken it. An
-error of a write leaves the records that wait where they are, and the next `append` that needs room,
-or `flush`, tries again; nothing is written twice, and the buffer does not grow beyond its size and
-a batch. Records that never could be written are refused when they come.
+`append` either accepts its record, or raises and has not accepted it. After an error of a write the
+waiting records stay, and the next `append` that needs space, or `flush`, tries again; nothing is
+written twice, and the buffer does not exceed its size and a batch. Records that could never be
+written are refused by `append`.
 
 Thread-safety: any number of threads; a lock makes one of them wait for another's write. The linger
 runs on the log's scheduler and takes the same lock.
@@ -95,7 +95,7 @@ class RecordAppender(ClosingContextManager):
         self._lock = threading.RLock()
         self._closed = False
         self._linger: ScheduledTask | None = None
-        # The run under construction, begun with its first record; one that could not be written.
+        # The run under construction, begun with its first record; a run that could not be written.
         self._packer: RunPacker | None = None
         self._stuck: MemoryRecords | None = None
         self._builder = RunBuilder()
@@ -118,7 +118,7 @@ class RecordAppender(ClosingContextManager):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more."""
+        """True if it accepts no more records."""
         return self._closed
 
     def append(
@@ -157,7 +157,7 @@ class RecordAppender(ClosingContextManager):
             packer = self._packer or self._begin(now_ms)
             time = now_ms if timestamp_ms is None else timestamp_ms
             if self._rules.has_invalid_record(now_ms, key is None, time, time):
-                # What appending it alone would raise.
+                # Raises the error of an append of this record alone.
                 record = Record(key=None if key is None else bytes(key), timestamp_ms=time)
                 pack_records([record], self._rules, now_ms, timestamp_ms=-1)
             size = packer.builder.try_append(self._limit, key, value, time, headers)

@@ -2,13 +2,13 @@
 
 Appends are staged (roll decision, index entries), as many batches at once as the segment takes, and
 committed with one write, so that an append of many batches costs one system call a segment. The
-rules for rolls and index entries are Kafka's; `_core/segment_stage` has them.
+rules for rolls and index entries are Kafka's; `_engine/roll_planner` has them.
 
 An index entry is a hint. A look-up checks the batch it finds and, where the index promised
 another one, rebuilds the index and tries again; a look-up that meets damage raises.
 
-Thread-safety: reading and looking up by any thread without a lock; everything else under the
-log's lock. Staged state is invisible to readers, who are bounded by the log's published end.
+Thread-safety: reads and look-ups by any thread without a lock; everything else under the log's
+lock. Staged state is invisible to readers, which are bounded by the published end of the log.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LogSegment:
 
     @property
     def context(self) -> SegmentContext:
-        """What the log's segments share."""
+        """Settings and parts that the segments of the log share."""
         return self._context
 
     @property
@@ -141,7 +141,7 @@ class LogSegment:
 
     @property
     def offset_max(self) -> int:
-        """Largest offset that fits 32 bits beside the base offset."""
+        """Largest offset that fits 32 bits above the base offset."""
         return self.base_offset + RELATIVE_OFFSET_MAX
 
     @property
@@ -156,17 +156,17 @@ class LogSegment:
 
     @property
     def is_active(self) -> bool:
-        """Whether the segment takes appends."""
+        """True if the segment takes appends."""
         return self.is_released or self.indexes.offset_index.growing is not None
 
     # ------------------------------------------------------------------ life as active segment
 
     def age_ms(self) -> int:
-        """How long the segment is there, by the log's clock."""
+        """Age of the segment by the clock of the log."""
         return self._context.clock.now_ms() - self.created_ms
 
     def apply_config(self) -> None:
-        """Take those settings anew that count for a segment that has begun."""
+        """Apply the current settings that are valid for a segment that has begun."""
         if self.end is not None:
             config = self._context.config
             self.end.stage.set_limits(
@@ -180,8 +180,8 @@ class LogSegment:
         Begin to take appends.
 
         Args:
-            scan: the state of bytes that are already there.
-            is_last: whether appends will come, and room is made for them.
+            scan: the state of the present bytes.
+            is_last: whether appends follow, and space is preallocated for them.
         """
         config = self._context.config
         self.file.set_on_error(self._context.report)
@@ -236,11 +236,11 @@ class LogSegment:
         """
         Take note of batches about to be written, from row `first` on.
 
-        Stops at the first one that belongs in a new segment (the four conditions of Kafka). What
-        was taken is to be committed before more is staged.
+        Stops at the first batch that begins a new segment (the four conditions of Kafka). Staged
+        batches must be committed before more are staged.
 
         Returns:
-            The row behind the last one taken, and the bytes of those taken.
+            The row after the last staged one, and the bytes of the staged rows.
         """
         stage = self._active_end().stage
         waited_ms = 0 if stage.rolling_timestamp >= 0 else self.age_ms()
@@ -269,7 +269,7 @@ class LogSegment:
 
         Crash points: before, between and after the cuts. Startup rebuilds what is above the
         recovery point; below it an index with a zero tail is found by its check and rebuilt, and
-        zeros behind the last batch are cut or passed over.
+        zeros after the last batch are cut or skipped.
         """
         end = self._keep_max_timestamp()
         if end is not None:
@@ -333,7 +333,7 @@ class LogSegment:
         Return the position of the first batch whose last offset is at least `offset`.
 
         Returns:
-            The position, or None where every batch within `bound` lies below `offset`.
+            The position, or None if every batch within `bound` is below `offset`.
 
         Raises:
             CorruptRecordError: the offset may lie in a damaged range.
@@ -430,7 +430,7 @@ class LogSegment:
         """
         Return the position of the first batch with a timestamp at or above `timestamp_ms`.
 
-        The search begins at `position` or where the time index says. None where there is none.
+        The search begins at `position` or at the entry of the time index. None if there is none.
         """
         start = max(position, self.start_for_time(timestamp_ms, bound))
         position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
@@ -443,9 +443,9 @@ class LogSegment:
 
     def start_for_time(self, timestamp_ms: int, bound: ReadBound) -> int:
         """
-        Return where a batch begins that nothing at or above `timestamp_ms` lies before.
+        Return the position of a batch before which nothing is at or above `timestamp_ms`.
 
-        As far as the time index tells, whose entry is held against the batch that it names.
+        It is from the time index, whose entry is compared with the batch that it names.
         """
         return self.indexes.lookup.start_for_time(timestamp_ms, bound.end, bound.following_offset)
 
@@ -463,7 +463,7 @@ class LogSegment:
         return None
 
     def begins_with_wrapper(self) -> bool:
-        """Say whether the first batch is a wrapper of an old format; False where it is damaged."""
+        """Return whether the first batch is a wrapper of an old format; False if it is damaged."""
         if not self.size_bytes:
             return False
         try:
@@ -486,7 +486,7 @@ class LogSegment:
         self._damage.add(found)
 
     def mark_judged(self) -> None:
-        """Take note that a scan has told all corrupt ranges of the present bytes."""
+        """Record that a scan has found all corrupt ranges of the present bytes."""
         self._damage.mark_judged()
 
     def walk(
@@ -554,10 +554,10 @@ class LogSegment:
 
     def _is_believable(self, position: int, offset: int, hint: int, bound: ReadBound) -> bool:
         """
-        Say whether the batch at `position` holds `offset`, and ends before the next one begins.
+        Return whether the batch at `position` has `offset`, and ends before the next one begins.
 
-        A damaged last offset would else claim what whole batches behind it have. A wrapper does not
-        say where it begins: what lies before it does, where that rises.
+        A damaged last offset would else include offsets of later whole batches. The first offset of
+        a wrapper is not in its header: it follows from the batch before, if offsets rise.
         """
         header = read_header(self.file, position)
         begins = header.base_offset <= offset
@@ -599,7 +599,7 @@ class LogSegment:
         """Walk batches with every CRC checked; `on_range` is called with each corrupt range."""
 
         def go_around(damage: WalkDamage) -> ResumePoint:
-            # Only now: who has found a batch before it need not know how far damage reaches.
+            # Only now: for a batch before it the extent of damage is not needed.
             found = self.corrupt_range_at(
                 damage.position, bound, damage.status, damage.next_offset, damage.resume_min
             )
