@@ -18,12 +18,12 @@ Kept = Mapping[str, Measured]
 
 HEAD = """# Benchmarks
 
-What kafkalog does beside other programs on the same work. Drawn by `python3 ci/bench.py` from what
+kafkalog against other programs on the same work. Drawn by `python3 ci/bench.py` from what
 it measured (`asv_bench/results.jsonl`); see [performance](performance.md) for what costs what, and
 [how to repeat it](performance.md#comparison-with-other-programs).
 
 Cases of a comparison take turns in one process, round by round, and a ratio is that of their
-medians; its spread are the lowest and the highest ratio of a round. So both sides met the same
+medians; its spread are the lowest and the highest ratio of a round. So both sides had the same
 machine. Absolute times of shared machines move by 40 % from run to run, ratios by 10 to 15 %, those
 with large writes in them by more. CPU-bound cases are timed by the thread's CPU clock, system
 calls included, those that wait for a disk or for other processes by the wall clock. Keys have 16
@@ -73,7 +73,7 @@ def machines(groups: Groups, kept: Kept) -> Iterator[str]:
         yield "\n| | |\n|---|---|\n"
         yield from (f"| {name} | {text} |\n" for name, text in facts.items())
     yield "\nBefore a run other work may keep the machine busy, and does so during it: the load\n"
-    yield "averages of 1, 5 and 15 minutes before, and the cores that others took meanwhile.\n"
+    yield "averages of 1, 5 and 15 minutes before, and the cores that other work used during it.\n"
     yield "\n| group | measured | work | machine | load before | cores busy with other work |\n"
     yield "|---|---|---|---|---|---|\n"
     for name in groups:

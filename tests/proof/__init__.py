@@ -2,5 +2,5 @@
 
 Nothing here is collected by pytest. A part runs the library in a process of its own, does something
 to it that a test cannot (a power cut, a kill, a failing call), and judges what is left by a record
-of what was acknowledged and by the bytes of the files, which it reads with code of its own.
+of what was acknowledged and by the bytes of the files, which it reads with separate code.
 """

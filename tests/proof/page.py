@@ -17,7 +17,7 @@ HEAD = """# Proof
 
 What was done to kafkalog by programs that share no belief with it, and what they found. Drawn by
 `python3 ci/proof.py` from its results (`tests/proof/results.json`). Every part writes down what the
-library acknowledged, does something hostile to it, and then judges the files with code of its own.
+library acknowledged, does something hostile to it, and then judges the files with separate code.
 
 ```text
 python3 ci/proof.py                          # every part, ten minutes each, with fresh seeds

@@ -86,7 +86,7 @@ PARTS: tuple[Part, ...] = (
         "unmounted in order, or the page cache emptied. Reads of a block fail and work again. "
         "Everything that was acknowledged is there, at its offset, and errors are typed. Writes "
         "and flushes of the mixed workloads are recorded as well, and images made of them: all up "
-        "to a flush, and any of the blocks behind it; each is mounted and judged as after a cut.",
+        "to a flush, and any of the later blocks; each is mounted and judged as after a cut.",
         "tests.proof.block_faults",
         needs=(needs.linux, needs.fuse, needs.loop_devices, fuse_library),
         gate_seconds=30,
@@ -99,7 +99,7 @@ PARTS: tuple[Part, ...] = (
         "reads), for every n of appends, rolls, flushes, truncations, deletions, retention, close, "
         "open, recovery, compaction, conversion, topics, checkpoints and transactions. Errors are "
         "typed, reads go on, what was acknowledged is there after the next opening, transactions "
-        "are whole; short and interrupted calls are noticed by nobody.",
+        "are whole; short and interrupted calls have no effect.",
         "tests.proof.failing_calls",
         needs=(needs.linux, needs.gcc),
         gate_seconds=40,
@@ -114,7 +114,7 @@ PARTS: tuple[Part, ...] = (
         "0.8.2 to 2.8 in formats v0 and v1 are put into some topics; groups and transactional "
         "producers go on across the hand-overs. Everything that was acknowledged is served by "
         "both, transactions are whole, latest values and positions are kept, what was deleted "
-        "stays deleted, nothing else appears, and the broker's log tells of no damage.",
+        "stays deleted, nothing else appears, and the broker's log reports no damage.",
         "tests.proof.relays",
         needs=(needs.java,),
     ),
