@@ -11,7 +11,8 @@ silently.
 
 Not checked here: sequences of producers, their epochs and transactions, which need the state of the
 log (`kafkalog.log.producers`); the log checks them if the run `has_producers`. Appends with
-an old format go to `old_formats`.
+an old format go to `old_formats`. The fast paths of leader and follower are one kernel; these slow
+paths are separate, because a leader corrects and recompresses where a follower only checks.
 
 Thread-safety: pure functions.
 """
