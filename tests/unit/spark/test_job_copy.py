@@ -1,4 +1,4 @@
-"""Copies of logs: what the tasks of the job write, without Spark."""
+"""Copies of logs: the files that tasks of the job write, without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=3_000)
 
 
 def made(root: Path) -> Path:
-    """Make a data directory with a topic of two partitions, some of whose records were deleted."""
+    """Create a topic of two partitions, some of whose records were deleted."""
     data = root / "data"
     with LogManager([data]) as manager:
         manager.create_topic("orders", 2, {"segment.bytes": "3000"})
@@ -40,25 +40,25 @@ def planned(data: Path, out: Path, task_bytes: int = 5_000) -> JobLedger:
 
 
 def run(ledger: JobLedger, numbers: list[int] | None = None) -> None:
-    """Do tasks, all if none are named."""
+    """Run the tasks of these numbers, or all."""
     for number, task in enumerate(ledger.tasks("copy")):
         if numbers is None or number in numbers:
             list(copy_task(ledger, number, task))
 
 
 def finished(ledger: JobLedger, out: Path) -> JobReport:
-    """End a job whose tasks are done."""
+    """End a job whose tasks have run."""
     return _finished(ledger, out, ledger.done("copy"), time.monotonic())
 
 
 def logs(directory: Path) -> dict[str, bytes]:
-    """Return the logs of all segments."""
+    """Return the content of all log files."""
     found = directory.glob("*/*.log")
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
-def test_copy_has_the_bytes_and_the_bounds_of_the_logs(tmp_path: Path) -> None:
-    """Segments, topic ids and log starts; an engine opens it, and goes on behind."""
+def test_copy_equals_the_segments_and_bounds_of_the_logs(tmp_path: Path) -> None:
+    """Also topic ids and log starts; a manager opens it and appends at the end."""
     data, out = made(tmp_path), tmp_path / "out"
     ledger = planned(data, out)
     run(ledger)
@@ -80,8 +80,8 @@ def test_copy_has_the_bytes_and_the_bounds_of_the_logs(tmp_path: Path) -> None:
         assert list(range(150, 361)) == [record.offset for record in log.records()]
 
 
-def test_copy_has_the_positions_of_groups(tmp_path: Path) -> None:
-    """Kafka's internal topics are left out by queries, and not by a backup."""
+def test_copy_includes_internal_topics(tmp_path: Path) -> None:
+    """Queries leave them out; a backup needs the positions of groups."""
     data, out = made(tmp_path), tmp_path / "out"
     GroupProgress((str(data),), "etl").publish({"orders": {"0": 170, "1": 7}})
     ledger = planned(data, out)
@@ -91,8 +91,8 @@ def test_copy_has_the_positions_of_groups(tmp_path: Path) -> None:
     assert logs(data) == logs(out)
 
 
-def test_copy_of_a_growing_log_ends_where_it_did(tmp_path: Path) -> None:
-    """What is appended after the planning is not copied, nor half of a batch."""
+def test_copy_of_a_growing_log_ends_at_the_planned_end(tmp_path: Path) -> None:
+    """Later appends are not copied, nor half a batch."""
     data, out = made(tmp_path), tmp_path / "out"
     ledger = planned(data, out)
     with open_log(data / "orders-1", config=CONFIG) as log:
@@ -106,8 +106,8 @@ def test_copy_of_a_growing_log_ends_where_it_did(tmp_path: Path) -> None:
         assert [] == list(log.recovery_report.cut)
 
 
-def test_copy_without_a_segment_is_none(tmp_path: Path) -> None:
-    """The partition is reported, and what was copied of it goes; the other one is there."""
+def test_copy_of_a_changed_partition_is_removed_and_reported(tmp_path: Path) -> None:
+    """The other partition is copied."""
     data, out = made(tmp_path), tmp_path / "out"
     ledger = planned(data, out)
     second = sorted((data / "orders-0").glob("*.log"))[1]
@@ -121,8 +121,8 @@ def test_copy_without_a_segment_is_none(tmp_path: Path) -> None:
     assert ["orders-1"] == [path.name for path in out.iterdir() if path.is_dir()]
 
 
-def test_copy_that_was_killed_copies_what_is_missing(tmp_path: Path) -> None:
-    """Segments that are there stay; a file on its way is written anew."""
+def test_repeated_copy_copies_only_missing_segments(tmp_path: Path) -> None:
+    """Complete segments stay; a temporary file is written again."""
     data, out = made(tmp_path), tmp_path / "out"
     ledger = planned(data, out)
     run(ledger, [0])
@@ -141,8 +141,8 @@ def test_copy_that_was_killed_copies_what_is_missing(tmp_path: Path) -> None:
     assert done == {path: path.stat().st_ino for path in done}
 
 
-def test_copy_over_a_partition_is_refused(tmp_path: Path) -> None:
-    """Nothing is overwritten."""
+def test_copy_to_an_existing_partition_is_refused(tmp_path: Path) -> None:
+    """No file is overwritten."""
     data, out = made(tmp_path), tmp_path / "out"
     with open_log(out / "orders-1") as log:
         log.append([Record(value=b"mine")])

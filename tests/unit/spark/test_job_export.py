@@ -1,4 +1,4 @@
-"""The files that a task of `export` writes, and what one that was killed has left."""
+"""Files that a task of `export` writes, and those that a killed task has left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.spark_rows import planned
 
 
 def begun(tmp_path: Path) -> tuple[JobLedger, dict[str, Any]]:
-    """Return the ledger of a job over one log, and its one task."""
+    """Return the ledger of a job with one log, and its only task."""
     with manual_log(tmp_path / "data" / "t-0", segment_bytes=500) as log:
         for first in range(0, 40, 5):
             log.append(numbered(first, 5))
@@ -35,8 +35,8 @@ def begun(tmp_path: Path) -> tuple[JobLedger, dict[str, Any]]:
     return ledger, {"ranges": ranges_as_json(split, {("t", 0): 0})}
 
 
-def test_task_that_is_repeated_writes_the_same_file(tmp_path: Path) -> None:
-    """By the same name; at the end of the job nothing else lies there, whatever a kill has left."""
+def test_repeated_task_writes_the_same_file(tmp_path: Path) -> None:
+    """The name is the same; the end of the job removes only files of killed attempts."""
     ledger, task = begun(tmp_path)
     for _ in range(2):
         list(export_task(ledger, 0, task))

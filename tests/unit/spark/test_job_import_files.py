@@ -1,4 +1,4 @@
-"""Rows become batches that keep their offsets, gaps included."""
+"""Import of rows as batches that keep their offsets, including gaps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
 
 
 def batch_of(partitions: list[tuple[int, Rows]]) -> pa.RecordBatch:
-    """Return rows of a topic as Spark gives them: sorted."""
+    """Return rows of a topic, sorted as by Spark."""
     rows = [
         {
             "topic": "t",
@@ -61,7 +61,7 @@ def batch_of(partitions: list[tuple[int, Rows]]) -> pa.RecordBatch:
 
 @st.composite
 def rows_of_partition(draw: st.DrawFn) -> Rows:
-    """Draw rows whose offsets rise, in runs and with gaps, some too wide for one batch."""
+    """Draw rows with rising offsets and gaps, some too wide for one batch."""
     offset = draw(st.integers(0, 5))
     rows: Rows = []
     for _ in range(draw(st.integers(0, 25))):
@@ -79,14 +79,14 @@ def rows_of_partition(draw: st.DrawFn) -> Rows:
     st.integers(80, 400),
     st.integers(1, 40),
 )
-def test_files_hold_every_row_at_its_offset(
+def test_imported_rows_keep_their_offsets(
     tmp_path_factory: pytest.TempPathFactory,
     partitions: list[Rows],
     codec: Codec,
     batch_bytes: int,
     cut: int,
 ) -> None:
-    """Read back through a log that takes the batches as they are."""
+    """Read back through a log that appends the batches without new offsets."""
     folder = tmp_path_factory.mktemp("files")
     writer = OffsetKeepingWriter(folder, codec, batch_bytes)
     whole = batch_of(list(enumerate(partitions)))
@@ -117,10 +117,10 @@ def test_files_hold_every_row_at_its_offset(
 
 
 @pytest.mark.parametrize("settings", [{}, {"message_timestamp_type": "LogAppendTime"}])
-def test_append_that_was_cut_goes_on_behind_its_own(
+def test_repeated_append_continues_after_its_own_batches(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    """What an earlier run has appended is not doubled; what others have is not taken for it."""
+    """Batches of an earlier run are not appended twice; other records are a conflict."""
     rows: Rows = [(offset, b"k", b"v%d" % offset, 1, []) for offset in range(20)]
     writer = OffsetKeepingWriter(tmp_path, Codec.NONE, 100)
     writer.add(batch_of([(0, rows)]))
@@ -141,15 +141,15 @@ def test_append_that_was_cut_goes_on_behind_its_own(
 
 
 def ends_of_batches(data: bytes) -> list[int]:
-    """Return where each batch ends."""
+    """Return the end position of each batch."""
     columns = BatchColumns(100)
     scan_batches(data, columns=columns)
     ends = columns.position[: len(columns)] + columns.size_bytes[: len(columns)]
     return [int(end) for end in ends]
 
 
-def test_two_rows_of_one_offset_are_refused(tmp_path: Path) -> None:
-    """In one batch of Arrow or in two."""
+def test_two_rows_with_one_offset_are_refused(tmp_path: Path) -> None:
+    """In one Arrow batch or in two."""
     row: Row = (4, b"k", b"v", 1, [])
     for parts in ([[row, row]], [[row], [row]]):
         writer = OffsetKeepingWriter(tmp_path, Codec.NONE)
@@ -163,7 +163,7 @@ def test_two_rows_of_one_offset_are_refused(tmp_path: Path) -> None:
 
 
 def field(name: str, kind: str) -> StructField:
-    """Return a column of a schema; Spark's own way from text to types needs a JVM."""
+    """Return a column of a schema; Spark's parser of types needs a JVM."""
     kinds = {"int": IntegerType, "bigint": LongType, "string": StringType, "binary": BinaryType}
     return StructField(name, kinds[kind]())
 
@@ -184,8 +184,8 @@ def field(name: str, kind: str) -> StructField:
         ("topic string, partition int, value string", "COLUMN_MISSING.*offset"),
     ],
 )
-def test_rows_of_other_types_are_refused(tmp_path: Path, columns: str, told: str) -> None:
-    """Before anything is begun: numbers of another width would be read as others."""
+def test_import_wrong_column_type_is_refused(tmp_path: Path, columns: str, told: str) -> None:
+    """Before any write: integers of another width would be misread."""
     fields = [field(*each.split(" ")) for each in columns.split(", ")]
     frame: Any = SimpleNamespace(schema=StructType(fields))
     with pytest.raises(KafkaLogSparkError, match=told):
@@ -193,16 +193,16 @@ def test_rows_of_other_types_are_refused(tmp_path: Path, columns: str, told: str
     assert [] == list(tmp_path.iterdir())
 
 
-def test_import_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    """A codec that there is not, and Parquet that is not there."""
+def test_import_unknown_codec_or_missing_path_is_refused(tmp_path: Path) -> None:
+    """No file is written."""
     with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID.*brotli.*zstd"):
         import_(None, tmp_path, tmp_path / "data", codec="brotli")  # type: ignore[arg-type]
     with pytest.raises(KafkaLogSparkError, match="PATH_NOT_FOUND"):
         import_(None, tmp_path / "none", tmp_path / "data")  # type: ignore[arg-type]
 
 
-def test_row_without_an_offset_is_refused(tmp_path: Path) -> None:
-    """The error names the column."""
+def test_import_null_offset_is_refused(tmp_path: Path) -> None:
+    """The error has the code COLUMN_MISSING."""
     batch = batch_of([(0, [(4, b"k", b"v", 1, [])])])
     without = batch.set_column(2, SCHEMA.field("offset"), pa.array([None], pa.int64()))
     with pytest.raises(KafkaLogSparkError, match="a row has no offset") as caught:

@@ -1,4 +1,4 @@
-"""Which records are latest: found range by range, brought together, written, read back as bits."""
+"""Latest records by key hash: found per range, merged, written, and read as bitmaps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def entries_of(found: list[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, i
 
 
 def greatest(found: list[pa.RecordBatch]) -> set[tuple[int, int]]:
-    """Do what the shuffle and the task behind it do, entry by entry."""
+    """Merge the entries as the shuffle and the task after it do."""
     latest: dict[tuple[int, bytes], int] = {}
     slices: dict[tuple[int, bytes], int] = {}
     for number, slice_number, key, offset in entries_of(found):
@@ -54,7 +54,7 @@ def greatest(found: list[pa.RecordBatch]) -> set[tuple[int, int]]:
 
 
 def shuffled(found: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
-    """Return the rows as a task gets them: sorted by partition and slice, in other batches."""
+    """Return the rows sorted by partition and slice, in other batches."""
     if not found:
         return []
     table = pa.Table.from_batches(found, PACKED_SCHEMA)
@@ -71,10 +71,10 @@ def shuffled(found: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
     st.integers(1, 5),
     st.data(),
 )
-def test_latest_of_ranges_are_those_of_a_dict(
+def test_latest_records_of_ranges_equal_a_dict(
     keys: list[bytes | None], gap: int, size: int, slices: int, data: st.DataObject
 ) -> None:
-    """However the records are cut into ranges and batches, with gaps between their offsets."""
+    """For any ranges, batches and gaps between offsets."""
     records = [(number * (gap + 1), key) for number, key in enumerate(keys)]
     cut = data.draw(st.integers(0, len(records)))
     found: list[pa.RecordBatch] = []
@@ -85,10 +85,10 @@ def test_latest_of_ranges_are_those_of_a_dict(
     assert {(3, offset) for offset in expected.values()} == greatest(found)
 
 
-def test_more_keys_than_the_map_takes_come_in_several_parts(
+def test_full_key_map_is_yielded_and_restarted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a full map held is given, and the next one begins empty: no latest record is lost."""
+    """No latest record is lost."""
     monkeypatch.setattr(key_hashes, "_MAP_BYTES", 24 * 16)
     monkeypatch.setattr(key_hashes, "_BLOCK_ENTRIES", 5)
     monkeypatch.setattr(key_hashes, "_ROW_ENTRIES", 3)
@@ -103,8 +103,8 @@ def test_more_keys_than_the_map_takes_come_in_several_parts(
     assert {2, 3} == set(sizes[:2])
 
 
-def test_ranges_of_one_task_do_not_meet() -> None:
-    """The second range knows nothing of the first one's keys."""
+def test_ranges_of_one_task_are_independent() -> None:
+    """The second range does not use the keys of the first."""
     keys = RangeKeyHashes(SECRET)
     first = list(keys.latest(0, 1, batches([(7, b"a"), (9, b"b")], 2)))
     second = list(keys.latest(1, 1, batches([(3, b"a")], 2)))
@@ -122,14 +122,14 @@ def test_ranges_of_one_task_do_not_meet() -> None:
         (1 << 18, 1 << 40, 4),
         (4 << 20, 1 << 40, 8),
         (100 << 20, 1 << 40, 100),
-        # Few bytes behind many offsets: there are holes.
+        # Few bytes for many offsets: the log has gaps.
         (100 << 20, 1 << 20, 1),
     ],
 )
-def test_slice_count_is_of_records_that_there_may_be(
+def test_slice_count_follows_the_possible_records(
     offsets: int, size_bytes: int, expected: int
 ) -> None:
-    """Enough for all cores, and none with more than a task takes at a time."""
+    """Enough slices for all cores, and none larger than the chunk of a task."""
     assert expected == slice_count(offsets, size_bytes)
 
 
@@ -141,7 +141,7 @@ def test_slice_count_is_of_records_that_there_may_be(
     st.integers(0, 3 << 17),
     st.integers(1, 3 << 17),
 )
-def test_latest_of_all_tasks_are_read_back_as_bits(
+def test_latest_offsets_of_all_tasks_are_read_back_as_bitmaps(
     tmp_path_factory: pytest.TempPathFactory,
     tasks: list[list[tuple[int, int]]],
     slices: int,
@@ -149,7 +149,7 @@ def test_latest_of_all_tasks_are_read_back_as_bits(
     start: int,
     length: int,
 ) -> None:
-    """Of each key the greatest offset that any task met, for any range of the partition."""
+    """The greatest offset of each key in any task, for any range of the partition."""
     folder = tmp_path_factory.mktemp("latest")
     found: list[pa.RecordBatch] = []
     expected: dict[int, dict[bytes, int]] = {0: {}, 1: {}}
@@ -175,8 +175,8 @@ def test_latest_of_all_tasks_are_read_back_as_bits(
         assert not loaded.takes(asked[~within]).any()
 
 
-def test_two_keys_with_half_a_hash_in_common_are_two(tmp_path: Path) -> None:
-    """By the other half, whatever order they come in."""
+def test_keys_with_half_a_hash_in_common_are_different(tmp_path: Path) -> None:
+    """The other half differs, in any order."""
     halves = [(7, 1), (7, 2), (7, 1), (8, 1), (7, 2)]
     entries = np.array([(*half, 10 * row) for row, half in enumerate(halves)], ENTRY)
     latest = LatestOffsets(tmp_path)
@@ -193,8 +193,8 @@ def test_two_keys_with_half_a_hash_in_common_are_two(tmp_path: Path) -> None:
     assert [False, False, True, True, True] == loaded.takes(np.arange(base, base + 50, 10)).tolist()
 
 
-def test_marks_stop_where_nothing_is_asked(tmp_path: Path) -> None:
-    """The bits speak of all of a partition, and only what one task needs is read."""
+def test_load_live_records_reads_only_the_requested_range(tmp_path: Path) -> None:
+    """The bitmaps cover the whole partition."""
     found = list(RangeKeyHashes(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
     latest = LatestOffsets(tmp_path)
     for rows in found:
@@ -206,8 +206,8 @@ def test_marks_stop_where_nothing_is_asked(tmp_path: Path) -> None:
     assert 99_999 == loaded.latest_offset
 
 
-def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
-    """Bits that are not all there would take records for superseded."""
+def test_truncated_bitmap_file_raises(tmp_path: Path) -> None:
+    """With missing bits, live records would count as superseded."""
     found = list(RangeKeyHashes(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
     latest = LatestOffsets(tmp_path)
     latest.add(*found[0].columns)

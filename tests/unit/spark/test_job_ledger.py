@@ -1,4 +1,4 @@
-"""The files of a job: what a killed run leaves, the next one finds."""
+"""Files of a job, which a run after a kill reads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WORK = Path("/jobs")
 ASKED = {"job": "test", "read": {"path": "/data"}}
 
 
-def test_ledger_is_found_again_with_all_that_was_done(tmp_path: Path) -> None:
-    """Tasks, reports, facts and the report of the job."""
+def test_ledger_keeps_its_content_for_the_next_run(tmp_path: Path) -> None:
+    """Tasks, results, facts and the report of the job."""
     ledger = JobLedger.begin(tmp_path, "one", ASKED)
     ledger.plan("keys", [{"n": 0}, {"n": 1}])
     ledger.record_done("keys", 1, {"rows": 5})
@@ -37,8 +37,8 @@ def test_ledger_is_found_again_with_all_that_was_done(tmp_path: Path) -> None:
     assert {"status": "done"} == JobLedger(tmp_path / "one").report()
 
 
-def test_ledger_of_another_job_is_refused(tmp_path: Path) -> None:
-    """The error names what differs."""
+def test_ledger_with_other_arguments_is_refused(tmp_path: Path) -> None:
+    """The error has the argument that differs."""
     JobLedger.begin(tmp_path, "one", ASKED)
     with pytest.raises(KafkaLogSparkError, match="other arguments: read") as caught:
         JobLedger.begin(tmp_path, "one", {"job": "test", "read": {"path": "/other"}})
@@ -47,15 +47,15 @@ def test_ledger_of_another_job_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", "..", ".hidden", "a/b", "../../etc", "a b", "x" * 201])
-def test_job_id_that_is_no_name_is_refused(tmp_path: Path, job_id: str) -> None:
-    """Before anything is written: it becomes the name of a directory."""
+def test_invalid_job_id_is_refused(tmp_path: Path, job_id: str) -> None:
+    """Before any write, because it is the name of a directory."""
     with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID\] job_id"):
         JobLedger.begin(tmp_path, job_id, ASKED)
     assert [] == list(tmp_path.iterdir())
 
 
-def test_ledger_that_is_no_json_is_told(tmp_path: Path) -> None:
-    """With its path."""
+def test_ledger_with_invalid_json_raises(tmp_path: Path) -> None:
+    """The error has the path."""
     ledger = JobLedger.begin(tmp_path, "one", ASKED)
     (tmp_path / "one" / "job.json").write_bytes(b"{")
     with pytest.raises(KafkaLogSparkError, match=r"JOB_FAILED.*job\.json") as caught:
@@ -64,8 +64,8 @@ def test_ledger_that_is_no_json_is_told(tmp_path: Path) -> None:
     assert str(tmp_path / "one" / "job.json") == caught.value.path
 
 
-def test_folder_is_removed_with_all_in_it(tmp_path: Path) -> None:
-    """And one that is not there is no error."""
+def test_discard_removes_a_folder_with_its_files(tmp_path: Path) -> None:
+    """A missing folder is not an error."""
     ledger = JobLedger.begin(tmp_path, "one", ASKED)
     folder = ledger.folder("staged/3")
     (folder / "file").write_bytes(b"x")
@@ -77,12 +77,12 @@ def test_folder_is_removed_with_all_in_it(tmp_path: Path) -> None:
 
 
 def later(days: float) -> ManualClock:
-    """Return a clock of so many days from now."""
+    """Return a clock that is `days` ahead."""
     return ManualClock(SystemClock().now_ms() + int(days * 86_400_000))
 
 
-def test_new_job_clears_away_after_those_that_are_over(tmp_path: Path) -> None:
-    """A week after its end, a month after the last touch of one without; nothing else."""
+def test_new_job_removes_expired_ledgers(tmp_path: Path) -> None:
+    """A week after the end, or a month after the last change; no other files."""
     (tmp_path / "notes.txt").write_text("not a job")
     (tmp_path / "notes").mkdir()
     for name in ("ended", "given-up", "frame"):
@@ -95,15 +95,15 @@ def test_new_job_clears_away_after_those_that_are_over(tmp_path: Path) -> None:
 
     assert {"ended", "given-up", "frame", "a"} == left_after(6.9, "a")
     assert {"given-up", "frame", "a", "b"} == left_after(7.1, "b")
-    # Who goes on with one keeps it.
+    # A job that is continued stays.
     JobLedger.begin(tmp_path, "frame", ASKED, clock=later(29))
     assert {"frame", "a", "b", "c"} == left_after(30.1, "c")
     assert (tmp_path / "notes.txt").exists()
     assert (tmp_path / "notes").exists()
 
 
-def test_power_cut_while_clearing_away_leaves_a_job_or_none() -> None:
-    """What is left of it goes with the next job; no other one is touched."""
+def test_power_cut_during_removal_leaves_a_ledger_or_none() -> None:
+    """The next job removes the rest; other ledgers are not changed."""
 
     def old_and_new(disk: SimulatedDisk, number: int | None) -> None:
         old = JobLedger.begin(WORK, "old", ASKED, disk)
@@ -139,7 +139,7 @@ def test_power_cut_while_clearing_away_leaves_a_job_or_none() -> None:
 
 
 def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
-    """Do a job's bookkeeping; return what was done before the power went."""
+    """Use a ledger; return the steps completed before the power cut."""
     done: list[tuple[str, object]] = []
     try:
         ledger = JobLedger.begin(WORK, "one", ASKED, disk)
@@ -157,8 +157,8 @@ def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
     return done
 
 
-def test_power_cut_at_any_call_leaves_what_was_said_to_be_done() -> None:
-    """Each file is there as a whole, or not at all; the next run goes on."""
+def test_power_cut_at_any_call_keeps_all_completed_steps() -> None:
+    """Each file is complete or absent; the next run continues."""
     whole = SimulatedDisk()
     _steps(whole)
     assert whole.mutation_count > 20

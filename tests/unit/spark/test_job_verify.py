@@ -1,4 +1,4 @@
-"""What a task of `verify` finds is written down, and said again where the task is asked again."""
+"""Results of `verify` tasks, which are written and returned again for a repeated task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.spark_rows import planned
 
 
 def begun(work: Path, job_id: str, data: Path) -> JobLedger:
-    """Return the ledger of a job that is to look through the records as well."""
+    """Return the ledger of a job that also checks the records."""
     read = read_options(data, None, view="verify")
     arguments = {"job": "verify", "read": read, "deep": True, "sample": None}
     ledger = JobLedger.begin(work, job_id, arguments)
@@ -27,13 +27,13 @@ def begun(work: Path, job_id: str, data: Path) -> JobLedger:
 
 
 def rows_of(ledger: JobLedger) -> list[dict[str, Any]]:
-    """Return what the one task of a job gives."""
+    """Return the rows of the only task of a job."""
     (task,) = ledger.tasks("verify")
     return [row for batch in verify_task(ledger, 0, task) for row in batch.to_pylist()]
 
 
-def test_task_that_is_done_says_what_it_found(tmp_path: Path) -> None:
-    """Whatever became of the log since; another job looks anew, and a task cut short is none."""
+def test_repeated_task_returns_its_first_result(tmp_path: Path) -> None:
+    """Although the log has changed; another job checks again, and so does an unfinished task."""
     with manual_log(tmp_path / "data" / "t-0", segment_bytes=500) as log:
         for first in range(0, 40, 5):
             log.append(numbered(first, 5))

@@ -1,4 +1,4 @@
-"""Where rows go: the key as Kafka's producers have it, turns, and what a column says."""
+"""Partition of a row: by its key as in Kafka's producers, round robin, or a column."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def partitions(
 
 @given(st.lists(st.none() | st.binary(max_size=20), min_size=1), st.integers(1, 40))
 @settings(max_examples=40, deadline=None)
-def test_key_decides_as_in_a_producer(keys: list[bytes | None], count: int) -> None:
-    """A key's partition is that of Kafka's producers; rows without one share theirs."""
+def test_key_selects_the_partition_of_a_producer(keys: list[bytes | None], count: int) -> None:
+    """Rows without a key share a partition."""
     found = partitions(keys, count=count)
     for key, partition in zip(keys, found, strict=True):
         if key is not None:
@@ -48,14 +48,14 @@ def test_key_decides_as_in_a_producer(keys: list[bytes | None], count: int) -> N
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.large_string()], ids=str)
-def test_key_of_another_type_decides_by_its_bytes(kind: pa.DataType) -> None:
-    """Text is its UTF-8; offsets may have 64 bits."""
+def test_key_of_another_type_is_hashed_by_its_bytes(kind: pa.DataType) -> None:
+    """Text is its UTF-8; Arrow offsets may have 64 bits."""
     keys = [b"one", None, b"two", b"three"]
     assert partitions(keys) == partitions(keys, kind=kind)
 
 
-def test_key_of_a_slice_decides_by_its_own_cells() -> None:
-    """A column that begins within its buffers is read from there."""
+def test_key_of_a_slice_is_hashed_by_its_own_cells() -> None:
+    """The column begins within its buffers."""
     whole = pa.array([b"x", b"yy", None, b"one", b"two"], pa.binary())
     partitioner = Partitioner("t", 7, "murmur2", stick_bytes=100)
     found = partitioner.partitions(whole.slice(2), None, 3, 10)
@@ -63,15 +63,15 @@ def test_key_of_a_slice_decides_by_its_own_cells() -> None:
     assert [0, partition_of(b"one", 7), partition_of(b"two", 7)] == found.tolist()
 
 
-def test_rows_without_a_key_stick_and_take_turns() -> None:
-    """A batch's worth goes to one partition; the first is the task's number."""
+def test_rows_without_a_key_change_the_partition_after_each_batch() -> None:
+    """A batch goes to one partition; the task number selects the first."""
     partitioner = Partitioner("t", 3, "murmur2", task=4, stick_bytes=100)
     found = [partitioner.partitions(None, None, 10, 60) for _ in range(8)]
     assert [1, 1, 2, 2, 0, 0, 1, 1] == found
 
 
-def test_roundrobin_deals_out_rows_whatever_their_keys() -> None:
-    """Every partition gets as many, give or take one."""
+def test_roundrobin_ignores_keys() -> None:
+    """The counts of the partitions differ by at most one."""
     partitioner = Partitioner("t", 4, "roundrobin", task=1, stick_bytes=100)
     keys = pa.array([b"same"] * 7, pa.binary())
     found = [partitioner.partitions(keys, None, 7, 70) for _ in range(3)]
@@ -80,14 +80,14 @@ def test_roundrobin_deals_out_rows_whatever_their_keys() -> None:
     assert [1, 2, 3, 0, 1, 2, 3] == np.asarray(found[0]).tolist()
 
 
-def test_column_decides_where_it_says_something() -> None:
-    """Where it is null the key decides."""
+def test_partition_column_overrides_the_key() -> None:
+    """A null cell leaves the choice to the key."""
     assert [4, partition_of(b"one", 5), 0] == partitions([b"a", b"one", b"b"], [4, None, 0])
 
 
 @pytest.mark.parametrize("wrong", [-1, 5, 2**31 - 1])
 def test_partition_out_of_range_is_refused(wrong: int) -> None:
-    """The topic has partitions 0 to its count."""
+    """The topic has the partitions 0 to count - 1."""
     with pytest.raises(KafkaLogSparkError) as caught:
         partitions([b"a", b"b"], [1, wrong])
     assert ErrorCode.PARTITION_OUT_OF_RANGE == caught.value.code
@@ -95,8 +95,8 @@ def test_partition_out_of_range_is_refused(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("explicit", [None, [1, None]])
-def test_explicit_without_a_partition_is_refused(explicit: list[int | None] | None) -> None:
-    """Every row has to say where it goes."""
+def test_explicit_rule_without_a_partition_is_refused(explicit: list[int | None] | None) -> None:
+    """Every row needs a partition."""
     with pytest.raises(KafkaLogSparkError) as caught:
         partitions([b"a", b"b"], explicit, rule="explicit")
     assert ErrorCode.COLUMN_MISSING == caught.value.code

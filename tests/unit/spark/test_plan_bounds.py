@@ -1,4 +1,4 @@
-"""Where a batch begins and ends in each partition, and what is lost where the log has less."""
+"""Start and end of a batch in each partition, and data losses."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from kafkalog.spark.plan import QuerySnapshot, find_loss, resolve_bounds, resolv
 from tests.support.manual_time import ManualClock
 from tests.support.planned import snapshot_of
 
-# Three partitions: untouched, begun by retention, and with an open transaction at its end.
+# Three partitions: complete, shortened by retention, with an open transaction at its end.
 LOGS = [("a", 0, 0, 100), ("a", 1, 40, 100), ("b", 0, 0, 100)]
 
 
 def bounds(given: dict[str, str], visible: list[int] | None = None) -> tuple[list[int], list[int]]:
-    """Return what options come to for the three partitions."""
+    """Return the resolved bounds of the three partitions."""
     snapshot = snapshot_of(LOGS, visible_ends=visible)
     found = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data", **given}))
     return found.starts.tolist(), found.ends.tolist()
 
 
 def refused(given: dict[str, str]) -> tuple[ErrorCode, str]:
-    """Return how options are refused."""
+    """Return code and message of the refused options."""
     with pytest.raises(KafkaLogSparkError) as caught:
         bounds(given)
     return caught.value.code, str(caught.value)
 
 
-def test_bounds_absent_are_everything() -> None:
-    """From the log start to the log end, or to the last stable offset."""
+def test_bounds_absent_are_log_start_and_end() -> None:
+    """Or the last stable offset as the end."""
     assert ([0, 40, 0], [100, 100, 100]) == bounds({})
     assert ([0, 40, 0], [100, 100, 7]) == bounds({}, visible=[100, 100, 7])
 
 
-def test_bounds_behind_latest_begin_there_or_at_the_start() -> None:
-    """`latest-70` is seventy offsets, or all there are."""
+def test_bounds_before_latest_are_at_least_the_log_start() -> None:
+    """`latest-70` is the last seventy offsets, or all."""
     assert ([30, 40, 30], [100, 100, 100]) == bounds({"startingOffsets": "latest-70"})
     assert ([0, 40, 0], [90, 90, 90]) == bounds({"endingOffsets": "latest-10"})
 
 
-def test_bounds_json_names_every_partition() -> None:
-    """Numbers, -2 and -1; a partition that is missing or foreign is told."""
+def test_bounds_json_must_name_every_partition() -> None:
+    """Numbers, -2 and -1; a missing or unknown partition is refused."""
     text = '{"a": {"0": 5, "1": -2}, "b": {"0": 9}}'
     ends = '{"a": {"0": 50, "1": -1}, "b": {"0": 9}}'
     given = {"startingOffsets": text, "endingOffsets": ends}
@@ -58,14 +58,14 @@ def test_bounds_json_names_every_partition() -> None:
 
 
 def test_bounds_partition_left_out_by_a_filter_may_be_listed() -> None:
-    """A filter must not make options wrong."""
+    """A filter must not make options invalid."""
     snapshot = snapshot_of(LOGS[:1], left_out=[("a", 1)])
     options = ReadOptions.parse({"path": "/d", "startingOffsets": '{"a": {"0": 5, "1": 6}}'})
     assert [5] == resolve_bounds(snapshot, options).starts.tolist()
 
 
-def test_bounds_start_behind_end_is_refused_where_it_was_said() -> None:
-    """A number behind the end is a mistake; an end below what retention left is an empty read."""
+def test_bounds_start_above_end_is_refused() -> None:
+    """An end below the log start is an empty read."""
     every = '{"a": {"0": %d, "1": %d}, "b": {"0": %d}}'
     given = {"startingOffsets": every % (60, 60, 60), "endingOffsets": every % (50, 70, 70)}
     code, message = refused(given)
@@ -75,7 +75,7 @@ def test_bounds_start_behind_end_is_refused_where_it_was_said() -> None:
 
 
 def test_bounds_above_the_log_end_are_out_of_range() -> None:
-    """A number that no record has got yet; with failOnDataLoss=false, as far as there are."""
+    """With `failOnDataLoss=false` they are reduced to the log end."""
     every = '{"a": {"0": %d, "1": 100}, "b": {"0": 100}}'
     code, message = refused({"endingOffsets": every % 101})
     assert ErrorCode.OFFSET_OUT_OF_RANGE == code
@@ -90,10 +90,10 @@ def test_bounds_above_the_log_end_are_out_of_range() -> None:
     ("rule", "expected"),
     [("earliest", ([0, 40, 0], [100] * 3)), ("latest", ([0, 100, 0], [100] * 3))],
 )
-def test_bounds_below_the_log_start_are_a_loss(
+def test_bounds_below_the_log_start_are_a_data_loss(
     rule: str, expected: tuple[list[int], list[int]]
 ) -> None:
-    """Records that were named, and retention has taken."""
+    """Retention has deleted named records."""
     given = {"startingOffsets": '{"a": {"0": 0, "1": 39}, "b": {"0": 0}}'}
     code, message = refused(given)
     assert ErrorCode.DATA_LOSS == code
@@ -101,8 +101,8 @@ def test_bounds_below_the_log_start_are_a_loss(
     assert expected == bounds({**given, "onDataLoss": rule})
 
 
-def test_bounds_by_time_ask_the_log(tmp_path: Path) -> None:
-    """The first record as late; none, by the strategy, an error or the end; ago by the clock."""
+def test_bounds_by_time_are_looked_up_in_the_log(tmp_path: Path) -> None:
+    """First record at or after the time; for none, an error or the end by the strategy."""
     directory = tmp_path / "a-0"
     with kafkalog.open_log(directory) as log:
         for time in range(1000, 2000, 100):
@@ -131,14 +131,14 @@ OFFSETS = st.integers(0, 60)
 
 
 @given(OFFSETS, st.none() | OFFSETS, OFFSETS, OFFSETS)
-def test_loss_is_what_was_wanted_and_is_not_there(
+def test_loss_is_the_planned_offsets_outside_the_log(
     start: int, end: int | None, log_start: int, length: int
 ) -> None:
-    """Exactly the wanted offsets outside of the log; nothing is said of what lies within."""
+    """Planned offsets within the log are no loss."""
     log_end = log_start + length
     loss = find_loss(start, end, log_start_offset=log_start, log_end_offset=log_end)
     if end is None:
-        # Whatever there is: lost is what lay before the log start, or the place to go on from.
+        # Open end: the loss is before the log start, or the start is above the log end.
         is_lost = start < log_start or start > log_end
     else:
         wanted = set(range(start, end)) | ({start - 1} if start > 0 and start >= end else set())
@@ -147,8 +147,8 @@ def test_loss_is_what_was_wanted_and_is_not_there(
     assert is_lost == (loss is not None)
 
 
-def test_loss_of_another_topic_is_everything() -> None:
-    """The same name, another topic: no offset of it means what it meant."""
+def test_loss_of_another_topic_is_the_whole_range() -> None:
+    """Offsets of a new topic with the same name have another meaning."""
     loss = find_loss(5, 9, log_start_offset=0, log_end_offset=50, same_topic=False)
     assert loss is not None
     assert ("another topic", 5, 9) == (loss.cause, loss.first, loss.end)
@@ -160,10 +160,10 @@ def test_loss_of_another_topic_is_everything() -> None:
 @pytest.mark.parametrize(
     ("start", "log_range", "earliest"), [(3, (10, 50), 10), (60, (10, 50), 50)]
 )
-def test_loss_settled_earliest_never_goes_back(
+def test_loss_resolved_to_earliest_reads_nothing_twice(
     start: int, log_range: tuple[int, int], earliest: int
 ) -> None:
-    """Behind what retention took; at the end of what was cut off: the rest was read already."""
+    """After the deleted records, or at the end of a truncated log."""
     log_start, log_end = log_range
     loss = find_loss(start, None, log_start_offset=log_start, log_end_offset=log_end)
     assert loss is not None

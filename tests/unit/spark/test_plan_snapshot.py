@@ -1,4 +1,4 @@
-"""What a snapshot sees of directories: which partitions, their segments, and where they end."""
+"""Snapshots of directories: partitions, their segments, and their ends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def data_directory(tmp_path: Path, *partitions: str, batches: int = 3) -> Path:
 
 
 def test_snapshot_of_data_directory_has_live_partitions(tmp_path: Path) -> None:
-    """Doomed, stray and moving directories, metadata and internal topics are left out."""
+    """Deleted, stray and future directories, metadata and internal topics are left out."""
     root = data_directory(
         tmp_path, "b-0", "a-10", "a-2", "__consumer_offsets-0", "__cluster_metadata-0"
     )
@@ -78,8 +78,8 @@ def test_snapshot_of_data_directory_has_live_partitions(tmp_path: Path) -> None:
     assert ["__consumer_offsets-0", "a-2", "a-10", "b-0"] == names(every)
 
 
-def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:
-    """A log system may have several; a partition that lies in two of them is refused."""
+def test_snapshot_of_several_directories_has_all_partitions(tmp_path: Path) -> None:
+    """A partition in two directories is refused."""
     (tmp_path / "x").mkdir()
     (tmp_path / "y").mkdir()
     first = data_directory(tmp_path / "x", "a-0")
@@ -91,8 +91,8 @@ def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:
         QuerySnapshot.take(options(first, second))
 
 
-def test_snapshot_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    """Paths, topics and partitions that were named have to be there; an empty directory may be."""
+def test_snapshot_of_missing_path_topic_or_partition_is_refused(tmp_path: Path) -> None:
+    """If named in the options; an empty directory is allowed."""
     root = tmp_path
     (root / "notes.txt").write_text("x")
     cases = [
@@ -116,7 +116,7 @@ def test_snapshot_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_snapshot_of_segments_has_bases_and_sizes(tmp_path: Path) -> None:
-    """A row for each segment, and what a log start checkpoint says."""
+    """A row per segment, and the log start of the checkpoint."""
     root = data_directory(tmp_path, "a-0", "a-1", batches=60)
     OffsetCheckpoint(DISK, root / "log-start-offset-checkpoint").write({TopicPartition("a", 1): 55})
     snapshot = QuerySnapshot.take(options(root))
@@ -130,8 +130,8 @@ def test_snapshot_of_segments_has_bases_and_sizes(tmp_path: Path) -> None:
     assert snapshot.largest_timestamps is None
 
 
-def test_snapshot_with_filters_opens_what_they_want(tmp_path: Path) -> None:
-    """Partitions that no filter wants are not opened; times are looked up where one asks."""
+def test_snapshot_with_filters_opens_only_matching_partitions(tmp_path: Path) -> None:
+    """Times are looked up only for a filter on them."""
     root = data_directory(tmp_path, "a-0", "a-1", "b-0", batches=60)
     (root / "b-0" / "00000000000000000000.log").write_bytes(b"not a log, and nobody looks")
     filters = FilterSet.of(
@@ -148,8 +148,8 @@ def test_snapshot_with_filters_opens_what_they_want(tmp_path: Path) -> None:
     assert UNKNOWN_TIMESTAMP == times[-1]
 
 
-def test_log_end_of_log_being_written_is_behind_the_last_whole_batch(tmp_path: Path) -> None:
-    """A batch on its way, and room that is allocated ahead, are not part of the log yet."""
+def test_log_end_during_a_write_is_after_the_last_whole_batch(tmp_path: Path) -> None:
+    """An unfinished batch and preallocated space do not count."""
     directory = tmp_path / "a-0"
     make_log(directory, 50, size=1000, config=LogConfig())
     path = directory / "00000000000000000000.log"
@@ -163,10 +163,10 @@ def test_log_end_of_log_being_written_is_behind_the_last_whole_batch(tmp_path: P
 
 @pytest.mark.parametrize("batch", [3, 48, 49])
 @pytest.mark.parametrize("position", [8, 16, 23, 80])
-def test_log_end_behind_damage_is_that_of_the_engine(
+def test_log_end_with_damage_equals_that_of_the_engine(
     batch: int, position: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As far as it was durable once; and nothing is mapped that its owner may cut."""
+    """Up to the durable offset; the file is not mapped, because its owner may truncate it."""
     directory = tmp_path / "a-0"
     make_log(directory, 50, size=1000, config=LogConfig())
     path = directory / "00000000000000000000.log"
@@ -182,8 +182,8 @@ def test_log_end_behind_damage_is_that_of_the_engine(
 
 
 @pytest.mark.parametrize("damage", ["none", "gone", "preallocated", "foreign"])
-def test_log_end_index_of_any_kind_gives_the_same(tmp_path: Path, damage: str) -> None:
-    """An index makes it faster, and is believed only where a batch begins."""
+def test_log_end_is_the_same_with_any_index(tmp_path: Path, damage: str) -> None:
+    """An index entry is used only if a batch begins at its position."""
     directory = tmp_path / "a-0"
     make_log(directory, 100, size=500, config=LogConfig(index_interval_bytes=4096))
     index = directory / "00000000000000000000.index"
@@ -199,7 +199,7 @@ def test_log_end_index_of_any_kind_gives_the_same(tmp_path: Path, damage: str) -
 
 
 def test_log_end_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> None:
-    """The last stable offset is the end of who reads committed records."""
+    """The visible end is the last stable offset."""
     directory = tmp_path / "a-0"
     with kafkalog.open_log(directory) as log:
         log.append([Record(value=b"plain")] * 4)
@@ -215,12 +215,12 @@ def test_log_end_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> 
 
 
 def segments_of(directory: Path) -> tuple[Sequence[int], Sequence[int]]:
-    """Return bases and sizes of a log's segments."""
+    """Return the base offsets and sizes of a log's segments."""
     return QuerySnapshot.take(options(directory)).segments_of(0)
 
 
-def test_offset_for_timestamp_equals_the_engines(tmp_path: Path) -> None:
-    """Of every time, with and without indexes, and behind damage."""
+def test_offset_for_timestamp_equals_that_of_the_engine(tmp_path: Path) -> None:
+    """For many times, with and without indexes, and from an offset."""
     directory = tmp_path / "a-0"
     make_log(directory, 80, first_ms=1000)
     bases, ends = map(list, segments_of(directory))
@@ -234,12 +234,12 @@ def test_offset_for_timestamp_equals_the_engines(tmp_path: Path) -> None:
         index.unlink()
     found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in wanted]
     assert offsets == found
-    # From an offset on.
+    # Search from an offset.
     assert 300 == offset_for_timestamp(DISK, directory, bases, ends, 1000, 300)
 
 
-def test_offset_for_timestamp_damaged_batch_is_passed_over(tmp_path: Path) -> None:
-    """A batch that fails its checksum is passed over, as workers pass over it."""
+def test_offset_for_timestamp_skips_a_damaged_batch(tmp_path: Path) -> None:
+    """Workers skip a batch with a wrong checksum too."""
     directory = tmp_path / "a-0"
     make_log(directory, 20, config=LogConfig())
     path = directory / "00000000000000000000.log"
@@ -249,8 +249,8 @@ def test_offset_for_timestamp_damaged_batch_is_passed_over(tmp_path: Path) -> No
     assert 40 == offset_for_timestamp(DISK, directory, [0], [len(data)], 300)
 
 
-def test_cuts_of_segment_lie_between_batches(tmp_path: Path) -> None:
-    """Offsets near the positions that were asked for, at which batches begin."""
+def test_cuts_of_a_segment_are_between_batches(tmp_path: Path) -> None:
+    """Near the requested positions; without an index there are none."""
     directory = tmp_path / "a-0"
     make_log(directory, 400, config=LogConfig(index_interval_bytes=1024))
     size = (directory / "00000000000000000000.log").stat().st_size

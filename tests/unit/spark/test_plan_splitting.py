@@ -1,4 +1,4 @@
-"""Tasks: together they read what is wanted, each offset once, and are about as large as asked."""
+"""Splits of a plan: each offset once, in tasks of about the requested size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH = ReadOptions.parse({"path": "/data"})
 
 
 def plan(snapshot: QuerySnapshot, split_bytes: int, **limits: int) -> list[LogSplit]:
-    """Return the tasks of everything in a snapshot."""
+    """Return the tasks for all records of a snapshot."""
     bounds = resolve_bounds(snapshot, BATCH)
     return split_and_pack(
         snapshot,
@@ -41,7 +41,7 @@ def plan(snapshot: QuerySnapshot, split_bytes: int, **limits: int) -> list[LogSp
 
 
 def offsets_of(splits: list[LogSplit]) -> dict[tuple[str, int], list[int]]:
-    """Return the offsets that tasks read, of each partition, sorted."""
+    """Return the sorted offsets that the tasks read, by partition."""
     found: dict[tuple[str, int], list[int]] = {}
     for split in splits:
         for each in split.ranges:
@@ -71,7 +71,7 @@ def test_tasks_of_any_logs_read_each_offset_once(
     max_records: int | None,
     chunk_rows: int,
 ) -> None:
-    """Nothing twice, nothing left out, and both hints are kept as far as offsets go."""
+    """Both hints are followed, as long as there are enough offsets."""
     rows, segments = [], []
     for number, spans in enumerate(logs):
         base, of_log = number, []
@@ -101,15 +101,15 @@ def test_tasks_of_any_logs_read_each_offset_once(
 
 
 def test_tasks_of_small_logs_are_packed_across_partitions() -> None:
-    """A hundred small partitions are a few tasks, not a hundred."""
+    """A hundred small partitions become ten tasks."""
     snapshot = snapshot_of([("t", number, 0, 10) for number in range(100)])
     splits = plan(snapshot, 100)
     assert [100] * 10 == [split.size_bytes for split in splits]
     assert [10] * 10 == [len(split.ranges) for split in splits]
 
 
-def test_tasks_of_neighbouring_segments_are_one_range() -> None:
-    """A task opens a log once, and reads on through its segments."""
+def test_tasks_join_neighbouring_segments_to_one_range() -> None:
+    """A task opens a log once, and reads its segments in sequence."""
     segments = [[(0, 100), (10, 100), (20, 100), (30, 100)]]
     splits = plan(snapshot_of([("t", 0, 0, 40)], segments=segments), 200)
     ranges = [[(each.start, each.end) for each in split.ranges] for split in splits]
@@ -117,7 +117,7 @@ def test_tasks_of_neighbouring_segments_are_one_range() -> None:
 
 
 def test_tasks_of_large_segments_begin_at_batches(tmp_path: Path) -> None:
-    """A segment larger than a task is parted where its index knows that a batch begins."""
+    """A segment larger than a task is split at batches of its index."""
     directory = tmp_path / "a-0"
     with kafkalog.open_log(directory, config=LogConfig(index_interval_bytes=1024)) as log:
         for _ in range(300):
@@ -132,8 +132,8 @@ def test_tasks_of_large_segments_begin_at_batches(tmp_path: Path) -> None:
     assert max(split.size_bytes for split in splits) < size // 5 * 1.1
 
 
-def test_tasks_with_filters_leave_out_what_they_do_not_want() -> None:
-    """Offsets as ranges, times as segments, partitions by the snapshot."""
+def test_tasks_with_filters_leave_out_other_ranges() -> None:
+    """Offsets by range, times by segment, partitions in the snapshot."""
     segments = [[(0, 100), (10, 100), (20, 100), (30, 100)]]
     snapshot = snapshot_of([("t", 0, 0, 40)], segments=segments)
     bounds = resolve_bounds(snapshot, BATCH)
@@ -154,16 +154,16 @@ def test_tasks_with_filters_leave_out_what_they_do_not_want() -> None:
     assert [] == split_and_pack(snapshot, bounds, split_bytes=1000, filters=nothing)
 
 
-def test_tasks_pickle_small() -> None:
-    """A hundred thousand of them go through Spark's planning."""
+def test_pickled_task_is_small() -> None:
+    """Spark's planning may have a hundred thousand tasks."""
     split = plan(snapshot_of([("t", 0, 0, 10)]), 100)[0]
     data = pickle.dumps(split)
     assert split == pickle.loads(data)
     assert len(data) < 300
 
 
-def test_filters_pickle_and_give_the_scan_the_rest() -> None:
-    """What planning has heeded is not asked of each record again."""
+def test_scan_filters_are_those_not_applied_by_planning() -> None:
+    """Filters can be pickled."""
     terms = [("topic", "in", ["a"]), ("partition", "==", 1), ("key", "==", b"k")]
     filters = FilterSet.of([*terms, ("topic", "startswith", "a")])
     assert filters == pickle.loads(pickle.dumps(filters))
@@ -173,8 +173,8 @@ def test_filters_pickle_and_give_the_scan_the_rest() -> None:
     ]
 
 
-def test_plan_of_many_segments_stays_small() -> None:
-    """Per segment, 16 bytes of columns, 19 of tasks, and not much more on the way."""
+def test_plan_of_many_segments_uses_little_memory() -> None:
+    """Per segment 16 bytes of columns, 19 of tasks, and below 75 at the peak."""
     count = 160_000
     tracemalloc.start()
     try:
