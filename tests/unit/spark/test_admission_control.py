@@ -1,4 +1,4 @@
-"""Limits of micro-batches: what is shared out, who waits, and for how long."""
+"""Limits of micro-batches: shares of partitions, minimum sizes and delays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def admitted(
     may_wait: bool = True,
     estimator: ByteEstimator | None = None,
 ) -> list[int]:
-    """Return where a micro-batch ends."""
+    """Return the ends of a micro-batch."""
 
     def measure() -> ByteEstimator:
         assert estimator is not None
@@ -40,8 +40,8 @@ def admitted(
 
 
 @given(st.integers(1, 10**6), st.lists(st.integers(0, 10**12), max_size=50))
-def test_share_of_any_backlogs_uses_the_limit_up(limit: int, backlogs: list[int]) -> None:
-    """All of it, never more than there is, and something for everyone who has a backlog."""
+def test_share_out_uses_the_whole_limit(limit: int, backlogs: list[int]) -> None:
+    """No share exceeds its backlog, and every partition with a backlog gets one."""
     column = np.array(backlogs, np.int64)
     shares = share_out(limit, column)
     waiting = int((column > 0).sum())
@@ -51,21 +51,21 @@ def test_share_of_any_backlogs_uses_the_limit_up(limit: int, backlogs: list[int]
 
 
 @given(st.integers(100, 1000), st.lists(st.integers(1, 10**6), min_size=1, max_size=20))
-def test_share_is_in_proportion(limit: int, backlogs: list[int]) -> None:
-    """No share is off its part by more than rounding and the least share make of it."""
+def test_share_out_is_proportional_to_the_backlogs(limit: int, backlogs: list[int]) -> None:
+    """Except for rounding and the smallest share."""
     shares = share_out(limit, np.array(backlogs, np.int64))
     if sum(backlogs) > limit:
         parts = np.array(backlogs) * limit / sum(backlogs)
         assert (np.abs(shares - parts) <= len(backlogs) + 1).all()
 
 
-def test_admit_without_limits_takes_everything() -> None:
-    """No option, no limit."""
+def test_admit_without_limits_ends_at_the_newest_offsets() -> None:
+    """Without options there is no limit."""
     assert [5, 9] == admitted(AdmissionControl(StreamLimits()), [0, 9], [5, 9])
 
 
-def test_admit_offset_limit_makes_as_few_batches_as_can_be() -> None:
-    """Three partitions, 400 offsets, 100 at a time: four micro-batches, not five."""
+def test_admit_offset_limit_makes_the_fewest_batches() -> None:
+    """Three partitions, 400 offsets, 100 per batch: four micro-batches, not five."""
     control = AdmissionControl(StreamLimits(max_offsets_per_trigger=100))
     starts, ends, batches = [0, 50, 7], [133, 183, 141], 0
     while starts != ends:
@@ -76,7 +76,7 @@ def test_admit_offset_limit_makes_as_few_batches_as_can_be() -> None:
 
 
 def test_admit_minimum_waits_until_the_delay_is_over() -> None:
-    """The first is not held back; later ones are, for a while; what ends must not be."""
+    """The first batch does not wait, nor one of a stream that ends."""
     clock = ManualClock()
     limits = StreamLimits(min_offsets_per_trigger=10, max_trigger_delay_ms=60_000)
     control = AdmissionControl(limits, clock)
@@ -87,14 +87,14 @@ def test_admit_minimum_waits_until_the_delay_is_over() -> None:
     assert [13] == admitted(control, [3], [13])
     clock.advance(60_000)
     assert [14] == admitted(control, [13], [14])
-    # Where nothing is new nobody has waited.
+    # Without new offsets the delay has not started.
     clock.advance(60_000)
     assert [14] == admitted(control, [14], [14])
     assert [15] == admitted(control, [14], [15])
 
 
-def test_admit_byte_limit_asks_the_ruler() -> None:
-    """Both limits count; a estimator is asked only where bytes are limited."""
+def test_admit_byte_limit_uses_the_estimator() -> None:
+    """Both limits apply; the estimator is used only for a byte limit."""
     snapshot = snapshot_of([("a", 0, 0, 1000), ("a", 1, 0, 1000)], segments=[[(0, 10**6)]] * 2)
     control = AdmissionControl(StreamLimits(max_bytes_per_trigger=200_000))
     estimator = SizeEstimator(snapshot)
@@ -102,16 +102,16 @@ def test_admit_byte_limit_asks_the_ruler() -> None:
     assert [150, 600] == admitted(control, [0, 550], [150, 600], estimator=estimator)
     both = StreamLimits(max_bytes_per_trigger=200_000, max_offsets_per_trigger=10)
     assert [5, 5] == admitted(AdmissionControl(both), [0, 0], [1000, 1000], estimator=estimator)
-    # One byte of each is not enough for anything; an offset of each is taken all the same.
+    # One byte is less than any record; one offset of each partition is still admitted.
     least = AdmissionControl(StreamLimits(max_bytes_per_trigger=1))
     assert [1, 551] == admitted(least, [0, 550], [1000, 600], estimator=estimator)
 
 
 @pytest.mark.parametrize("precise_rows", [64, 0])
-def test_ruler_of_a_log_ends_near_the_bytes(
+def test_estimator_of_a_log_ends_near_the_requested_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precise_rows: int
 ) -> None:
-    """By indexes to the batch, by shares about there; never behind the end, always ahead."""
+    """With indexes at a batch, without them nearby; after the start, at most the end."""
     monkeypatch.setattr(size_estimator_module, "PRECISE_ROWS", precise_rows)
     directory = tmp_path / "a-0"
     config = LogConfig(segment_bytes=100_000, index_interval_bytes=1024)
@@ -129,7 +129,7 @@ def test_ruler_of_a_log_ends_near_the_bytes(
         measured = estimator.bytes_between(np.array([start]), np.array([reached]))
         assert int(measured[0]) <= size + 3_000
         if precise_rows:
-            # The index knows batches; one that is begun is taken whole.
+            # The index has batches; the last batch is included as a whole.
             assert 0 == reached % 10
         if size < 10**9:
             assert size <= int(measured[0]) + 1_500

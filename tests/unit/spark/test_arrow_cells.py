@@ -1,4 +1,4 @@
-"""Arrow arrays made of NumPy's and of texts are what pyarrow would make, and load no pandas."""
+"""Arrow arrays made from NumPy arrays and texts, compared with pyarrow, without pandas."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ print("pandas" in sys.modules)
 """
 
 
-def test_cells_that_are_used_load_no_pandas() -> None:
-    """What a worker does with them leaves it as small as it was."""
+def test_arrow_cells_do_not_load_pandas() -> None:
+    """A worker that uses them stays small."""
     told = subprocess.run(
         [sys.executable, "-c", USED], capture_output=True, text=True, check=False, timeout=60
     )
     assert ("False\n", "") == (told.stdout, told.stderr)
 
 
-def test_arrays_are_those_of_pyarrow() -> None:
-    """Of numbers, of times, of truth values and of texts; none of them too."""
+def test_arrays_equal_those_of_pyarrow() -> None:
+    """Numbers, times, booleans and texts; also an empty array."""
     numbers = np.array([3, -1, 2**40])
     assert pa.array([3, -1, 2**40]).equals(array_of(pa.int64(), numbers))
     times = pa.timestamp("us", tz="UTC")
@@ -58,14 +58,14 @@ def test_arrays_are_those_of_pyarrow() -> None:
         (pa.int64(), None),
     ],
 )
-def test_cell_is_that_of_pyarrow(kind: pa.DataType, value: str | bool | int | None) -> None:
-    """Of each type that the views of logs have."""
+def test_cell_equals_that_of_pyarrow(kind: pa.DataType, value: str | bool | int | None) -> None:
+    """For each type of the views of logs."""
     assert pa.array([value], kind).equals(cell_of(kind, value))
 
 
 @pytest.mark.parametrize("part", [slice(0, 20), slice(3, 17), slice(9, 9)])
-def test_numbers_and_validity_are_those_of_a_slice(part: slice) -> None:
-    """Also where a slice begins within a byte of the bits."""
+def test_numbers_and_validity_of_a_slice_equal_its_cells(part: slice) -> None:
+    """Also if the slice begins within a byte of the validity bits."""
     cells = [None if number % 3 == 0 else number for number in range(20)]
     array = pa.array(cells, pa.int32()).slice(part.start, part.stop - part.start)
     valid = validity_of(array)

@@ -1,4 +1,4 @@
-"""Bad input: each kind of it in each mode, files that change while they are read, memory bounds."""
+"""Damaged input in each mode, files that change during a read, and memory bounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC = "orders-3"
 
 
 def make_log(tmp_path: Path, *, batches: int = 8, **settings: Any) -> Path:
-    """Append batches of two records each; several segments where they are small."""
+    """Append batches of two records each; several segments if they are small."""
     directory = tmp_path / TOPIC
     with manual_log(directory, **settings) as log:
         for number in range(batches):
@@ -42,7 +42,7 @@ def make_log(tmp_path: Path, *, batches: int = 8, **settings: Any) -> Path:
 
 
 def split_of(directory: Path, start: int, end: int) -> LogSplit:
-    """Return the task of a range, as it was planned before anything happened to the files."""
+    """Return the split of a range, as planned before the files changed."""
     return LogSplit((SplitRange(str(directory), "orders", 3, start, end),), 1)
 
 
@@ -70,7 +70,7 @@ def offsets_until_error(
 def check_modes(
     directory: Path, end: int, kept: list[int], code: ErrorCode, *, first: int, **given: str
 ) -> dict[str, Any]:
-    """Assert what all three modes do at one damaged range; return what its row says of it."""
+    """Check all three modes at one damaged range; return the facts of its row."""
     before, error = offsets_until_error(directory, 0, end, **given)
     assert [offset for offset in kept if offset < first] == before
     assert error is not None and code is error.code
@@ -89,8 +89,8 @@ def check_modes(
     return facts
 
 
-def test_wrong_sum_is_corrupt(tmp_path: Path) -> None:
-    """The batch that was hit is told with its place; reading goes on with the next one."""
+def test_wrong_crc_is_corrupt(tmp_path: Path) -> None:
+    """The error has the position of the batch; the read continues with the next one."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     start, end = batch_positions(path)[3:5]
@@ -105,8 +105,8 @@ def test_wrong_sum_is_corrupt(tmp_path: Path) -> None:
     assert (6, 8, "CRC") == (facts["base_offset"], facts["next_offset"], facts["reason"])
 
 
-def test_wrong_sum_is_passed_where_sums_are_not_checked(tmp_path: Path) -> None:
-    """As asked; what contradicts itself is noticed all the same."""
+def test_wrong_crc_without_checks_is_read(tmp_path: Path) -> None:
+    """`checkCrcs=false` skips only the CRC check."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     flip(path, batch_positions(path)[3] + 17)
@@ -115,8 +115,8 @@ def test_wrong_sum_is_passed_where_sums_are_not_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [8, 16, 23])
-def test_implausible_header_is_passed_to_the_next_batch(position: int, tmp_path: Path) -> None:
-    """Length, magic, last offset delta: the search finds the batch behind."""
+def test_invalid_header_skips_to_the_next_batch(position: int, tmp_path: Path) -> None:
+    """Length, magic and last offset delta: the search finds the next batch."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     flip(path, batch_positions(path)[3] + position, 0xF0)
@@ -124,10 +124,10 @@ def test_implausible_header_is_passed_to_the_next_batch(position: int, tmp_path:
     check_modes(directory, 16, kept, ErrorCode.CORRUPT_BATCH, first=6)
 
 
-def test_damage_over_many_pieces_is_passed_in_bounded_memory(
+def test_large_damage_is_skipped_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage larger than what is held at once is mapped; no more is copied than without it."""
+    """Damage larger than a chunk is mapped, so no more bytes are copied than without it."""
     directory = make_log(tmp_path, batches=200)
     path = log_file(directory)
     starts = batch_positions(path)
@@ -151,13 +151,13 @@ def test_damage_over_many_pieces_is_passed_in_bounded_memory(
 
 
 def test_unknown_format_is_unsupported_in_every_mode(tmp_path: Path) -> None:
-    """A batch of the future is not damage; a magic byte that was hit is."""
+    """A batch of a future format is not damage; a damaged magic byte is."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     start, end = batch_positions(path)[3:5]
     data = bytearray(path.read_bytes()[start:end])
     data[16] = 3
-    data[30] ^= 0xFF  # whatever its fields mean, the sum of today does not fit
+    data[30] ^= 0xFF  # the CRC of the known format must not match
     splice(path, start, bytes(data), replacing=end - start)
     for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED"):
         with pytest.raises(KafkaLogSparkError, match=r"UNSUPPORTED.*format 3") as caught:
@@ -167,7 +167,7 @@ def test_unknown_format_is_unsupported_in_every_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [5, 7])
 def test_unknown_codec_is_unsupported_in_every_mode(codec: int, tmp_path: Path) -> None:
-    """Its sum is right, so it may be good data."""
+    """Its CRC is right, so it may be good data."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     start, end = batch_positions(path)[3:5]
@@ -180,8 +180,8 @@ def test_unknown_codec_is_unsupported_in_every_mode(codec: int, tmp_path: Path) 
         assert error is not None and ErrorCode.UNSUPPORTED is error.code
 
 
-def test_records_that_make_no_sense_under_a_right_sum_are_corrupt(tmp_path: Path) -> None:
-    """What somebody wrote wrong is told by its batch."""
+def test_invalid_records_with_a_right_crc_are_corrupt(tmp_path: Path) -> None:
+    """The error has the batch of the invalid records."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     start, end = batch_positions(path)[3:5]
@@ -194,8 +194,8 @@ def test_records_that_make_no_sense_under_a_right_sum_are_corrupt(tmp_path: Path
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_bomb_is_too_large(codec: str, tmp_path: Path) -> None:
-    """A batch that unpacks to more than is allowed; the others are read."""
+def test_batch_that_decompresses_above_the_limit_is_too_large(codec: str, tmp_path: Path) -> None:
+    """The other batches are read."""
     directory = tmp_path / TOPIC
     with manual_log(directory, compression_type=codec) as log:
         log.append(numbered(0, 2))
@@ -207,8 +207,8 @@ def test_bomb_is_too_large(codec: str, tmp_path: Path) -> None:
     assert 2 == facts["base_offset"]
 
 
-def test_batch_larger_than_allowed_is_too_large(tmp_path: Path) -> None:
-    """It is not read, and the next one is found behind it."""
+def test_batch_above_the_limit_is_too_large(tmp_path: Path) -> None:
+    """It is not read, and the batch after it is found."""
     directory = tmp_path / TOPIC
     with manual_log(directory, max_message_bytes=4_000_000) as log:
         log.append(numbered(0, 2))
@@ -222,8 +222,8 @@ def test_batch_larger_than_allowed_is_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\x00" * 4096, b"\x01" * 30, None])
-def test_tail_of_the_last_segment_ends_the_log(tail: bytes | None, tmp_path: Path) -> None:
-    """Zeros, rubbish or half a batch behind the last whole one: no error in any mode."""
+def test_torn_tail_of_the_last_segment_ends_the_log(tail: bytes | None, tmp_path: Path) -> None:
+    """Zeros, garbage or half a batch after the last whole one: no error in any mode."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     whole = path.read_bytes()
@@ -235,7 +235,7 @@ def test_tail_of_the_last_segment_ends_the_log(tail: bytes | None, tmp_path: Pat
 
 
 def test_torn_tail_of_a_sealed_segment_is_corrupt(tmp_path: Path) -> None:
-    """One row for it; the next segment follows."""
+    """It is one row; the next segment follows."""
     directory = make_log(tmp_path, segment_bytes=300)
     bases = sorted(int(path.stem) for path in directory.glob("*.log"))
     path = log_file(directory)
@@ -247,16 +247,16 @@ def test_torn_tail_of_a_sealed_segment_is_corrupt(tmp_path: Path) -> None:
     assert (20, bases[1]) == (facts["size_bytes"], facts["next_offset"])
 
 
-def test_zeros_behind_a_sealed_segment_are_none(tmp_path: Path) -> None:
-    """Room that was made for appends, and not trimmed by a crash."""
+def test_zeros_at_the_end_of_a_sealed_segment_are_ignored(tmp_path: Path) -> None:
+    """Preallocated space that a crash left untrimmed."""
     directory = make_log(tmp_path, segment_bytes=300)
     path = log_file(directory)
     truncate(path, path.stat().st_size + 5000)
     assert list(range(16)) == [row["offset"] for row in read_range(directory, 0, 16)]
 
 
-def test_holes_empty_and_control_batches_are_silent(tmp_path: Path) -> None:
-    """Segments with nothing left in them, offsets compacted away."""
+def test_gaps_and_empty_segments_are_not_damage(tmp_path: Path) -> None:
+    """Compaction removes offsets, and all records of a segment."""
     directory = make_log(tmp_path, segment_bytes=300)
     path = log_file(directory)
     second = sorted(directory.glob("*.log"))[1]
@@ -268,8 +268,8 @@ def test_holes_empty_and_control_batches_are_silent(tmp_path: Path) -> None:
     assert [offset for offset in range(16) if offset not in lost] == [row["offset"] for row in rows]
 
 
-def test_damage_outside_the_range_is_nobodys(tmp_path: Path) -> None:
-    """Neither before it nor behind; where it touches the range it is told."""
+def test_damage_outside_the_range_is_not_reported(tmp_path: Path) -> None:
+    """Before or after the range; damage that overlaps it is reported."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     flip(path, batch_positions(path)[3] + 70)
@@ -280,10 +280,10 @@ def test_damage_outside_the_range_is_nobodys(tmp_path: Path) -> None:
         assert offsets_until_error(directory, start, end)[1] is not None
 
 
-def test_damage_on_the_border_of_two_tasks_is_told_once(
+def test_damage_across_tasks_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the task where it begins, however the range is cut; by the first where that is behind."""
+    """By the task in which it begins, or else by the first task of the read."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     starts = batch_positions(path)
@@ -296,7 +296,7 @@ def test_damage_on_the_border_of_two_tasks_is_told_once(
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert [*range(6), 6, *range(12, 16)] == sorted(row["offset"] for row in rows)
         assert [6] == [row["offset"] for row in rows if row["_corrupt_record"] is not None]
-    # Nobody reads where it begins.
+    # No task reads its begin.
     assert [8, 12, 13] == sorted(
         row["offset"] for row in read_range(directory, 8, 14, mode="PERMISSIVE")
     )
@@ -306,8 +306,8 @@ def test_damage_on_the_border_of_two_tasks_is_told_once(
     assert 1 == len(caplog.records)
 
 
-def test_filters_hold_for_rows_of_damage(tmp_path: Path) -> None:
-    """A filter that Spark does not see again leaves them out as well."""
+def test_filters_apply_to_rows_of_damage(tmp_path: Path) -> None:
+    """Spark does not apply a pushed filter again."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     flip(path, batch_positions(path)[3] + 70)
@@ -323,10 +323,8 @@ def test_filters_hold_for_rows_of_damage(tmp_path: Path) -> None:
         assert expected == table["offset"].to_pylist()
 
 
-def test_damage_is_logged_where_it_is_passed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With its code and place, for `python_worker_logs()`."""
+def test_skipped_damage_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its code and position, for `python_worker_logs()`."""
     directory = make_log(tmp_path)
     flip(log_file(directory), batch_positions(log_file(directory))[3] + 70)
     with caplog.at_level(logging.WARNING, "kafkalog.spark"):
@@ -334,11 +332,11 @@ def test_damage_is_logged_where_it_is_passed(
     assert ["KAFKALOG.CORRUPT_BATCH" in record.getMessage() for record in caplog.records] == [True]
 
 
-# ---- files that change under the reader -------------------------------------------------------
+# ---- files that change during a read ------------------------------------------------------------
 
 
 class HookedDisk(PosixFileSystem):
-    """A disk on which something happens before the file of one segment is opened."""
+    """A disk that calls a hook before the file of one segment is opened."""
 
     def __init__(self, name: str, hook: Any) -> None:
         self._name = name
@@ -352,15 +350,15 @@ class HookedDisk(PosixFileSystem):
 
 
 def read_on(disk: HookedDisk, directory: Path, end: int, **given: str) -> Iterator[int]:
-    """Yield the offsets of a range that is read from such a disk."""
+    """Yield the offsets of a range, read from the disk."""
     options = ReadOptions.parse({"path": str(directory), **given})
     tasks = [split_of(directory, 0, end)]
     for batch in read_batches(tasks, options, columns=["offset"], filesystem=disk):
         yield from batch["offset"].to_pylist()
 
 
-def test_segment_replaced_by_a_compaction_is_found_by_offset(tmp_path: Path) -> None:
-    """It vanishes between the listing and the opening; a lower one has its records then."""
+def test_segment_replaced_by_compaction_is_found_by_offset(tmp_path: Path) -> None:
+    """It is removed after the listing; a lower segment then has its records."""
     directory = make_log(tmp_path, segment_bytes=300)
     first, second = sorted(directory.glob("*.log"))[:2]
 
@@ -375,8 +373,8 @@ def test_segment_replaced_by_a_compaction_is_found_by_offset(tmp_path: Path) -> 
     assert list(range(16)) == list(read_on(disk, directory, 16))
 
 
-def test_segment_deleted_by_retention_is_a_loss(tmp_path: Path) -> None:
-    """What was planned and has gone is told, or passed where that is the rule."""
+def test_segment_deleted_by_retention_is_a_data_loss(tmp_path: Path) -> None:
+    """It raises, or is skipped with `failOnDataLoss=false`."""
 
     def delete(path: Path) -> None:
         for file in sorted(directory.glob("*.log")):
@@ -398,15 +396,15 @@ def test_segment_deleted_by_retention_is_a_loss(tmp_path: Path) -> None:
     assert [offset for offset in range(16) if offset not in lost] == found
 
 
-def test_directory_that_went_is_a_loss(tmp_path: Path) -> None:
-    """The topic was deleted: no file is there, and no name."""
+def test_deleted_directory_is_a_data_loss(tmp_path: Path) -> None:
+    """The topic was deleted after the planning."""
     offsets, error = offsets_until_error(tmp_path / TOPIC, 0, 16)
     assert ([], ErrorCode.DATA_LOSS) == (offsets, error and error.code)
     assert ([], None) == offsets_until_error(tmp_path / TOPIC, 0, 16, onDataLoss="latest")
 
 
-def test_file_cut_while_it_is_read_ends_the_log_there(tmp_path: Path) -> None:
-    """No signal kills the process: what lies before the cut is read, the rest is a loss."""
+def test_file_truncated_during_a_read_ends_the_log_there(tmp_path: Path) -> None:
+    """No SIGBUS: the rows before the cut are read, the rest is a data loss."""
     directory = tmp_path / TOPIC
     with manual_log(directory) as log:
         for _ in range(30):
@@ -415,7 +413,7 @@ def test_file_cut_while_it_is_read_ends_the_log_there(tmp_path: Path) -> None:
     options = ReadOptions.parse({"path": str(directory), "arrowBatchRows": "5"})
     batches = read_batches([split_of(directory, 0, 30)], options, columns=["offset"])
     found = next(batches)["offset"].to_pylist()
-    # In the midst of a batch, and before the end of what a mapping would have had.
+    # Within a batch, and before the end of a mapping of the whole file.
     truncate(path, batch_positions(path)[20] + 30)
     with pytest.raises(KafkaLogSparkError) as caught:
         for batch in batches:
@@ -425,8 +423,8 @@ def test_file_cut_while_it_is_read_ends_the_log_there(tmp_path: Path) -> None:
     assert 20 == caught.value.detail["log_end_offset"]
 
 
-def test_planned_end_above_the_log_is_a_loss(tmp_path: Path) -> None:
-    """Truncated since, at a batch's end; what is left is read where the rule says so."""
+def test_planned_end_above_the_log_end_is_a_data_loss(tmp_path: Path) -> None:
+    """The log was truncated; with `onDataLoss=earliest` the remaining rows are read."""
     directory = make_log(tmp_path)
     path = log_file(directory)
     truncate(path, batch_positions(path)[5])
@@ -437,7 +435,7 @@ def test_planned_end_above_the_log_is_a_loss(tmp_path: Path) -> None:
 
 
 class FailingDisk(PosixFileSystem):
-    """A disk that refuses to open a file some times."""
+    """A disk that fails the first opens of a file."""
 
     def __init__(self, name: str, times: int) -> None:
         self._name = name
@@ -451,10 +449,10 @@ class FailingDisk(PosixFileSystem):
 
 
 @pytest.mark.parametrize(("failures", "retries", "works"), [(1, 1, True), (1, 0, False)])
-def test_error_of_the_disk_is_retried(
+def test_disk_error_is_retried_as_often_as_io_retries(
     failures: int, retries: int, works: bool, tmp_path: Path
 ) -> None:
-    """As often as the option says; then it is told with its code."""
+    """After that it is raised with its code."""
     directory = make_log(tmp_path, segment_bytes=300)
     name = sorted(directory.glob("*.log"))[1].name
     options = ReadOptions.parse({"path": str(directory), "io.retries": str(retries)})
@@ -468,8 +466,8 @@ def test_error_of_the_disk_is_retried(
     assert ErrorCode.STORAGE is caught.value.code
 
 
-def test_index_that_lies_or_is_missing_changes_nothing(tmp_path: Path) -> None:
-    """It is a hint: the header that it leads to is looked at."""
+def test_wrong_or_missing_index_does_not_change_the_rows(tmp_path: Path) -> None:
+    """An index entry is a hint: the header at its position is checked."""
     directory = make_log(tmp_path, batches=100, index_interval_bytes=100)
     index = SegmentFiles(directory, 0).offset_index
     good = index.read_bytes()
@@ -483,8 +481,8 @@ def test_index_that_lies_or_is_missing_changes_nothing(tmp_path: Path) -> None:
             assert (list(range(start, end)), None) == offsets_until_error(directory, start, end)
 
 
-def test_log_that_grows_is_read_to_the_planned_end(tmp_path: Path) -> None:
-    """Beside its writer; what came later is for the next query."""
+def test_growing_log_is_read_to_the_planned_end(tmp_path: Path) -> None:
+    """Its writer continues; later records belong to the next query."""
     directory = tmp_path / TOPIC
     with manual_log(directory, segment_bytes=300) as log:
         log.append(numbered(0, 4))

@@ -1,4 +1,4 @@
-"""A task's rows become files of batches, for each partition in their order."""
+"""Encoding of a task's rows to files of batches, for each partition in their order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def rules(**changes: Any) -> EncodingRules:
-    """Return how rows become batches."""
+    """Return encoding rules with the changes."""
     given: dict[str, Any] = {
         "topic": "t",
         "new_partitions": 1,
@@ -53,7 +53,7 @@ def writer(directory: Path, given: EncodingRules, task: int = 3) -> TaskWriter:
 
 
 def rows_of(file: StagedFile) -> Iterator[tuple[bytes | None, bytes | None, int]]:
-    """Yield key, value and time of what a file holds."""
+    """Yield key, value and time of the rows in a file."""
     data = Path(file.path).read_bytes()
     for batch in file_batches(data, Path(file.path)):
         view = BatchView(memoryview(data)[batch.position : batch.end_position])
@@ -61,14 +61,14 @@ def rows_of(file: StagedFile) -> Iterator[tuple[bytes | None, bytes | None, int]
 
 
 def table(count: int, **columns: pa.Array) -> pa.RecordBatch:
-    """Return rows with numbers for values."""
+    """Return rows with numbers as values."""
     value = pa.array([b"%d" % row for row in range(count)], pa.binary())
     return pa.record_batch({"value": value, **columns})
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD, Codec.GZIP, Codec.LZ4], ids=str)
-def test_rows_of_many_batches_keep_their_order(tmp_path: Path, codec: Codec) -> None:
-    """Arrow's batches and the log's have their own borders."""
+def test_rows_of_many_arrow_batches_keep_their_order(tmp_path: Path, codec: Codec) -> None:
+    """The batches of Arrow and of the log have different borders."""
     task = writer(tmp_path, rules(codec=codec))
     for _ in range(5):
         task.write(table(100))
@@ -88,8 +88,8 @@ def test_rows_of_many_batches_keep_their_order(tmp_path: Path, codec: Codec) -> 
     assert max(batch.size_bytes for batch in batches) == file.largest_batch_bytes
 
 
-def test_rows_of_many_partitions_and_topics_go_where_they_belong(tmp_path: Path) -> None:
-    """Existing topics keep their partitions, new ones get as many as the option says."""
+def test_rows_of_many_topics_are_split_by_partition(tmp_path: Path) -> None:
+    """Existing topics keep their partition count, new ones get that of the option."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("old", 3)
     assert {"old": [0, 1, 2]} == topics_in(PosixFileSystem(), tmp_path)
@@ -112,8 +112,8 @@ def test_rows_of_many_partitions_and_topics_go_where_they_belong(tmp_path: Path)
     } == found
 
 
-def test_rows_with_headers_go_where_they_belong(tmp_path: Path) -> None:
-    """They take another way than rows without."""
+def test_rows_with_headers_are_split_by_partition(tmp_path: Path) -> None:
+    """They use another code path than rows without headers."""
     headers = pa.array([[{"key": "h", "value": b"%d" % row}] for row in range(200)], HEADERS)
     partitions = pa.array([row % 2 for row in range(200)], pa.int32())
     task = writer(tmp_path, rules(new_partitions=2))
@@ -123,8 +123,8 @@ def test_rows_with_headers_go_where_they_belong(tmp_path: Path) -> None:
         assert expected == [value for _key, value, _time in rows_of(file)]
 
 
-def test_file_that_is_full_is_followed_by_another(tmp_path: Path) -> None:
-    """No file is larger than a segment; their numbers say the order."""
+def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
+    """No file is larger than a segment; their numbers give the order."""
     task = writer(tmp_path, rules(segment_bytes=3000))
     task.write(table(1000))
     files = sorted(task.finish(), key=lambda file: file.sequence)
@@ -134,8 +134,8 @@ def test_file_that_is_full_is_followed_by_another(tmp_path: Path) -> None:
     assert [b"%d" % row for row in range(1000)] == values
 
 
-def test_record_larger_than_a_batch_has_one_of_its_own(tmp_path: Path) -> None:
-    """The commit asks the topic whether it takes it."""
+def test_record_larger_than_a_batch_has_its_own_batch(tmp_path: Path) -> None:
+    """The commit checks the limit of the topic."""
     task = writer(tmp_path, rules())
     values = [b"a", bytes(5000), b"b"]
     task.write(pa.record_batch({"value": pa.array(values, pa.binary())}))
@@ -154,10 +154,10 @@ def test_record_larger_than_a_batch_has_one_of_its_own(tmp_path: Path) -> None:
     ],
     ids=["ms", "timestamp", "timestamp_ntz"],
 )
-def test_times_of_a_column_are_kept_in_milliseconds(
+def test_timestamps_of_a_column_are_rounded_down_to_milliseconds(
     tmp_path: Path, times: pa.Array, expected: list[int]
 ) -> None:
-    """A null is no time; what is left of a millisecond is cut off."""
+    """A null is a record without a timestamp."""
     task = writer(tmp_path, rules(timestamp_column="at"))
     task.write(table(3, at=times))
     [file] = task.finish()
@@ -166,8 +166,8 @@ def test_times_of_a_column_are_kept_in_milliseconds(
     assert min(time for time in expected if time >= 0) == file.min_timestamp
 
 
-def test_headers_and_strings_are_written(tmp_path: Path) -> None:
-    """Text is UTF-8; headers are those of the column, none where it is null."""
+def test_headers_and_strings_are_encoded(tmp_path: Path) -> None:
+    """Text is UTF-8; a null cell is a record without headers."""
     headers = pa.array([[{"key": "h", "value": b"1"}], None, []], HEADERS)
     task = writer(tmp_path, rules())
     keys = pa.array(["\u00e9", None, "b"])
@@ -198,10 +198,10 @@ def test_headers_and_strings_are_written(tmp_path: Path) -> None:
     ],
     ids=["no-topic", "topic-name", "partition", "before-1970"],
 )
-def test_row_that_cannot_be_written_is_refused(
+def test_invalid_row_is_refused(
     tmp_path: Path, columns: dict[str, pa.Array], given: dict[str, Any], code: ErrorCode
 ) -> None:
-    """The error has a code and says which column."""
+    """The error has a code."""
     task = writer(tmp_path, rules(**given))
     with pytest.raises(KafkaLogSparkError) as caught:
         task.write(table(1, **columns))
@@ -209,8 +209,8 @@ def test_row_that_cannot_be_written_is_refused(
     task.abandon()
 
 
-def test_attempt_that_failed_leaves_nothing(tmp_path: Path) -> None:
-    """What was finished and what was not, and the directories."""
+def test_abandoned_attempt_leaves_no_file(tmp_path: Path) -> None:
+    """Finished and unfinished files are removed, and the directories."""
     task = writer(tmp_path, rules(segment_bytes=3000))
     task.write(table(1000))
     assert any(tmp_path.rglob("*.log"))
@@ -218,8 +218,8 @@ def test_attempt_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
-def test_topic_whose_partitions_lie_elsewhere_too_is_refused(tmp_path: Path) -> None:
-    """Of a topic in several directories nobody here knows how many partitions it has."""
+def test_topic_with_missing_partitions_is_refused(tmp_path: Path) -> None:
+    """A topic in several directories has an unknown number of partitions."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-2").mkdir()
     task = writer(tmp_path, rules())
@@ -229,10 +229,10 @@ def test_topic_whose_partitions_lie_elsewhere_too_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("spread_max", [64, 1], ids=["spread", "brought together"])
-def test_many_partitions_are_bounded_in_memory_and_open_files(
+def test_many_partitions_use_bounded_memory_and_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread_max: int
 ) -> None:
-    """The largest batches are closed early, and files are opened again."""
+    """The largest batches are closed early, and files are reopened."""
     monkeypatch.setattr(encoding, "_SPREAD_MAX", spread_max)
     monkeypatch.setattr(encoding, "_PENDING_BYTES", 4000)
     monkeypatch.setattr(encoding, "_OPEN_FILES", 3)

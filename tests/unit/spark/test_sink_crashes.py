@@ -1,7 +1,7 @@
-"""Every row once, whatever happens: the sink under crashes and errors at each step of a commit.
+"""Exactly-once commits of the sink with crashes and errors at each step.
 
-A schedule is a disk as a crash, or an error, at one step left it, and what the next process, or the
-same one, does then. `KAFKALOG_SINK_STATES=40` makes some ten thousand of them.
+A schedule is a disk after a crash or an error at one step, and the next actions of the same or
+another process. `KAFKALOG_SINK_STATES=40` makes about ten thousand schedules.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from kafkalog.errors import KafkaLogError
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.sink_rig import MomentDisk, SinkRig, new_disk
 
-# States of each moment of a crash.
+# Disk states after a crash at each step.
 STATES = int(os.environ.get("KAFKALOG_SINK_STATES", "3"))
-# One of so many errors, and of so many crashes within a recovery.
+# Only every STRIDE-th error, and crash within a recovery, is tested.
 STRIDE = max(1, 12 // STATES)
 
-# Of the transaction that is disturbed: files that are appended, and files that become segments.
+# The interrupted transaction: files that are appended, and files that become segments.
 EARLIER = ((0, 3), (1, 9))
 ROWS = ((0, 3), (1, 26), (0, 2), (1, 2), (0, 24))
 LATER = ((0, 2), (1, 22))
-# Of a first one: what an empty log takes over, and what is appended behind it.
+# A first transaction: a file that an empty log takes as its segment, and appended files.
 FIRST = ((0, 3), (1, 4), (0, 2))
 
 
 @pytest.fixture(scope="module")
 def begun() -> SinkRig:
-    """Return a sink that has committed once."""
+    """A sink that has committed once."""
     rig = SinkRig(MomentDisk.of(new_disk()))
     rig.commit(0, EARLIER)
     return rig
@@ -39,7 +39,7 @@ def begun() -> SinkRig:
 
 @pytest.fixture(scope="module")
 def crashed(begun: SinkRig) -> list[SimulatedDisk]:
-    """Return what crashes in a commit may leave, its staging and a losing attempt included."""
+    """Disks after crashes in a commit, including its staging and a losing attempt."""
     disk = MomentDisk.of(begun.disk)
     rig = begun.on(disk)
     disk.watch(STATES)
@@ -50,32 +50,32 @@ def crashed(begun: SinkRig) -> list[SimulatedDisk]:
 
 
 def replay(rig: SinkRig) -> None:
-    """Do the micro-batch again, as Spark does after a restart."""
+    """Repeat the micro-batch, as Spark does after a restart."""
     rig.commit(1, ROWS)
 
 
 def recover_and_replay(rig: SinkRig) -> None:
-    """Finish what was begun, and do the micro-batch again: what was finished is passed over."""
+    """Recover, and repeat the micro-batch, which is skipped if it was committed."""
     rig.transaction(1).recover()
     replay(rig)
 
 
 def abort_and_replay(rig: SinkRig) -> None:
-    """Abort what another attempt has staged, then do the micro-batch again."""
+    """Abort the staged files of another attempt, then repeat the micro-batch."""
     files = rig.stage(1, ROWS, attempt=8)
     rig.transaction(1).abort(files)
     replay(rig)
 
 
 def other_query_first(rig: SinkRig) -> None:
-    """Let another query commit before, which has to finish the first one's work."""
+    """Let another query commit first, which must finish the interrupted commit."""
     rig.transaction(5, "other").commit(rig.stage(5, LATER, app="other"))
     rig.expect(5, LATER, app="other")
     replay(rig)
 
 
 def embedded_writer_first(rig: SinkRig) -> None:
-    """Let a writer append before, who knows nothing of intents."""
+    """Let an embedded writer append first, which does not read intents."""
     rig.append_foreign("foreign")
     replay(rig)
 
@@ -90,10 +90,10 @@ NEXT: tuple[Callable[[SinkRig], None], ...] = (
 
 
 @pytest.mark.parametrize("what_next", NEXT, ids=lambda each: each.__name__)
-def test_commit_that_crashed_anywhere_has_every_row_once(
+def test_commit_crashed_at_any_step_has_every_row_once(
     begun: SinkRig, crashed: list[SimulatedDisk], what_next: Callable[[SinkRig], None]
 ) -> None:
-    """Whatever a crash left, and whoever comes next: after a replay all rows are there once."""
+    """For any disk state and any next writer, after a replay."""
     assert len(crashed) > 40 * STATES
     for number, state in enumerate(crashed):
         rig = begun.on(state.crash())
@@ -107,8 +107,8 @@ def test_commit_that_crashed_anywhere_has_every_row_once(
 
 
 @pytest.mark.parametrize("is_foreign_first", [False, True], ids=["replayed", "foreign first"])
-def test_first_commit_that_crashed_anywhere_has_every_row_once(is_foreign_first: bool) -> None:
-    """A log without a record takes over a file of any size; the one behind it is appended."""
+def test_first_commit_crashed_at_any_step_has_every_row_once(is_foreign_first: bool) -> None:
+    """A log without records takes a file of any size as its segment; the next is appended."""
     disk = MomentDisk.of(new_disk())
     disk.watch(max(1, STATES // 3))
     rig = SinkRig(disk)
@@ -127,10 +127,10 @@ def test_first_commit_that_crashed_anywhere_has_every_row_once(is_foreign_first:
             assert [] == found, f"state {number}, and the next batch"
 
 
-def test_recovery_that_crashed_anywhere_has_every_row_once(
+def test_recovery_crashed_at_any_step_has_every_row_once(
     begun: SinkRig, crashed: list[SimulatedDisk]
 ) -> None:
-    """A crash within the recovery of a crash is one more crash."""
+    """After a second crash and a replay."""
     committed = [state for state in crashed if has_intent(state)]
     assert committed
     for state in committed[:: 8 * STRIDE]:
@@ -144,7 +144,7 @@ def test_recovery_that_crashed_anywhere_has_every_row_once(
 
 
 def failing_commits(begun: SinkRig, *, kills: bool) -> Iterator[tuple[SinkRig, bool]]:
-    """Yield a rig after a commit in which one call failed, and whether it raised."""
+    """Yield a rig after a commit with one failed call, and whether it raised."""
     calls = begun.on(MomentDisk.of(begun.disk))
     files = calls.stage(1, ROWS)
     before = calls.disk.call_count
@@ -161,14 +161,14 @@ def failing_commits(begun: SinkRig, *, kills: bool) -> Iterator[tuple[SinkRig, b
         if kills:
             rig = rig.on(rig.disk.killed())
         elif number % 2 and raised:
-            # Spark aborts with all messages, also where everything was published before.
+            # Spark aborts with all messages, also after everything was published.
             rig.transaction(1).abort(files)
         yield rig, raised
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["failed", "killed"])
-def test_commit_that_failed_anywhere_has_every_row_once(begun: SinkRig, kills: bool) -> None:
-    """An error of the disk, aborted or not: the same process, or the next, replays the batch."""
+def test_commit_failed_at_any_call_has_every_row_once(begun: SinkRig, kills: bool) -> None:
+    """Aborted or not; the same process or the next one repeats the batch."""
     raised_count = 0
     for number, (rig, raised) in enumerate(failing_commits(begun, kills=kills)):
         raised_count += raised
@@ -181,5 +181,5 @@ def test_commit_that_failed_anywhere_has_every_row_once(begun: SinkRig, kills: b
 
 
 def has_intent(disk: SimulatedDisk) -> bool:
-    """Say whether a transaction is under way."""
+    """Return whether a transaction is in progress."""
     return any(path.endswith("intent.json") for path in disk.snapshot())

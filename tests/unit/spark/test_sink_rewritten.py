@@ -1,4 +1,4 @@
-"""A commit that crashed, and a log that others changed before its recovery: nothing comes twice."""
+"""Recovery of a crashed commit in logs that others have changed: no row twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = ((0, 3), (1, 5), (0, 2))
 
 
 def cleaned(log: Log) -> None:
-    """Compact all keys, those of the sink's rows too: all of them have one key."""
+    """Compact the log; all rows, including those of the sink, have one key."""
     log.append([Record(key=b"k", value=b"later")])
     log.reconfigure(log.config.replace(cleanup_policy="compact"))
     log.roll()
@@ -45,7 +45,7 @@ def deleted(log: Log) -> None:
 
 
 def truncated(log: Log) -> None:
-    """Truncate to where the crashed transaction began."""
+    """Truncate to the start of the crashed transaction."""
     log.truncate_to(min(4, log.log_end_offset))
 
 
@@ -54,7 +54,7 @@ CHANGES: tuple[Callable[[Log], None], ...] = (cleaned, deleted, truncated)
 
 @pytest.fixture(scope="module")
 def crashed() -> list[SimulatedDisk]:
-    """Return what crashes in a commit may leave, from the intent on."""
+    """Disks after crashes in a commit, from the intent on."""
     rig = SinkRig(MomentDisk.of(new_disk()))
     rig.append_foreign("first")
     disk = MomentDisk.of(rig.disk)
@@ -71,10 +71,10 @@ def crashed() -> list[SimulatedDisk]:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda each: each.__name__)
-def test_recovery_of_a_changed_log_publishes_nothing_twice(
+def test_recovery_of_a_changed_log_publishes_no_row_twice(
     crashed: list[SimulatedDisk], change: Callable[[Log], None]
 ) -> None:
-    """DUR-7: at every moment of a commit; recovery finishes it, or refuses to guess."""
+    """DUR-7: at every step of a commit; recovery completes it, or refuses with DATA_LOSS."""
     assert len(crashed) > 10
     refused = 0
     for number, state in enumerate(crashed):
@@ -104,8 +104,8 @@ def test_recovery_of_a_changed_log_publishes_nothing_twice(
     assert refused < len(crashed)
 
 
-def test_recovery_behind_the_note_of_the_last_partition_is_not_refused() -> None:
-    """DUR-7: the finding's own schedule; all was published, and only the ledger lacks it."""
+def test_recovery_with_all_partitions_applied_is_not_refused() -> None:
+    """DUR-7: everything was published, and only the ledger entry is missing."""
     rig = SinkRig(MomentDisk.of(new_disk()))
     disk = MomentDisk.of(rig.disk)
     other = rig.on(disk)
@@ -129,8 +129,10 @@ def test_recovery_behind_the_note_of_the_last_partition_is_not_refused() -> None
 
 
 @pytest.mark.parametrize("kind", ["absolute", "parent", "link"])
-def test_intent_that_leaves_the_staging_directory_is_refused(tmp_path: Path, kind: str) -> None:
-    """HOST-17: who could write the intent had any file of the process moved, or removed."""
+def test_intent_with_a_path_outside_the_staging_directory_is_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    """HOST-17: a writer of the intent could otherwise move or remove any file."""
     data, decoy = tmp_path / "data", tmp_path / "decoy.log"
     sink = SinkTransaction(data, TransactionId.of_query("q", 1))
     staged = Path(stage_rows(sink, 0, ["a"], "0").path)

@@ -1,4 +1,4 @@
-"""A transaction of the sink: what it publishes, passes over, refuses, waits for and clears up."""
+"""Transactions of the sink: commit, replay, abort, locks, refusals and recovery."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ ROWS = ((0, 3), (1, 26))
 
 @pytest.fixture
 def rig() -> SinkRig:
-    """Return a sink on a disk with a topic of two partitions."""
+    """A sink on a disk with a topic of two partitions."""
     return SinkRig(new_disk())
 
 
 def refusal(act: Callable[[], object]) -> KafkaLogSparkError:
-    """Return the error that an act ends with."""
+    """Return the error of an action."""
     with pytest.raises(KafkaLogSparkError) as caught:
         act()
     return caught.value
 
 
 def names(disk: SimulatedDisk) -> list[str]:
-    """Return the names of the sink's files that are left, but for lock, epoch and ledger."""
+    """Return the remaining files of the sink, except lock, epoch and ledger."""
     kept = (LOCK_FILE, "-epoch", "-ledger")
     return [
         path
@@ -59,17 +59,17 @@ def names(disk: SimulatedDisk) -> list[str]:
 
 
 def identity_of(disk: SimulatedDisk, path: Path) -> int:
-    """Return the number of the file that has a name."""
+    """Return the id of the file at a path."""
     facts = disk.stat(path)
     assert facts is not None
     return facts.file_id
 
 
-# ------------------------------------------------------------------------------ once
+# ------------------------------------------------------------------------------ replays
 
 
-def test_commit_publishes_and_clears_up(rig: SinkRig) -> None:
-    """The report says what each log got; nothing but epoch, lock and ledger stays."""
+def test_commit_publishes_rows_and_removes_its_files(rig: SinkRig) -> None:
+    """The report has the ranges of each log; only epoch, lock and ledger stay."""
     report = rig.commit(0, ROWS)
     assert [] == rig.problems()
     assert [] == rig.problems_of_opening()
@@ -80,10 +80,10 @@ def test_commit_publishes_and_clears_up(rig: SinkRig) -> None:
     assert [] == names(rig.disk)
 
 
-def test_commit_renames_a_small_file_only_where_the_log_has_no_segment_with_records(
+def test_commit_renames_a_small_file_only_to_an_empty_segment(
     rig: SinkRig,
 ) -> None:
-    """It becomes the empty segment, also behind others; elsewhere it would be one too many."""
+    """Also after other segments; elsewhere it would add a small segment."""
 
     def segments() -> list[int]:
         with manager_of(rig.disk) as manager:
@@ -111,10 +111,8 @@ def test_commit_renames_a_small_file_only_where_the_log_has_no_segment_with_reco
 
 
 @pytest.mark.parametrize("version", [3, 2, 0])
-def test_commit_of_what_is_in_the_ledger_or_before_it_is_passed_over(
-    rig: SinkRig, version: int
-) -> None:
-    """A replay, and a version below the last one, publish nothing and leave nothing."""
+def test_commit_of_a_version_up_to_the_ledger_is_skipped(rig: SinkRig, version: int) -> None:
+    """A replay or an older version publishes nothing and leaves no file."""
     rig.commit(3, ROWS)
     report = rig.transaction(version).commit(rig.stage(version, ROWS))
     assert report.was_committed
@@ -123,16 +121,16 @@ def test_commit_of_what_is_in_the_ledger_or_before_it_is_passed_over(
     assert [] == names(rig.disk)
 
 
-def test_commit_of_another_application_is_its_own(rig: SinkRig) -> None:
-    """Versions are counted for each application."""
+def test_commit_of_another_application_has_its_own_versions(rig: SinkRig) -> None:
+    """The ledger has the version of each application."""
     rig.commit(3, ROWS)
     rig.transaction(1, "other").commit(rig.stage(1, ROWS, app="other"))
     rig.expect(1, ROWS, app="other")
     assert [] == rig.problems()
 
 
-def test_commit_without_a_version_is_done_once(rig: SinkRig) -> None:
-    """Spark may commit the same write again; the ledger forgets it when nobody can ask any more."""
+def test_commit_without_a_version_is_published_once(rig: SinkRig) -> None:
+    """Spark may repeat the commit; the ledger removes the entry when that is impossible."""
     first = replace_transaction(rig, TransactionId.unique())
     file = stage_rows(first, 0, ["a"], "0")
     assert 1 == first.commit([file]).record_count
@@ -146,14 +144,14 @@ def test_commit_without_a_version_is_done_once(rig: SinkRig) -> None:
     assert SinkState(rig.disk, DATA).is_committed(second.transaction)
 
 
-def test_commit_of_nothing_is_noted(rig: SinkRig) -> None:
+def test_commit_without_rows_is_recorded(rig: SinkRig) -> None:
     """A micro-batch without rows is a version too."""
     assert 0 == rig.transaction(0).commit([]).record_count
     assert rig.transaction(0).commit([]).was_committed
 
 
-def test_commit_makes_the_topics_that_are_missing(tmp_path: Path) -> None:
-    """With the number of partitions that the tasks took, and segments as they are to be."""
+def test_commit_creates_missing_topics(tmp_path: Path) -> None:
+    """With the partition count of the tasks and the configured segment size."""
     sink = SinkTransaction(
         tmp_path / "new", TransactionId.unique(), SinkOptions(segment_bytes=4096)
     )
@@ -165,8 +163,8 @@ def test_commit_makes_the_topics_that_are_missing(tmp_path: Path) -> None:
         assert [b"a", b"b"] == [record.value for record in manager.log("made", 1).records()]
 
 
-def test_commit_that_empties_keeps_offsets_going(rig: SinkRig) -> None:
-    """Older records go when the new ones are there, of all partitions of the topic."""
+def test_commit_that_empties_a_topic_continues_its_offsets(rig: SinkRig) -> None:
+    """Older records of all partitions are deleted after the new ones are published."""
     rig.commit(0, ROWS)
     rig.transaction(1).commit(rig.stage(1, ((0, 2),)), emptied_topics=[TOPIC])
     with manager_of(rig.disk) as manager:
@@ -176,8 +174,8 @@ def test_commit_that_empties_keeps_offsets_going(rig: SinkRig) -> None:
         ]
 
 
-def test_commit_of_staged_files_elsewhere(tmp_path: Path) -> None:
-    """Another directory of the same file system, with a part of its own for each data directory."""
+def test_commit_with_another_staging_directory_succeeds(tmp_path: Path) -> None:
+    """On the same file system, with a separate directory for each data directory."""
     elsewhere = tmp_path / "elsewhere"
     sink = SinkTransaction(
         tmp_path / "data", TransactionId.of_query("q", 0), SinkOptions(staging_directory=elsewhere)
@@ -192,16 +190,16 @@ def test_commit_of_staged_files_elsewhere(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ aborts, orphans
 
 
-def test_abort_removes_what_is_not_committed(rig: SinkRig) -> None:
-    """Nothing of it stays, and another attempt begins anew."""
+def test_abort_removes_uncommitted_files(rig: SinkRig) -> None:
+    """A new attempt can commit."""
     assert rig.transaction(0).abort(rig.stage(0, ROWS))
     assert [] == names(rig.disk)
     rig.commit(0, ROWS)
     assert [] == rig.problems()
 
 
-def test_abort_of_what_was_published_changes_nothing(rig: SinkRig) -> None:
-    """Spark aborts after a commit that raised behind its end."""
+def test_abort_after_the_commit_changes_nothing(rig: SinkRig) -> None:
+    """Spark aborts after a commit that raised at its end."""
     files = rig.stage(0, ROWS)
     rig.transaction(0).commit(files)
     rig.expect(0, ROWS)
@@ -209,8 +207,8 @@ def test_abort_of_what_was_published_changes_nothing(rig: SinkRig) -> None:
     assert [] == rig.problems()
 
 
-def test_abort_of_what_is_under_way_keeps_its_files(rig: SinkRig) -> None:
-    """With an intent it is committed, though nothing is published yet."""
+def test_abort_after_the_intent_keeps_the_files(rig: SinkRig) -> None:
+    """A transaction with an intent is committed, although no row is published yet."""
     found = interrupted(rig)
     assert not found.transaction(1).abort(staged_of(found))
     assert TransactionId.of_query("query", 1) == found.transaction(1).recover()
@@ -218,8 +216,8 @@ def test_abort_of_what_is_under_way_keeps_its_files(rig: SinkRig) -> None:
     assert [] == found.problems()
 
 
-def test_sweep_removes_what_nobody_touched_for_long(rig: SinkRig) -> None:
-    """The age of the newest file of a transaction counts; what is younger stays."""
+def test_sweep_removes_old_staging_directories(rig: SinkRig) -> None:
+    """The age is that of the newest file; younger transactions stay."""
     sink = rig.transaction(7)
     rig.stage(7, ROWS, attempt=1)
     [directory] = rig.disk.list(sink.staging.root)
@@ -233,11 +231,11 @@ def test_sweep_removes_what_nobody_touched_for_long(rig: SinkRig) -> None:
     assert [] == names(rig.disk)
 
 
-# ------------------------------------------------------------------------------ others
+# ------------------------------------------------------------------------------ other writers
 
 
-def test_commit_beside_an_embedded_writer_is_refused(rig: SinkRig) -> None:
-    """Who has the data directory keeps it; the staged files stay for another try."""
+def test_commit_during_an_embedded_writer_is_refused(rig: SinkRig) -> None:
+    """The writer keeps its lock; the staged files stay for another attempt."""
     files = rig.stage(0, ROWS)
     with manager_of(rig.disk):
         error = refusal(lambda: rig.transaction(0).commit(files))
@@ -249,7 +247,7 @@ def test_commit_beside_an_embedded_writer_is_refused(rig: SinkRig) -> None:
 
 
 def test_commits_of_two_sinks_wait_for_each_other(rig: SinkRig) -> None:
-    """The second goes on when the first is done."""
+    """The second continues when the first releases its lock."""
     held: list[FileLock | None] = [rig.disk.lock(DATA / LOCK_FILE)]
     waits: list[float] = []
 
@@ -271,15 +269,15 @@ def test_commits_of_two_sinks_wait_for_each_other(rig: SinkRig) -> None:
 
 
 def test_commit_that_waited_too_long_is_refused(rig: SinkRig) -> None:
-    """Another sink that does not end is told, and not waited for forever."""
+    """With LOCKED, if the other sink does not end."""
     lock = rig.disk.lock(DATA / LOCK_FILE)
     assert lock is not None
     assert ErrorCode.LOCKED == refusal(lambda: rig.transaction(0).commit([])).code
     lock.release()
 
 
-def test_session_that_another_one_followed_writes_nothing_more(rig: SinkRig) -> None:
-    """Its lock was given away without its knowledge: the epoch says so."""
+def test_session_with_an_older_epoch_is_refused(rig: SinkRig) -> None:
+    """Its lock was lost without notice: the epoch shows that."""
     first, second = SinkState(rig.disk, DATA), SinkState(rig.disk, DATA)
     first.begin_session()
     second.begin_session()
@@ -306,10 +304,10 @@ def test_session_that_another_one_followed_writes_nothing_more(rig: SinkRig) -> 
     ],
     ids=["append-time", "old-format", "too-large", "no-key", "in-the-future"],
 )
-def test_commit_of_what_a_topic_does_not_take_is_refused(
+def test_commit_against_a_topic_setting_is_refused(
     rig: SinkRig, settings: Mapping[str, str], changes: dict[str, Any], code: ErrorCode
 ) -> None:
-    """Before the intent: nothing is under way afterwards."""
+    """Before the intent, so that no transaction is left in progress."""
     with manager_of(rig.disk) as manager:
         manager.create_topic("picky", 2, settings)
     sink = rig.transaction(0)
@@ -324,18 +322,18 @@ def test_commit_of_what_a_topic_does_not_take_is_refused(
     [{"partition_count": 3}, {"size_bytes": 1}, {"path": "/data/gone.log"}],
     ids=["partitions", "size", "gone"],
 )
-def test_commit_of_files_that_do_not_fit_is_a_conflict(
+def test_commit_with_changed_files_or_topic_is_a_conflict(
     rig: SinkRig, change: dict[str, Any]
 ) -> None:
-    """The topic has grown since, or another run of the transaction has cleared up."""
+    """The topic has more partitions, or another run has removed the files."""
     files = rig.stage(0, ROWS)
     wrong = [replace(files[0], **change), files[1]]
     assert ErrorCode.TXN_CONFLICT == refusal(lambda: rig.transaction(0).commit(wrong)).code
     assert [] == rig.problems()
 
 
-def test_commit_of_the_same_file_twice_is_a_conflict(rig: SinkRig) -> None:
-    """A message that came twice must not be published twice."""
+def test_commit_with_one_file_twice_is_a_conflict(rig: SinkRig) -> None:
+    """A repeated message must not be published twice."""
     [file] = rig.stage(0, ROWS[:1])
     assert ErrorCode.TXN_CONFLICT == refusal(lambda: rig.transaction(0).commit([file, file])).code
 
@@ -344,7 +342,7 @@ def test_commit_of_the_same_file_twice_is_a_conflict(rig: SinkRig) -> None:
 
 
 def interrupted(rig: SinkRig) -> SinkRig:
-    """Return the sink as a crash left it just behind the intent of version 1."""
+    """Return the sink after a crash directly after the intent of version 1."""
     disk = MomentDisk.of(rig.disk)
     other = rig.on(disk)
     disk.watch(1)
@@ -356,7 +354,7 @@ def interrupted(rig: SinkRig) -> SinkRig:
 
 
 def staged_of(rig: SinkRig) -> list[StagedFile]:
-    """Return what an intent under way has staged, as messages tell it."""
+    """Return the staged files of the pending intent."""
     intent = SinkState(rig.disk, DATA).read_intent()
     assert intent is not None
     return [
@@ -366,14 +364,14 @@ def staged_of(rig: SinkRig) -> list[StagedFile]:
 
 
 def change_log(rig: SinkRig, act: Callable[[Log], object]) -> None:
-    """Change both partitions by an embedded writer."""
+    """Change both partitions with an embedded writer."""
     with manager_of(rig.disk) as manager:
         for number in (0, 1):
             act(manager.log(TOPIC, number))
 
 
-def test_recovery_of_a_topic_that_was_deleted_goes_on(rig: SinkRig) -> None:
-    """Whoever deleted it wanted what was in it gone."""
+def test_recovery_of_a_deleted_topic_drops_its_rows(rig: SinkRig) -> None:
+    """The deletion includes the rows of the transaction."""
     found = interrupted(rig)
     with manager_of(found.disk) as manager:
         manager.delete_topic(TOPIC)
@@ -382,8 +380,8 @@ def test_recovery_of_a_topic_that_was_deleted_goes_on(rig: SinkRig) -> None:
     assert [] == names(found.disk)
 
 
-def test_recovery_of_a_log_that_was_truncated_says_so(rig: SinkRig) -> None:
-    """A file that was taken over is not there any more: it is not guessed why."""
+def test_recovery_with_missing_staged_files_is_a_data_loss(rig: SinkRig) -> None:
+    """A renamed file is no longer in the log, for an unknown reason."""
     rig.commit(0, ROWS)
     found = interrupted(rig)
     for file in staged_of(found):
@@ -393,8 +391,8 @@ def test_recovery_of_a_log_that_was_truncated_says_so(rig: SinkRig) -> None:
     assert "intent" in str(error)
 
 
-def test_recovery_below_the_offset_that_was_meant_appends_at_the_end(rig: SinkRig) -> None:
-    """A log that was truncated before any of it was published gets all of it."""
+def test_recovery_of_a_log_truncated_before_publishing_appends_all_rows(rig: SinkRig) -> None:
+    """At the new end of the log."""
     rig.commit(0, ROWS)
     found = interrupted(rig)
     change_log(found, lambda log: log.truncate_fully_and_start_at(0))
@@ -405,8 +403,8 @@ def test_recovery_below_the_offset_that_was_meant_appends_at_the_end(rig: SinkRi
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"format": 2}', b'{"format": 1}'])
-def test_intent_that_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
-    """It is what was committed: no guess may take its place."""
+def test_damaged_intent_raises(tmp_path: Path, content: bytes) -> None:
+    """It is the only record of the commit, so it is not guessed."""
     path = tmp_path / ".kafkalog-sink-intent.json"
     path.write_bytes(content)
     with pytest.raises(CorruptStateError, match=r"intent\.json"):
@@ -414,8 +412,8 @@ def test_intent_that_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x", b'{"format": 1}', b'{"format": 1, "version": null}'])
-def test_ledger_that_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
-    """Neither may one in the place of the ledger: rows would come twice."""
+def test_damaged_ledger_raises(tmp_path: Path, content: bytes) -> None:
+    """With an empty ledger rows would be published twice."""
     transaction = TransactionId.of_query("q", 1)
     (tmp_path / f".kafkalog-sink-ledger-{transaction.app_name}.json").write_bytes(content)
     with pytest.raises(CorruptStateError, match="ledger"):
@@ -423,8 +421,8 @@ def test_ledger_that_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b/c", "..", "", "x" * 300, "caf\u00e9"])
-def test_application_of_any_name_has_a_file(tmp_path: Path, name: str) -> None:
-    """A name that no file may have is told by a digest."""
+def test_application_with_any_name_has_a_ledger(tmp_path: Path, name: str) -> None:
+    """A name that is invalid for a file is replaced by a digest."""
     transaction = TransactionId.of_application(name, 3)
     assert transaction.directory_name.isascii()
     assert "/" not in transaction.directory_name
@@ -434,22 +432,22 @@ def test_application_of_any_name_has_a_file(tmp_path: Path, name: str) -> None:
 
 
 def replace_transaction(rig: SinkRig, transaction: TransactionId) -> SinkTransaction:
-    """Return a transaction of the rig under another name."""
+    """Return a transaction of the rig with another id."""
     sink = rig.transaction(0)
     sink.transaction = transaction
     return sink
 
 
-def test_manager_opens_what_a_sink_left_under_way(rig: SinkRig) -> None:
-    """The sink's files are no trouble to anybody else, also with an intent."""
+def test_manager_opens_a_directory_with_a_pending_intent(rig: SinkRig) -> None:
+    """Files of the sink do not affect a manager."""
     found = interrupted(rig)
     with manager_of(found.disk) as manager:
         assert {TOPIC: (0, 1)} == manager.topics()
         assert 0 == manager.log(TOPIC, 0).log_end_offset
 
 
-def test_staging_directory_that_is_a_link_takes_no_file(tmp_path: Path) -> None:
-    """HOST-6: of the sink of Spark; nothing is created where it leads."""
+def test_staging_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """HOST-6: no file is created in its target."""
     transaction = TransactionId.of_query("q", 7)
     staging = StagingArea(PosixFileSystem(), tmp_path / "data")
     victim, directory = tmp_path / "victim", staging.directory_of(transaction)

@@ -1,4 +1,4 @@
-"""The data source's own decisions: schemas, columns, which filters it takes, what it imports."""
+"""Data source: schemas, columns, pushed filters and imports."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ EARLY = datetime(1960, 1, 1, tzinfo=UTC)
 
 
 def source(path: Path | str = "/none", **options: str) -> KafkaLogDataSource:
-    """Return a source as Spark makes one, whose options have lost their case."""
+    """Return a source as Spark makes it, with option names in lower case."""
     given = {"path": str(path), **options}
     return KafkaLogDataSource({name.lower(): value for name, value in given.items()})
 
 
 def schema(*fields: tuple[str, str] | tuple[str, str, bool]) -> StructType:
-    """Return a schema of simple types, made without a JVM."""
+    """Return a schema of simple types, without a JVM."""
     return StructType.fromJson(
         {
             "type": "struct",
@@ -71,7 +71,7 @@ def schema(*fields: tuple[str, str] | tuple[str, str, bool]) -> StructType:
 
 
 def pushed(*filters: Filter, **options: str) -> tuple[list[tuple[Any, ...]], list[Filter]]:
-    """Return the terms that the engine gets of filters, and what is left to Spark."""
+    """Return the terms for the engine, and the filters left to Spark."""
     found, rest = push_filters(list(filters), ReadOptions.parse({"path": "/none", **options}))
     prefixes = [("topic", "startswith", prefix) for prefix in found.topic_prefixes]
     return [*found.terms, *prefixes], rest
@@ -96,8 +96,8 @@ TAKEN: list[tuple[Filter, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("given", "term"), TAKEN, ids=lambda each: str(each)[:40])
-def test_filter_that_is_kept_whole_is_not_returned(given: Filter, term: tuple[Any, ...]) -> None:
-    """Spark does not look again: the engine gives just those records."""
+def test_exact_filter_is_not_returned_to_spark(given: Filter, term: tuple[Any, ...]) -> None:
+    """The engine returns exactly those records."""
     assert ([term], []) == pushed(given)
 
 
@@ -118,15 +118,15 @@ LEFT: list[Filter] = [
 
 
 @pytest.mark.parametrize("given", LEFT, ids=str)
-def test_filter_that_the_engine_does_not_know_is_returned(given: Filter) -> None:
-    """The very object, as Spark compares them so."""
+def test_unsupported_filter_is_returned_to_spark(given: Filter) -> None:
+    """The same object, because Spark compares identities."""
     terms, (rest,) = pushed(given)
     assert [] == terms
     assert given is rest
 
 
-def test_filter_of_times_is_heeded_and_returned() -> None:
-    """Unless it would take records without a time, which Spark shows as before 1970."""
+def test_filter_of_times_is_applied_and_returned() -> None:
+    """Except if it matches records without a time, which Spark shows as before 1970."""
     later, sooner = GreaterThanOrEqual(("timestamp",), LATE), LessThan(("timestamp",), LATE)
     assert ([("timestamp", ">=", LATE)], [later]) == pushed(later)
     assert ([], [sooner]) == pushed(sooner)
@@ -138,16 +138,16 @@ def test_filter_of_times_is_heeded_and_returned() -> None:
     assert 0 == len(pushed(In(("timestamp",), (LATE, EARLY)))[0])
 
 
-def test_filter_that_always_holds_is_dropped() -> None:
-    """Of columns that are never null; where damage becomes a row, times are."""
+def test_filter_that_is_always_true_is_dropped() -> None:
+    """For columns that are never null; in PERMISSIVE mode times may be null."""
     names = ("topic", "partition", "offset", "timestamp", "timestampType")
     filters = [IsNotNull((name,)) for name in names]
     assert ([], []) == pushed(*filters)
     assert ([], filters[3:]) == pushed(*filters, mode="PERMISSIVE")
 
 
-def test_key_that_is_compared_is_there() -> None:
-    """Spark says so of every comparison; of one with null it is not taken for granted."""
+def test_not_null_filter_of_a_compared_key_is_dropped() -> None:
+    """Spark adds it to every comparison; not if the key is compared with null."""
     there = IsNotNull(("key",))
     terms, rest = pushed(there, EqualTo(("key",), b"a"))
     assert ([("key", "==", b"a")], []) == (list(terms), rest)
@@ -155,15 +155,15 @@ def test_key_that_is_compared_is_there() -> None:
     assert [there] == rest
 
 
-def test_filters_of_views_are_those_of_partitions() -> None:
-    """The others are columns that the engine does not filter by."""
+def test_filters_of_views_apply_only_to_partitions() -> None:
+    """Other columns of a view are filtered by Spark."""
     offset = EqualTo(("offset",), 3)
     terms, rest = pushed(EqualTo(("topic",), "a"), offset, view="batches")
     assert ([("topic", "==", "a")], [offset]) == (terms, rest)
 
 
 def test_schema_follows_the_options() -> None:
-    """Seven columns, headers where asked for, the columns named, those of a view."""
+    """Seven columns, optional headers, chosen columns, or those of a view."""
     plain = "`key` binary, `value` binary, `topic` string, `partition` int, `offset` long, "
     plain += "`timestamp` timestamp, `timestampType` int"
     assert plain == source().schema()
@@ -190,15 +190,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "code"), REFUSED, ids=str)
-def test_schema_that_cannot_be_read_is_refused(given: StructType, code: ErrorCode) -> None:
-    """Foreign names, other types, nulls where there may be some, nothing, anything twice."""
+def test_invalid_schema_is_refused(given: StructType, code: ErrorCode) -> None:
+    """Unknown names, wrong types, non-nullable columns with nulls, none, or duplicates."""
     with pytest.raises(KafkaLogSparkError) as caught:
         source().reader(given)
     assert code is caught.value.code
 
 
-def test_column_that_is_never_null_may_be_declared_so() -> None:
-    """Times are null where damage becomes a row."""
+def test_column_without_nulls_may_be_declared_not_null() -> None:
+    """In PERMISSIVE mode times may be null."""
     never = schema(("offset", "long", False), ("timestamp", "timestamp", False))
     assert not source().reader(never).fields.field("offset").nullable  # type: ignore[attr-defined]
     with pytest.raises(KafkaLogSparkError, match="timestamp"):
@@ -206,7 +206,7 @@ def test_column_that_is_never_null_may_be_declared_so() -> None:
 
 
 def test_reader_is_chosen_by_the_planning_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where filters come down may the reader be one that takes them, or where it must be."""
+    """The pushdown reader is used if Spark pushes filters down, or if it is required."""
     columns = schema(("offset", "long"))
     module = "pyspark.sql.worker.data_source_pushdown_filters"
     monkeypatch.delitem(sys.modules, module, raising=False)
@@ -217,12 +217,12 @@ def test_reader_is_chosen_by_the_planning_process(monkeypatch: pytest.MonkeyPatc
     assert type(source().reader(columns)) is KafkaLogReader
 
 
-def test_filters_of_one_load_are_one_set() -> None:
-    """Spark would read both of two by the plan of the later one; another load may have others."""
+def test_different_filters_of_one_load_are_refused() -> None:
+    """Spark would use the plan of the later one for both; another load may differ."""
     columns = schema(("offset", "long"))
     shared, other = source(filterPushdown="true"), source(filterPushdown="true")
     for each, value in ((shared, 3), (other, 4), (shared, 3)):
-        # As Spark does it, from the source that it keeps of the load.
+        # As in Spark, from the pickled source of the load.
         reader = pickle.loads(pickle.dumps(each)).reader(columns)
         assert [] == reader.pushFilters([EqualTo(("offset",), value)])
     with pytest.raises(KafkaLogSparkError, match="load again") as caught:
@@ -230,8 +230,8 @@ def test_filters_of_one_load_are_one_set() -> None:
     assert ErrorCode.OPTION_CONFLICT is caught.value.code
 
 
-def test_reader_goes_to_the_workers(tmp_path: Path) -> None:
-    """Reader and partitions are plain data; what comes out of a copy is the same."""
+def test_reader_and_partitions_can_be_pickled(tmp_path: Path) -> None:
+    """The copy reads the same rows."""
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 5))
     reader = source(tmp_path).reader(schema(("offset", "long"), ("value", "binary")))
@@ -240,8 +240,8 @@ def test_reader_goes_to_the_workers(tmp_path: Path) -> None:
     assert [{"offset": n, "value": b"v%d" % n} for n in range(5)] == rows
 
 
-def test_nothing_to_read_is_one_task_that_reads_nothing(tmp_path: Path) -> None:
-    """Spark makes a partition of its own of an empty list, and reads it."""
+def test_empty_read_has_one_task_without_rows(tmp_path: Path) -> None:
+    """For an empty list Spark makes a separate partition, and reads it."""
     with manual_log(tmp_path / "orders-0"):
         pass
     reader = source(tmp_path).reader(schema(("offset", "long")))
@@ -250,8 +250,8 @@ def test_nothing_to_read_is_one_task_that_reads_nothing(tmp_path: Path) -> None:
     assert [] == list(reader.read(partition))
 
 
-def test_package_that_spark_finds_imports_no_engine() -> None:
-    """It is imported at the first look for any format, whether a log is wanted or not."""
+def test_pyspark_kafkalog_does_not_import_the_engine() -> None:
+    """Spark imports it with the first use of any format."""
     program = (
         "import sys, pyspark.sql.datasource; before = set(sys.modules)\n"
         "import pyspark_kafkalog as found\n"
@@ -270,8 +270,8 @@ def test_package_that_spark_finds_imports_no_engine() -> None:
 
 
 @pytest.mark.parametrize("module", ["", ".errors", ".options", ".plan", ".prerequisites"])
-def test_part_that_needs_no_spark_imports_none(module: str) -> None:
-    """Nor Arrow: the command line and programs without Spark may load them."""
+def test_module_without_spark_does_not_import_it(module: str) -> None:
+    """It does not import Arrow either; programs without Spark use these modules."""
     program = (
         f"import sys, kafkalog.spark{module}\n"
         "print([name for name in ('pyspark', 'pyarrow', 'pandas') if name in sys.modules])"
@@ -287,8 +287,8 @@ def test_part_that_needs_no_spark_imports_none(module: str) -> None:
     assert "[]" == said.stdout.strip()
 
 
-def test_default_source_passes_everything_on(tmp_path: Path) -> None:
-    """What Spark finds by itself does what the registered class does."""
+def test_default_source_equals_the_registered_class(tmp_path: Path) -> None:
+    """Spark finds it by its name."""
     from pyspark_kafkalog import DefaultSource
 
     found = DefaultSource({"path": str(tmp_path), "view": "segments"})
@@ -298,11 +298,13 @@ def test_default_source_passes_everything_on(tmp_path: Path) -> None:
     assert isinstance(found.reader(columns), KafkaLogReader)
 
 
-# ---- what has to be there ---------------------------------------------------------------------
+# ---- prerequisites ----------------------------------------------------------------------------
 
 
-def test_java_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """None on the path, a home without one, one that is too old: each says what to do."""
+def test_missing_java_is_reported_with_advice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not in PATH, not in JAVA_HOME, or too old."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaLogSparkError, match=r"JAVA_MISSING.*Java 17.*PATH"):
@@ -320,8 +322,8 @@ def test_java_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert 21 == prerequisites.require_java()
 
 
-def test_spark_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra that brings it."""
+def test_missing_spark_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names `kafkalog[spark]`."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(KafkaLogSparkError, match=r"SPARK_MISSING.*kafkalog\[spark\]"):
         prerequisites.require_pyspark()

@@ -1,4 +1,4 @@
-"""What tasks give: brokers' directories to their manifests, any split, any columns, exact types."""
+"""Rows of tasks: golden directories, any split, any columns, exact types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_partition(rows: list[dict[str, Any]]) -> Rows:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table; times in microseconds, since Python's end with the year 9999."""
+    """Return the rows of a table, with times in microseconds: `datetime` ends in 9999."""
     number = table.schema.get_field_index("timestamp")
     table = table.set_column(number, "timestamp", table["timestamp"].cast("int64"))
     rows: list[dict[str, Any]] = table.to_pylist()
@@ -49,7 +49,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def check_row(fact: Any, row: dict[str, Any]) -> None:
-    """Assert that a row has what a manifest says."""
+    """Assert that a row equals the record of a manifest."""
     expected = (
         fact.offset,
         min(1000 * fact.timestamp_ms, LAST_TIME),
@@ -68,7 +68,7 @@ def check_row(fact: Any, row: dict[str, Any]) -> None:
 
 @cache
 def facts(data_set: str, name: str) -> list[Any]:
-    """Return the records of a golden partition that a reader gets."""
+    """Return the records of a golden partition that are visible to a reader."""
     manifest = Manifest(data_set, name)
     clock = ManualClock()
     with open_log(
@@ -79,13 +79,11 @@ def facts(data_set: str, name: str) -> list[Any]:
 
 @pytest.mark.parametrize("data_set", [CLEAN, UNCLEAN])
 @pytest.mark.parametrize("split_bytes", ["256m", "3000"])
-def test_rows_of_a_brokers_directory_are_those_of_its_manifests(
-    data_set: str, split_bytes: str
-) -> None:
-    """All topics at once, in one task or in hundreds; compacted logs, transactions, every codec."""
+def test_rows_of_a_brokers_directory_equal_its_manifests(data_set: str, split_bytes: str) -> None:
+    """One task or hundreds; compacted logs, transactions and every codec."""
     table = read_table(data_directory(data_set), columns=ALL, splitBytes=split_bytes)
     found = by_partition(rows_of(table))
-    # Without a broker's own topics, and without what it was about to delete.
+    # Without internal topics and deleted partitions.
     names = [name for name in partitions(data_set) if not name.endswith("-delete")]
     expected = {name: facts(data_set, name) for name in names}
     shown = {f"{topic}-{partition}": rows for (topic, partition), rows in found.items()}
@@ -97,8 +95,8 @@ def test_rows_of_a_brokers_directory_are_those_of_its_manifests(
 
 
 @pytest.mark.parametrize(("broker", "partition"), OLD)
-def test_rows_of_old_formats_are_those_of_their_manifests(broker: str, partition: str) -> None:
-    """v0, v1 and v2, plain and in wrappers; a record of v0 has no time and no type of it."""
+def test_rows_of_old_formats_equal_their_manifests(broker: str, partition: str) -> None:
+    """v0, v1 and v2, plain and wrapped; a v0 record has no timestamp and no type."""
     manifest: OldManifest = manifest_of(broker, partition)
     topic = partition.rpartition("-")[0]
     table = read_table(manifest.directory, columns=ALL, subscribe=topic)
@@ -110,10 +108,10 @@ def test_rows_of_old_formats_are_those_of_their_manifests(broker: str, partition
 
 
 @pytest.mark.parametrize("damage", ["whole", "missing", "cut"])
-def test_committed_rows_are_those_of_the_engine(
+def test_committed_rows_equal_those_of_the_engine(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the transaction index, or where that is wrong, by the batches; no file is mapped."""
+    """By the transaction index or, if it is wrong, by the batches; no file is mapped."""
     from tests.golden_directories.test_isolation import TRANSACTIONAL
     from tests.support.golden import copy_tree
 
@@ -146,8 +144,8 @@ def test_committed_rows_are_those_of_the_engine(
     assert checked
 
 
-def test_columns_come_as_the_schema_has_them(tmp_path: Path) -> None:
-    """In its order, those that only a schema gives too, and nothing that it does not name."""
+def test_columns_equal_those_of_the_schema(tmp_path: Path) -> None:
+    """In its order, including columns that only a schema can name."""
     directory = tmp_path / "orders-3"
     with manual_log(directory, segment_bytes=250) as log:
         for first in range(0, 12, 4):
@@ -177,8 +175,8 @@ def test_columns_come_as_the_schema_has_them(tmp_path: Path) -> None:
     assert [{"key": "h", "value": b"1"}, {"key": "h", "value": None}] == headers
 
 
-def test_time_that_spark_cannot_say_is_the_last_it_can(tmp_path: Path) -> None:
-    """Kafka lets any 64 bits of milliseconds be a time."""
+def test_timestamp_above_the_range_of_spark_is_its_maximum(tmp_path: Path) -> None:
+    """A Kafka timestamp may have any 64 bits of milliseconds."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append([Record(value=b"", timestamp_ms=time) for time in (2**62, START_MS)])
@@ -186,8 +184,8 @@ def test_time_that_spark_cannot_say_is_the_last_it_can(tmp_path: Path) -> None:
     assert [LAST_TIME, START_MS * 1000] == table["timestamp"].cast("int64").to_pylist()
 
 
-def test_header_key_that_is_no_text_shows_as_clients_show_it(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are replaced; the others stay."""
+def test_header_key_not_utf8_has_replacement_characters(tmp_path: Path) -> None:
+    """As in Kafka's clients; other header keys are not changed."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append([Record(value=b"", headers=[("\udcff", b"1"), ("\xe9", b"2")])])
@@ -195,8 +193,8 @@ def test_header_key_that_is_no_text_shows_as_clients_show_it(tmp_path: Path) -> 
     assert ["\ufffd", "\xe9"] == [header["key"] for header in headers]
 
 
-def test_batches_hold_what_the_options_say(tmp_path: Path) -> None:
-    """Rows and bytes of a batch; a task that is read twice gives the same."""
+def test_batches_follow_the_limits_of_the_options(tmp_path: Path) -> None:
+    """Rows and bytes of a batch; a second read of a task is the same."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         log.append(numbered(0, 100))
@@ -209,8 +207,8 @@ def test_batches_hold_what_the_options_say(tmp_path: Path) -> None:
     assert len(list(read_batches(tasks, options))) > 3
 
 
-def test_filters_leave_out_what_they_say(tmp_path: Path) -> None:
-    """Offsets, keys and times, over several segments."""
+def test_filters_select_rows_over_several_segments(tmp_path: Path) -> None:
+    """Offsets, keys, times, topics and partitions."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, segment_bytes=500, index_interval_bytes=100) as log:
         for number in range(50):

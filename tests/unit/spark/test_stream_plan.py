@@ -1,4 +1,4 @@
-"""What a stream decides without a Spark: offsets, growth, new partitions, restarts, losses."""
+"""Plans of streams without Spark: offsets, growth, new partitions, restarts, losses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append(root: Path, name: str, count: int) -> None:
 
 
 def stream(root: Path, clock: ManualClock | None = None, **given: str) -> StreamPlan:
-    """Return a stream over a data directory, from the earliest offsets unless it is said."""
+    """Return a stream over a data directory, from the earliest offsets by default."""
     options = {"path": str(root), "startingOffsets": "earliest", **given}
     return StreamPlan(ReadOptions.parse(options, streaming=True), clock)
 
@@ -54,8 +54,8 @@ def read(plan: StreamPlan, start: OffsetJson, end: OffsetJson) -> dict[str, list
     return {name: sorted(offsets) for name, offsets in found.items()}
 
 
-def test_stream_of_a_log_reads_from_its_start_and_what_comes(tmp_path: Path) -> None:
-    """Offsets as JSON, each read once, across rolls; nothing new is the start itself."""
+def test_stream_of_a_log_reads_each_offset_once(tmp_path: Path) -> None:
+    """Across rolls; without new records the end is the start itself."""
     append(tmp_path, "a-0", 3)
     plan = stream(tmp_path)
     start = plan.initial()
@@ -73,7 +73,7 @@ def test_stream_of_a_log_reads_from_its_start_and_what_comes(tmp_path: Path) -> 
 
 
 def test_stream_default_begins_at_the_end(tmp_path: Path) -> None:
-    """As Kafka's source; an empty directory has offsets too, and what comes there is new."""
+    """As Kafka's source; a partition created later is read from its start."""
     append(tmp_path, "a-0", 3)
     options = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
     assert {"a": {"0": 3}} == StreamPlan(options).initial()
@@ -86,8 +86,8 @@ def test_stream_default_begins_at_the_end(tmp_path: Path) -> None:
     assert {"b-1": [0, 1]} == read(plan, start, end)
 
 
-def test_stream_offsets_are_sorted_and_can_be_pasted(tmp_path: Path) -> None:
-    """Topics by name, partitions by number; the JSON is a value of `startingOffsets`."""
+def test_stream_offsets_are_sorted_and_valid_starting_offsets(tmp_path: Path) -> None:
+    """Topics by name, partitions by number, as JSON."""
     for name in ("b-0", "a-10", "a-9"):
         append(tmp_path, name, 1)
     plan = stream(tmp_path)
@@ -97,7 +97,7 @@ def test_stream_offsets_are_sorted_and_can_be_pasted(tmp_path: Path) -> None:
 
 
 def test_stream_new_partition_is_read_from_its_start(tmp_path: Path) -> None:
-    """Whatever the stream began with, while it runs and between two runs."""
+    """With any starting offsets, during a run and between two runs."""
     append(tmp_path, "a-0", 2)
     plan = stream(tmp_path, startingOffsets="latest")
     start = plan.initial()
@@ -110,7 +110,7 @@ def test_stream_new_partition_is_read_from_its_start(tmp_path: Path) -> None:
 
 
 def test_stream_replayed_reads_the_same(tmp_path: Path) -> None:
-    """A run that begins with the offsets of a micro-batch that was not committed."""
+    """A run that begins with the offsets of an uncommitted micro-batch."""
     append(tmp_path, "a-0", 50)
     append(tmp_path, "a-1", 5)
     plan = stream(tmp_path, maxOffsetsPerTrigger="20", minPartitions="3")
@@ -120,12 +120,12 @@ def test_stream_replayed_reads_the_same(tmp_path: Path) -> None:
     assert 20 == sum(split.offset_count for split in expected)
     append(tmp_path, "a-0", 1)
     stored = json.loads(json.dumps([start, end]))
-    restarted = stream(tmp_path, maxOffsetsPerTrigger="20", minPartitions="3")
-    assert expected == restarted.splits(*stored)
+    resumed = stream(tmp_path, maxOffsetsPerTrigger="20", minPartitions="3")
+    assert expected == resumed.splits(*stored)
 
 
-def test_stream_that_ends_leaves_what_comes_later(tmp_path: Path) -> None:
-    """With AvailableNow: records and partitions after its beginning are another run's."""
+def test_stream_frozen_leaves_out_later_records_and_partitions(tmp_path: Path) -> None:
+    """AvailableNow: they belong to the next run."""
     append(tmp_path, "a-0", 30)
     plan = stream(tmp_path, maxOffsetsPerTrigger="20", minOffsetsPerTrigger="15")
     plan.freeze()
@@ -141,8 +141,8 @@ def test_stream_that_ends_leaves_what_comes_later(tmp_path: Path) -> None:
     assert {"a-0": list(range(30, 37)), "b-0": list(range(7))} == read(following, end, rest)
 
 
-def test_stream_limits_count_only_where_spark_says_so(tmp_path: Path) -> None:
-    """Trigger.Once reads everything; a stream that waits returns where it was."""
+def test_stream_limits_apply_only_if_spark_requests_them(tmp_path: Path) -> None:
+    """Trigger.Once reads everything; a stream that waits returns its start."""
     append(tmp_path, "a-0", 30)
     clock = ManualClock()
     plan = stream(tmp_path, clock, maxOffsetsPerTrigger="20", minOffsetsPerTrigger="15")
@@ -156,7 +156,7 @@ def test_stream_limits_count_only_where_spark_says_so(tmp_path: Path) -> None:
 
 
 def test_stream_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> None:
-    """And goes on when it has ended."""
+    """It continues after the end of the transaction."""
     (tmp_path / "meta.properties").touch()
     plan = stream(tmp_path, isolationLevel="read_committed")
     with kafkalog.open_log(tmp_path / "a-0") as log:
@@ -172,7 +172,7 @@ def test_stream_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> N
 
 
 def lost(plan: StreamPlan, start: OffsetJson, end: OffsetJson | None = None) -> dict[str, Any]:
-    """Return the detail of the loss with which a micro-batch fails."""
+    """Return the detail of the data loss of a micro-batch."""
     with pytest.raises(KafkaLogSparkError) as caught:
         if end is None:
             plan.latest(start, is_limited=False)
@@ -183,10 +183,10 @@ def lost(plan: StreamPlan, start: OffsetJson, end: OffsetJson | None = None) -> 
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("earliest", [6, 7, 8, 9]), ("latest", [])])
-def test_stream_records_deleted_before_they_were_read_are_a_loss(
+def test_stream_unread_records_deleted_are_a_data_loss(
     tmp_path: Path, rule: str, expected: list[int]
 ) -> None:
-    """What was read before may go; what was not is told, or passed over as the options say."""
+    """Records that were read may be deleted; others raise, or are skipped by the option."""
     append(tmp_path, "a-0", 10)
     with kafkalog.open_log(tmp_path / "a-0") as log:
         log.delete_records(6)
@@ -198,13 +198,13 @@ def test_stream_records_deleted_before_they_were_read_are_a_loss(
     lenient = stream(tmp_path, onDataLoss=rule)
     assert end == lenient.latest(start, is_limited=False)
     assert expected == read(lenient, start, end).get("a-0", [])
-    # Nothing that was wanted has gone.
+    # An empty range has no loss.
     assert {} == read(stream(tmp_path), {"a": {"0": 3}}, {"a": {"0": 3}})
 
 
 @pytest.mark.parametrize("rule", ["earliest", "latest"])
-def test_stream_log_cut_off_below_its_offset_is_a_loss(tmp_path: Path, rule: str) -> None:
-    """The log ends below what was read, or below what was to be read; nothing is read twice."""
+def test_stream_log_truncated_below_its_offset_is_a_data_loss(tmp_path: Path, rule: str) -> None:
+    """Below the start or the end of a micro-batch; no offset is read twice."""
     append(tmp_path, "a-0", 10)
     with kafkalog.open_log(tmp_path / "a-0") as log:
         log.truncate_to(6)
@@ -224,7 +224,7 @@ def test_stream_log_cut_off_below_its_offset_is_a_loss(tmp_path: Path, rule: str
 
 
 def make_topic(root: Path, count: int) -> str:
-    """Make a topic with an id, anew where there is one, and return the id."""
+    """Create a topic with an id, after removing an old one; return the id."""
     shutil.rmtree(root / "a-0", ignore_errors=True)
     append(root, "a-0", count)
     topic_id = uuid.uuid4()
@@ -232,8 +232,8 @@ def make_topic(root: Path, count: int) -> str:
     return format_id(topic_id)
 
 
-def test_stream_topic_made_anew_is_a_loss_though_offsets_look_alike(tmp_path: Path) -> None:
-    """By the ids in the checkpoint; with onDataLoss=earliest the new topic is read whole."""
+def test_stream_topic_created_again_is_a_data_loss(tmp_path: Path) -> None:
+    """Found by the topic ids in the checkpoint; `earliest` reads the whole new topic."""
     first_id = make_topic(tmp_path, 5)
     plan = stream(tmp_path)
     start = plan.latest(plan.initial(), is_limited=False)
@@ -249,14 +249,14 @@ def test_stream_topic_made_anew_is_a_loss_though_offsets_look_alike(tmp_path: Pa
     assert end is lenient.latest(end, is_limited=False)
     latest = stream(tmp_path, onDataLoss="latest")
     assert {} == read(latest, start, latest.latest(start, is_limited=False))
-    # Made anew once more, since that end was decided.
+    # Created again after that end was planned.
     make_topic(tmp_path, 20)
     assert "another topic" == lost(stream(tmp_path), end, {**end, "a": {"0": 12}})["cause"]
     assert {} == read(stream(tmp_path, failOnDataLoss="false"), end, {**end, "a": {"0": 12}})
 
 
-def test_stream_partition_gone_is_a_loss(tmp_path: Path) -> None:
-    """It is named; without failing, the stream goes on with the others."""
+def test_stream_deleted_partition_is_a_data_loss(tmp_path: Path) -> None:
+    """The error names it; without failing, the stream continues with the others."""
     append(tmp_path, "a-0", 2)
     append(tmp_path, "a-1", 2)
     start = {"a": {"0": 1, "1": 1}}
@@ -271,14 +271,14 @@ def test_stream_partition_gone_is_a_loss(tmp_path: Path) -> None:
 
 
 class Looks:
-    """Counts how often a partition is opened, with time stamps that are always old enough."""
+    """Counter of full reads and followed ends of partitions, with old enough file times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.anew: list[str] = []
+        self.read_in_full: list[str] = []
         self.followed: list[str] = []
 
         def counting_look(disk: Any, directory: str, *rest: Any) -> Any:
-            self.anew.append(Path(directory).name)
+            self.read_in_full.append(Path(directory).name)
             return read_partition_facts(disk, directory, *rest)
 
         def counting_follow(disk: Any, directory: Path, *rest: Any) -> Any:
@@ -289,17 +289,17 @@ class Looks:
         monkeypatch.setattr(log_ends, "follow_log_end", counting_follow)
 
     def taken(self) -> tuple[list[str], list[str]]:
-        """Return who was looked at anew and who was followed, since the last time."""
-        found = sorted(self.anew), sorted(self.followed)
-        self.anew.clear()
+        """Return the partitions read in full and those followed, since the last call."""
+        found = sorted(self.read_in_full), sorted(self.followed)
+        self.read_in_full.clear()
         self.followed.clear()
         return found
 
 
-def test_log_ends_quiet_logs_are_not_opened(
+def test_log_ends_unchanged_logs_are_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Growth is followed from the last end; a roll, a new file, means another look."""
+    """Growth is followed from the last end; a new segment is read in full."""
     root = tmp_path / "data"
     root.mkdir()
     for name in ("a-0", "a-1"):
@@ -310,7 +310,7 @@ def test_log_ends_quiet_logs_are_not_opened(
     logs.refresh()
     assert (["a-0", "a-1"], []) == looks.taken()
     with kafkalog.open_log(root / "a-0", config=SMALL) as log:
-        # Opening writes notes into the directory, as a writer does that begins.
+        # Opening a log for writing changes the directory.
         logs.refresh()
         looks.taken()
         logs.refresh()
@@ -329,17 +329,17 @@ def test_log_ends_quiet_logs_are_not_opened(
         assert [5, 3] == logs.log_ends.tolist()
 
 
-def test_log_ends_very_many_partitions_are_looked_at_in_turn(
+def test_log_ends_of_many_partitions_are_checked_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some each time, and those that grew lately; all of them where a run is to end."""
+    """Some each time, and those that grew recently; all of them with `fully`."""
     for number in range(6):
         append(tmp_path, f"a-{number}", 1)
     monkeypatch.setattr(log_ends, "CHECKS_MAX", 2)
     options = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
     logs = LogEnds(options, clock=ManualClock(now_ms=2**42))
     logs.refresh()
-    # Quiet since: nobody is looked at but in turn.
+    # Without growth, partitions are only checked in turn.
     for _ in range(4):
         logs.refresh()
     path = tmp_path / "a-5"
@@ -357,10 +357,10 @@ def test_log_ends_very_many_partitions_are_looked_at_in_turn(
     assert [1, 1, 5, 1, 1, 5] == logs.log_ends.tolist()
 
 
-def test_log_ends_new_segment_is_seen_when_it_is_its_directorys_turn(
+def test_log_ends_new_segment_is_found_by_the_directory_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the last segment did not change, only the directory shows; columns of before stay."""
+    """Only the directory shows the roll of an unchanged segment; old columns stay."""
     for number in range(4):
         append(tmp_path, f"a-{number}", 1)
     monkeypatch.setattr(log_ends, "DIRECTORY_CHECKS_MAX", 1)
@@ -381,8 +381,8 @@ def test_log_ends_new_segment_is_seen_when_it_is_its_directorys_turn(
     assert [1, 1, 1, 1] == before.tolist()
 
 
-def test_stream_disk_that_refuses_is_an_error_with_a_code(tmp_path: Path) -> None:
-    """Also where it is a question to the file system that fails, which no engine stands before."""
+def test_stream_disk_error_has_a_code(tmp_path: Path) -> None:
+    """Also for calls of the file system outside the engine."""
     (tmp_path / "a-0").symlink_to(tmp_path / "a-0")
     for path in (tmp_path, tmp_path / "a-0"):
         plan = StreamPlan(ReadOptions.parse({"path": str(path)}, streaming=True))

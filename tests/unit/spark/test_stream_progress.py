@@ -1,4 +1,4 @@
-"""What others see of a stream: positions of a consumer group, and its lag."""
+"""Progress of a stream: positions of a consumer group, and lag."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
 
-# Where a broker looks for the group "etl".
+# The partition of the group "etl" in a broker.
 NUMBER = partition_for("etl", 50)
 
 
-def test_lag_is_what_partitions_are_behind() -> None:
-    """Numbers from the progress, as text or parsed; a new partition is behind by all it has."""
+def test_lag_is_the_difference_of_read_and_newest_offsets() -> None:
+    """From text or parsed offsets; the lag of a new partition is its end."""
     read: OffsetJson = {"a": {"0": 5, "1": 7}, "#topic_ids": {"a": "x"}}
     newest: OffsetJson = {"a": {"0": 15, "1": 7, "2": 3}, "#topic_ids": {"a": "x"}}
     expected = StreamLag(3, 0, 10, 13 / 3, 13)
     assert expected == lag_between(read, newest)
     assert expected == lag_between(json.dumps(read), json.dumps(newest))
     assert StreamLag(0, 0, 0, 0.0, 0) == lag_between("{}", "null")
-    # Made anew, a topic ends below where the stream was.
+    # A topic that was created again may end below the read offset.
     assert 0 == lag_between({"a": {"0": 9}}, {"a": {"0": 2}}).total_offsets
 
 
@@ -44,8 +44,8 @@ def test_lag_in_bytes_is_estimated_by_segments(tmp_path: Path) -> None:
     assert 0 == unread_bytes(options, {"a": {"0": 100}})
 
 
-def test_group_positions_are_those_of_a_consumer(tmp_path: Path) -> None:
-    """A manager that comes later finds the positions, and the settings of their topic."""
+def test_published_group_positions_are_read_by_a_consumer(tmp_path: Path) -> None:
+    """A later manager has the positions, and the settings of their topic."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("a", 2)
     progress = GroupProgress((str(tmp_path),), "etl")
@@ -55,15 +55,15 @@ def test_group_positions_are_those_of_a_consumer(tmp_path: Path) -> None:
         with manager.consumer("etl") as consumer:
             committed = [consumer.committed(TopicPartition("a", number)) for number in (0, 1)]
         assert "compact" == manager.log("__consumer_offsets", 0).config.cleanup_policy[0]
-        # The second time only what was new.
+        # The second call writes only the changed position.
         assert 3 == manager.log("__consumer_offsets", NUMBER).log_end_offset
     assert [6, 7] == [position.offset for position in committed if position is not None]
 
 
-def test_group_of_a_directory_in_use_is_told_once(
+def test_group_in_a_locked_directory_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stream does not fail for it; the positions come when the directory is free."""
+    """The stream does not fail; positions are written when the lock is free."""
     progress = GroupProgress((str(tmp_path),), "etl")
     with LogManager([tmp_path]) as manager, caplog.at_level(logging.WARNING):
         manager.create_topic("a", 1)
@@ -74,10 +74,10 @@ def test_group_of_a_directory_in_use_is_told_once(
     assert progress.publish({"a": {"0": 2}})
 
 
-def test_group_of_a_stream_over_one_partition(
+def test_group_of_one_partition_is_written_to_its_data_directory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The positions lie in its data directory, not within its log; one that is alone has none."""
+    """A standalone log has no data directory, so nothing is written."""
     alone = tmp_path / "alone-0"
     with LogManager([tmp_path / "data"]) as manager, kafkalog.open_log(alone) as log:
         manager.create_topic("a", 1)
@@ -93,7 +93,7 @@ def test_group_of_a_stream_over_one_partition(
 
 
 def test_stream_publishes_for_the_group_of_its_options(tmp_path: Path) -> None:
-    """`groupId` is what `commit` tells the positions of."""
+    """`groupId` is the group whose positions a commit writes."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("a", 1)
     options = {"path": str(tmp_path), "groupId": "etl"}

@@ -1,11 +1,11 @@
-"""What a process that Spark has forked does for itself, and no other."""
+"""Garbage collection in processes forked by Spark, and in no others."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-# As the daemon of Spark: the module that the process runs says who it is.
+# As the daemon of Spark, which is recognised by the main module of the process.
 SCRIPT = """
 import gc, sys
 from importlib.machinery import ModuleSpec
@@ -23,8 +23,8 @@ assert gc.get_freeze_count() == frozen
 """
 
 
-def test_collector_is_spared_once_and_only_in_a_worker() -> None:
-    """Another process, for the collector of this one is the test run's."""
+def test_disable_gc_freezes_once_and_only_in_a_worker() -> None:
+    """In another process, because it changes the collector."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], check=False, capture_output=True, text=True, timeout=120
     )

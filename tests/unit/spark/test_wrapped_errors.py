@@ -1,4 +1,4 @@
-"""An error that came through Spark is one line again, whoever raised it."""
+"""Errors that came through Spark, shortened to one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = '[KAFKALOG.LOCKED] somebody has it {"path": "/data"}'
     ],
 )
 def test_error_through_spark_is_one_line(error: Exception, line: str) -> None:
-    """Ours is found in the middle of it; of Spark's own the first line that tells anything."""
+    """Own errors are found inside the text; for others the first line with a message."""
     with pytest.raises(KafkaLogError) as caught, wrapped_errors():
         raise error
     assert str(caught.value).endswith(line)

@@ -201,7 +201,7 @@ def test_failing_partition_is_retried_with_longer_pauses(cleaners: FakeCleaners)
     manager.scheduler.advance(10_000)
     failing = [index for index, (name, _, _) in enumerate(cleaners.spans) if name == "table-0"]
     assert ("table-1", 0, 3) in cleaners.spans
-    # After 1, 2, 4 seconds, as well as the first time.
+    # The first time, and after 1, 2 and 4 seconds.
     assert 3 <= len(failing) <= 4
     (uncleanable,) = manager.health().cleaner.uncleanable
     assert (TopicPartition("table", 0), damage) == (uncleanable.topic_partition, uncleanable.error)
@@ -325,7 +325,7 @@ def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner(
     ):
         _disk, manager = one_manager(cleaner)
         manager.create_topic("table", 1, both)
-        # Begun: the first look for retention is over.
+        # The first check of retention is over.
         manager.scheduler.advance(20_000)
         fill(manager, "table", 6)
         manager.scheduler.advance(after_ms)
