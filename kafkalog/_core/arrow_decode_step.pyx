@@ -1,4 +1,4 @@
-"""From the bytes of records into Arrow columns, some records at a time.
+"""Decoder of the bytes of records into Arrow columns, some records at a time.
 
 Records are decoded until their cells fill a few kilobytes on the stack, numbers directly into their
 columns; then keys are copied, then values. So the intermediate data stays in the nearest cache,

@@ -1,4 +1,4 @@
-"""Types of what hands columns to other programs."""
+"""Types of the export of columns to other programs."""
 
 from collections.abc import Iterator
 from typing import Final, Self, final

@@ -1,4 +1,4 @@
-"""Hand columns to other programs by Arrow's C data and C stream interface, without pyarrow.
+"""Export of columns to other programs by Arrow's C data and C stream interface, without pyarrow.
 
 An exported structure belongs to its consumer: it may be moved, its children too, and released by
 any thread at any time, after its stream and after Python, in any order. So each array owns its

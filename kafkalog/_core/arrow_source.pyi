@@ -1,4 +1,4 @@
-"""Types of what takes Arrow's columns over."""
+"""Types of the import of Arrow's columns."""
 
 from typing import Final, Self, final
 

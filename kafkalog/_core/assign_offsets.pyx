@@ -1,4 +1,4 @@
-"""Stamping of encoded batches in place: offsets, leader epoch, log append time.
+"""Assignment of offsets, leader epoch and log append time to encoded batches, in place.
 
 What a leader does to a producer's batches before it writes them (LogValidator's in-place paths,
 DefaultRecordBatch.setMaxTimestamp and AbstractLegacyRecordBatch's setters in Kafka). Records are

@@ -1,4 +1,4 @@
-"""Types of the tally of batches."""
+"""Types of the totals of batches."""
 
 from typing import final
 

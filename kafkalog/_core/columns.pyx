@@ -1,4 +1,4 @@
-"""Decode records into caller-owned columns of positions and sizes: no bytes are copied.
+"""Decoder of records into caller-owned columns of positions and sizes: no bytes are copied.
 
 `decode_columns` takes the plain records of one batch, `decode_run` walks over many uncompressed
 batches in one call: CRC and records tile by tile, so that the bytes come from memory once. Plain

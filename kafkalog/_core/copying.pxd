@@ -1,4 +1,4 @@
-"""Copy the bytes of a key or a value.
+"""Copy of the bytes of a key or a value.
 
 For short fields the call of memcpy counts. For long ones the order does: all loads of a block come
 before its stores. Where loads and stores take turns, a load must wait whenever its address and that

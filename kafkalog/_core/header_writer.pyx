@@ -1,4 +1,4 @@
-"""Write the header of a new batch (DefaultRecordBatch.writeHeader), its CRC last.
+"""Writer of the header of a new batch (DefaultRecordBatch.writeHeader), its CRC last.
 
 The rules are those of MemoryRecordsBuilder, for batches of this library. Headers of other writers
 are checked in batch.pxd, less strictly.

@@ -1,4 +1,4 @@
-"""Types of what maps files."""
+"""Types of the mapping of files."""
 
 from typing import Any, Final, Protocol, Self, final
 

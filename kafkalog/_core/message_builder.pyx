@@ -1,4 +1,4 @@
-"""Build sets of messages of magic 0 and 1 (MemoryRecordsBuilder): plain ones, and wrappers.
+"""Builder of sets of messages of magic 0 and 1 (MemoryRecordsBuilder): plain ones, and wrappers.
 
 Messages stand alone, each with its own CRC, or together as the compressed value of a wrapper. What
 is written is what Kafka's builder writes, byte for byte, from the same calls. The module

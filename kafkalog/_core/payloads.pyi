@@ -1,1 +1,1 @@
-"""Types of what undoes codecs: for kernels alone."""
+"""Types of the decompression of payloads: for kernels alone."""

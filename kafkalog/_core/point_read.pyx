@@ -1,4 +1,4 @@
-"""Read one record by its offset: walk headers to its batch, check the CRC, walk its records.
+"""Read of one record by its offset: a walk over headers to its batch, its CRC, then its records.
 
 And the first record at or above a time.
 

@@ -1,4 +1,4 @@
-"""Types of what the builders of batches and of message sets share."""
+"""Types of the common parts of the builders of batches and of message sets."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Copy rows that were decoded into RecordColumns into Arrow columns, column by column.
+"""Copy of rows that were decoded into RecordColumns to Arrow columns, column by column.
 
     offset, timestamp                    copied
     key, value                           bytes in sequence with int32 or int64 offsets; or views of

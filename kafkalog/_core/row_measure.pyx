@@ -1,4 +1,4 @@
-"""Measure rows against the limits of a batch, and hold each against the buffer it points into.
+"""Measurement of rows against the limits of a batch, and check of each against its buffer.
 
 Positions and sizes come from arrays: no byte of a row is read before its range is checked against
 the buffer. Rows that pass need no later check of capacity or bounds.

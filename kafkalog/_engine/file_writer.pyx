@@ -1,4 +1,4 @@
-"""Writing to an open file, of which every append does a little.
+"""Writer of an open file, on the path of every append.
 
 A call uses the descriptor that was open when the call began, never a number that the system has
 since given to another file: the number is owned by a small object that closes it when the last

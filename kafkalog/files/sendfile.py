@@ -1,4 +1,4 @@
-"""Sending bytes of files and of memory to a socket: by `sendfile`, or by `send` in pieces.
+"""Sending of bytes of files and of memory to a socket: by `sendfile`, or by `send` in pieces.
 
 The socket belongs to the caller, and its errors pass unchanged. The mode of the socket decides when
 a send ends. A blocking socket gets everything. A socket with a timeout gets everything, or

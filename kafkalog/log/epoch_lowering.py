@@ -1,4 +1,4 @@
-"""Lowering the leader epochs of a log for a controller that counts from a lower epoch.
+"""Lowering of the leader epochs of a log for a controller that counts from a lower epoch.
 
 A broker compares the epoch that its controller gives a partition with `leader-epoch-checkpoint`,
 and removes later entries; clients compare the epoch in each batch, and the epoch committed with a

@@ -1,4 +1,4 @@
-"""Following a log that another process writes: lock-free, never a torn batch.
+"""Follower of a log that another process writes: lock-free, never a torn batch.
 
 A refresh looks at the directory and at the end of the last segment, checks the CRC of every batch
 that is new, and publishes up to the last whole one. An incomplete batch is left for the next
