@@ -24,7 +24,7 @@ ENGINE = (
 )
 # Modules that only open, write, convert, clean or manage logs.
 WRITING = (
-    *("log.log", "log.opening", "log.local_log", "log.segment", "log.loader", "log.writable"),
+    *("log.log", "log.opening", "log.local_log", "log.segment", "log.loader", "log.appender"),
     *("records.packing", "records.validation", "records.conversion"),
     *("state.producer_state_manager", "scheduler", "cleaner", "clients", "doctor", "manager"),
     *("spark.jobs", "spark.sink", "spark.stream", "spark.txn"),

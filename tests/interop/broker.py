@@ -56,7 +56,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 class BrokerError(RuntimeError):
-    """The broker did not do what it was told; the message ends with its log's last lines."""
+    """The broker did not do its task; the message ends with the last lines of its log."""
 
 
 class Broker:
@@ -86,16 +86,16 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and neither stopped nor killed since."""
+        """True if it was started, and neither stopped nor killed since."""
         return self._process is not None
 
     @property
     def log_path(self) -> Path:
-        """What the broker wrote to its standard output and error, over all its starts."""
+        """Standard output and error of the broker, over all its starts."""
         return self.directory.with_name(self.directory.name + ".broker.log")
 
     def start(self) -> None:
-        """Start and wait until it serves; a port taken meanwhile by another is tried anew."""
+        """Start and wait until it serves; if its port is taken, start again with another."""
         if self._process is not None:
             raise BrokerError("the broker runs already")
         for attempt in range(1, START_ATTEMPTS + 1):
@@ -106,7 +106,7 @@ class Broker:
                 raise BrokerError(f"the broker on {self.directory} did not start:\n{lines}")
 
     def stop(self) -> None:
-        """Ask for an ordinary shutdown (SIGTERM) and wait for the end of it."""
+        """Request an orderly shutdown (SIGTERM) and wait for its end."""
         process, watcher = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -180,7 +180,7 @@ class Broker:
 
 
 class LineWatcher:
-    """Copies a process's output to a file in a thread, and tells when one line was in it."""
+    """Copies the output of a process to a file in a thread, and signals one line in it."""
 
     def __init__(self, source: IO[str], target: Path, wanted: str) -> None:
         self._source = source
@@ -224,7 +224,7 @@ def format_directory(
 
 
 def write_properties(directory: Path, ports: Sequence[int], settings: Mapping[str, str]) -> Path:
-    """Write the broker's configuration beside its data directory; return the path."""
+    """Write the broker's configuration next to its data directory; return the path."""
     port, controller_port = ports
     client = f"PLAINTEXT://127.0.0.1:{port}"
     chosen = {

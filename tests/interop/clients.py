@@ -1,4 +1,4 @@
-"""What the tests ask of a broker: make topics, consume, look up by time, produce. One call each.
+"""Requests of the tests to a broker: make topics, consume, look up by time, produce. One call each.
 
 aiokafka is the client: it reads all five codecs (through cramjam) and both isolation levels. Each
 call opens its own connection, does one thing, closes it, and gives up after a minute.
@@ -101,8 +101,8 @@ def consume(
         else:
             consumer.seek(where, start_offset)
         records: list[ConsumedRecord] = []
-        # The position, not the last record, says when all is read: control records and aborted
-        # ones at the end move it and are never returned.
+        # The position, not the last record, shows the end: control records and aborted records at
+        # the end move it and are never returned.
         while await consumer.position(where) < end:
             fetched = await consumer.getmany(timeout_ms=500)
             records += map(consumed, fetched.get(where, []))

@@ -1,15 +1,15 @@
 """Fetch a real Apache Kafka, and other jars, from Maven Central, once, into a cache directory.
 
-The cache is `.kafka/` beside `pyproject.toml`, or what KAFKALOG_KAFKA_CACHE names. A version is
-there as a whole or not at all: jars are copied into a scratch directory, which is renamed when
-Maven is done. Processes that fetch at the same time (xdist workers) wait for one file lock, and
-all but the first find the work done.
+The cache is `.kafka/` next to `pyproject.toml`, or the directory in KAFKALOG_KAFKA_CACHE. A version
+exists as a whole or not at all: jars are copied into a scratch directory, which is renamed at the
+end of Maven. Processes that fetch at the same time (xdist workers) wait for one file lock, and all
+but the first find the version.
 
-A JVM spends half its time for a short program of Kafka with loading classes. The first broker that
-is stopped leaves an archive of its classes in the cache, and what is started later maps that; its
-name says which Java it is of.
+A JVM spends half of the time of a short program of Kafka on loading classes. The first broker that
+is stopped leaves an archive of its classes in the cache, and later programs map it; its name
+contains the version of Java.
 
-Where Java 17 or Maven is missing the interop tests are skipped and pytest's summary says why; with
+Without Java 17 or Maven the interop tests are skipped with a reason in pytest's summary; with
 KAFKALOG_REQUIRE_KAFKA=1 they fail instead. A fetch that fails with both present is an error, never
 a skip: a gate that cannot reach Maven Central has not tested anything and must not look green.
 """
@@ -61,7 +61,7 @@ DEPENDENCY = """
 
 
 class KafkaUnavailableError(RuntimeError):
-    """Kafka could not be fetched; the message carries what Maven said."""
+    """Kafka could not be fetched; the message contains the output of Maven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Project:
 
     @property
     def pom(self) -> str:
-        """What Maven is told."""
+        """Project file for Maven."""
         listed = (
             DEPENDENCY.format(group=group, artifact=artifact, version=version)
             for group, artifact, version in self.dependencies
@@ -118,7 +118,7 @@ class KafkaInstall:
 
     @property
     def class_archive(self) -> Path:
-        """Where the archive of classes for this Java is, once there is one."""
+        """Path of the archive of classes for this Java, which may not exist yet."""
         java = zlib.crc32((java_says() or "").encode())
         return self.libraries.with_name(f"{self.libraries.name}-classes-{java:08x}.jsa")
 
@@ -127,7 +127,7 @@ class KafkaInstall:
         return self.class_archive.with_suffix(f".{os.getpid()}")
 
     def keep_archive(self) -> None:
-        """Let those who come later map what a program that has ended left, if it left anything."""
+        """Let later programs map the archive of a program that has ended, if it left one."""
         if self._archive_of_now.exists():
             self._archive_of_now.replace(self.class_archive)
 
@@ -185,7 +185,7 @@ def cache_directory() -> Path:
 
 
 def java_says() -> str | None:
-    """Return what the `java` on the path says of itself, or None where there is none."""
+    """Return the version output of the `java` on the path, or None without one."""
     java = shutil.which("java")
     return None if java is None else _said_by(java)
 
@@ -208,7 +208,7 @@ def java_version() -> int | None:
 
 
 def missing_reason() -> str | None:
-    """Say what this machine lacks for running Kafka; None where nothing is missing."""
+    """Return what this machine lacks for Kafka; None if nothing is missing."""
     version = java_version()
     if version is None:
         return "no `java` on the path: install a Java 17 runtime (Debian: openjdk-17-jre-headless)"
@@ -290,7 +290,7 @@ def run_fetcher(name: str, command: Sequence[str], timeout_seconds: float) -> No
     Run a program that fetches something from a registry.
 
     Raises:
-        KafkaUnavailableError: it failed; what it said comes in the lines behind the first.
+        KafkaUnavailableError: it failed; its output is in the lines after the first.
     """
     try:
         answer = subprocess.run(

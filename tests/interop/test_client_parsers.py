@@ -1,4 +1,4 @@
-"""Batches written here, read by the parsers of two Python clients, and the other way round."""
+"""Batches written here, read by the parsers of two Python clients, and the reverse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS
 
 with warnings.catch_warnings():
-    # Its way of loading schemas is deprecated in Python, not in what is tested here.
+    # Its loading of schemas is deprecated in Python, not in the tested code.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
@@ -30,7 +30,7 @@ RECORDS = [
 
 
 def fields(record: Any) -> tuple[Any, ...]:
-    """Return what a client's record says."""
+    """Return the fields of a client's record."""
     headers = tuple((name, value) for name, value in record.headers)
     return record.offset, record.timestamp, record.key, record.value, headers
 
@@ -65,7 +65,7 @@ def test_parser_of_a_client_reads_our_batches(directory: Path, codec: str, parse
 
 @pytest.mark.parametrize("codec", range(len(CODECS)))
 def test_batch_of_a_client_is_appended_and_read_back(directory: Path, codec: int) -> None:
-    """What aiokafka's producer would send: validated, stamped, and every record as it was."""
+    """Batch of aiokafka's producer: validated, offsets assigned, and every record unchanged."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,

@@ -1,9 +1,8 @@
 """The same logs cleaned by a real broker's cleaner and by ours, twice: the same records are left.
 
-Keys again and again, tombstones, transactions committed and aborted, every codec. The first round
-stamps tombstones, and markers whose data has gone, with their horizon; the second removes them.
-What ours has cleaned is dumped by Kafka's tool without a fault, and served by the broker with our
-indexes as they are.
+Repeated keys, tombstones, transactions committed and aborted, every codec. The first round sets the
+delete horizon of tombstones, and of markers without data; the second removes them. Our cleaned
+segments are dumped by Kafka's tool without a fault, and served by the broker with our indexes.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ PLANS += [TopicPlan(f"ours-{name}", settings=SERVED) for name in CODECS]
 @dataclass
 class Rounds:
     """
-    What came of the rounds.
+    Results of the rounds.
 
     Attributes:
         ours, theirs: name -> what each round left.
@@ -89,7 +88,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a log: records, those that are committed, and batches without their bytes."""
+    """Rest of a log: records, committed records, and batches without their bytes."""
 
     records: list[Record]
     committed: list[int]
@@ -143,7 +142,7 @@ def written(directory: Path, name: str, seed: int) -> Path:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """Copy the segments of a log, and nothing beside them."""
+    """Copy the segments of a log, without other files."""
     target.mkdir(parents=True)
     for path in segment_files(source, ".log"):
         shutil.copyfile(path, target / path.name)
@@ -159,7 +158,7 @@ def cleaned_here(directory: Path) -> Path:
 
 
 def wait_until_cleaned(broker: Broker, ends: dict[str, int]) -> None:
-    """Wait until the broker's checkpoint says that all of these logs are clean to their ends."""
+    """Wait until all of these logs are clean to their ends by the broker's checkpoint."""
     path = broker.directory / "cleaner-offset-checkpoint"
     deadline = time.monotonic() + WAIT_SECONDS
     pause = threading.Event()
@@ -190,7 +189,7 @@ def fixture_rounds(
     theirs, ours = {}, {}
     for number, name in enumerate(CODECS):
         source = written(root / "input" / f"{name}-0", name, number)
-        # So that the first round meets markers whose data went before.
+        # So that the first round finds markers whose data was removed before.
         written(cleaned_here(source), name, 10 + number)
         theirs[name] = put_partition(broker, f"theirs-{name}-0", source, suffixes=LOGS_ONLY)
         ours[name] = copied(source, root / "ours" / f"{name}-0")
@@ -268,7 +267,7 @@ def waiting_in(left: Left, is_control: bool) -> set[int]:
 
 
 def test_dump_of_our_compacted_directories_is_clean(kafka: KafkaInstall, rounds: Rounds) -> None:
-    """Every record is decoded, every CRC checked, both indexes held against them."""
+    """Every record is decoded, every CRC checked, both indexes compared with them."""
 
     def files(*suffixes: str) -> list[Path]:
         found = (segment_files(each, *suffixes) for each in rounds.directories.values())
@@ -342,7 +341,7 @@ def test_broker_looks_up_times_behind_a_segment_that_we_left_empty(
     broker = templates.broker(tmp_path / "data", [TopicPlan(topic, settings=SERVED)])
     target = put_partition(broker, f"{topic}-0", source, suffixes=WITH_INDEXES)
     for path in segment_files(source, ".log"):
-        # As they are where nobody copies them.
+        # Unchanged without a copy.
         shutil.copystat(path, target / path.name)
     assert 0 == (target / empty.name).stat().st_mtime_ns
     with broker:

@@ -29,8 +29,8 @@ from .test_takeover import DISK, broker_on, prepare
 pytestmark = pytest.mark.xdist_group("groups")
 
 COMPACTED = {"cleanup.policy": "compact"}
-# What a broker has where nobody says otherwise, and what ours are made with (INT-2): it finds a
-# group, or a transactional id, by the number of partitions.
+# Default of a broker, with which ours are made (INT-2): it finds a group, or a transactional id, by
+# the number of partitions.
 DEFAULTS = {"offsets.topic.num.partitions": "50", "transaction.state.log.num.partitions": "50"}
 PLANS = (
     TopicPlan("orders"),
@@ -39,7 +39,7 @@ PLANS = (
     TopicPlan("__transaction_state", 50, settings=COMPACTED),
 )
 ORDERS = TopicPartition("orders", 0)
-# Group -> where it stands: alone, in a transaction, in one that was decided and not finished.
+# Group -> its position: committed alone, in a transaction, in a decided but unfinished one.
 OURS = {"alone": 7, "moved": 12, "decided": 15}
 THEIRS = {"theirs": 9}
 
@@ -81,7 +81,7 @@ def fill(manager: LogManager) -> None:
 
 
 def positions_of(address: str, groups: list[str]) -> dict[str, tuple[int, str]]:
-    """Return where groups stand in `orders`, and their texts, as the broker says it."""
+    """Return the positions of groups in `orders`, and their texts, from the broker."""
 
     async def ask() -> dict[str, tuple[int, str]]:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)
@@ -149,7 +149,7 @@ def serve(broker: Broker, found: Handover) -> None:
 
 
 def test_broker_knows_our_groups(handover: Handover) -> None:
-    """Positions that were committed alone, in a transaction, and in one that it finished."""
+    """Positions that were committed alone, in a transaction, and by its completion."""
     assert {**OURS, **THEIRS} == {
         group: offset for group, (offset, _text) in handover.positions.items()
     }
@@ -157,12 +157,12 @@ def test_broker_knows_our_groups(handover: Handover) -> None:
 
 
 def test_broker_finishes_a_transaction_that_was_decided_here(handover: Handover) -> None:
-    """Its consumers of committed records see it, and nothing of the one that was aborted."""
+    """Its consumers of committed records see it, and nothing of the aborted one."""
     assert [b"moved", b"decided"] == handover.bills
 
 
 def test_we_know_the_groups_that_the_broker_left(handover: Handover) -> None:
-    """Ours and theirs, after the way there and back."""
+    """Ours and theirs, after both hand-overs."""
     with LogManager([handover.directory]) as manager:
         found = {}
         for group in (*OURS, *THEIRS):

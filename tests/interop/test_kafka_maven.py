@@ -1,4 +1,4 @@
-"""What the fetcher says on a machine that lacks something; needs neither Java nor Maven."""
+"""Messages of the fetcher on an incomplete machine; needs neither Java nor Maven."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put_java(directory: Path, version: str) -> None:
 
 
 def test_missing_reason_without_java_names_the_package(programs: Path) -> None:
-    """The reason says what to install."""
+    """The reason names the missing program."""
     assert "openjdk-17-jre-headless" in (missing_reason() or "")
 
 

@@ -27,7 +27,7 @@ from tests.support.reference import Header, batch_crc, parse_message_header
 from tests.support.reference_messages import Message, decode_entry, encode_set
 
 with warnings.catch_warnings():
-    # Its way of loading schemas is deprecated in Python, not in what is tested here.
+    # Its loading of schemas is deprecated in Python, not in the tested code.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
     from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
@@ -158,7 +158,7 @@ def test_parser_of_a_client_reads_the_references_messages(
 def test_parser_of_a_client_reads_our_messages(
     magic: int, codec: int, client: str, base_offset: int, append_time: int | None
 ) -> None:
-    """What the builder makes, in our codecs, at any offset, with times of either kind."""
+    """Messages of the builder, in our codecs, at any offset, with both timestamp types."""
     builder = MessageSetBuilder(magic)
     builder.reset(append_time=append_time)
     for timestamp, key, value in ROWS:
@@ -192,7 +192,7 @@ WORDS = {
 def test_log_in_an_old_format_takes_and_gives_what_clients_write_and_read(
     tmp_path: Path, magic: int, codec: int, client: str
 ) -> None:
-    """What it packs itself, and a producer's set that it stores, in each codec."""
+    """Its own messages, and a stored set of a producer, in each codec."""
     sent = b"".join(entries_of_client(magic, codec, client))
     rows = expected(magic)
     release, word = RELEASES[magic], WORDS[codec]

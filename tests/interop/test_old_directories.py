@@ -1,7 +1,7 @@
 """Directories of old brokers, judged by today's Kafka: as they are, recovered, cut, appended to.
 
-Its dump tool decodes messages of v0 and v1 and holds indexes against them; its broker recovers
-them, and the indexes that it makes anew must be ours.
+Its dump tool decodes messages of v0 and v1 and compares indexes with them; its broker recovers
+them, and the indexes that it rebuilds must equal ours.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def ensure_judged_equal(kafka: KafkaInstall, directory: Path) -> None:
 def test_old_directory_recovered_cut_and_appended_to_is_clean_to_kafkas_tool(
     kafka: KafkaInstall, tmp_path: Path, broker: str, partition: str
 ) -> None:
-    """Our indexes beside its logs, cut in the middle, batches of v2 behind, and a torn tail."""
+    """Our indexes next to its logs, cut in the middle, then batches of v2 and a torn tail."""
     directory = copy_old_partition(broker, partition, tmp_path / partition)
     for path in [*directory.glob("*.index"), *directory.glob("*.timeindex")]:
         path.unlink()
@@ -98,7 +98,7 @@ def test_old_directory_recovered_cut_and_appended_to_is_clean_to_kafkas_tool(
 def test_written_segment_of_old_formats_is_what_kafka_reads(
     kafka: KafkaInstall, tmp_path: Path, kind: str
 ) -> None:
-    """The segments that the tests of damage use are what they say."""
+    """The segments of the tests of damage are as named."""
     directory = tmp_path / "orders-0"
     chapters = chapters_of(LOG_KINDS[kind])
     path = write_chapters(directory, chapters)

@@ -1,4 +1,4 @@
-"""What kafkalog writes, judged by Kafka: its dump tool, its index checks, its broker, its consumer.
+"""Directories of kafkalog, judged by Kafka: its dump tool, index checks, broker and consumer.
 
 Directories of every codec, with many segments, rolls by time, headers, null and empty keys and
 values. The tool must find no fault; the broker must serve them with our indexes as they are
@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one directory is made: which settings, how many records."""
+    """Recipe of one directory: settings, number of records."""
 
     topic: str
     config: LogConfig
@@ -152,8 +152,8 @@ def test_broker_serves_our_directories_with_our_indexes(
 ) -> None:
     """A start after a clean stop believes the indexes: nothing is rebuilt, every answer is right.
 
-    A broker with a wrong index leaves records out in silence, so reading from many offsets and
-    looking up many times is what tells that ours are good.
+    A broker with a wrong index leaves records out silently, so reads from many offsets and many
+    look-ups by time show that ours are good.
     """
     broker = templates.broker(tmp_path / "data", PLANS)
     served = {
@@ -165,12 +165,12 @@ def test_broker_serves_our_directories_with_our_indexes(
         for topic, directory in ours.items():
             check_served(broker.address, topic, directory, look_up=True)
         assert before == {topic: index_bytes(directory) for topic, directory in served.items()}
-    made_anew = [
+    rebuilt = [
         line
         for line in broker.log_text().splitlines()
         if "ours-" in line and ("rebuilding" in line or "Recovering" in line)
     ]
-    assert [] == [line for line in made_anew if "segment" in line]
+    assert [] == [line for line in rebuilt if "segment" in line]
 
 
 def index_bytes(directory: Path) -> dict[str, bytes]:

@@ -1,8 +1,8 @@
 """The sink writes into a broker's own data directory, and the broker goes on with it.
 
 A stopped broker's directory gets transactions of every kind: files that become segments, and files
-that are appended, behind what the broker wrote. Kafka's tool finds no fault, the broker starts on
-it as after any clean stop, serves every row at its offset, and appends; then the sink goes on.
+that are appended, after the batches of the broker. Kafka's tool finds no fault, the broker starts
+on it as after any clean stop, serves every row at its offset, and appends; then the sink goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tools import dump, segment_files
 TOPIC = "sink-rows"
 PLAN = TopicPlan(TOPIC, partitions=2)
 SEGMENT_BYTES = 65_536
-# What a broker logs of a log that it does not take as it is.
+# Messages of a broker about a log that it does not accept unchanged.
 REPAIRS = ("Recovering", "rebuilding index", "orrupt", "stray", "not in the form")
 
 
@@ -60,7 +60,7 @@ def write(directory: Path, version: int, start: int, count: int, codec: Codec) -
 def test_broker_goes_on_with_what_the_sink_wrote(
     kafka: KafkaInstall, templates: BrokerTemplates, tmp_path: Path
 ) -> None:
-    """Broker, sink, broker, sink, and Kafka's tool: every record once, nothing made anew."""
+    """Broker, sink, broker, sink, and Kafka's tool: every record once, nothing rebuilt."""
     broker = templates.broker(tmp_path / "data", [PLAN])
     with broker:
         for partition in (0, 1):

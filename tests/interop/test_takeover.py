@@ -1,6 +1,6 @@
 """A data directory of ours, identity and all, in the hands of a real broker, and back in ours.
 
-The controller keeps its metadata in a directory of its own; `log.dirs` of the broker is a directory
+The controller keeps its metadata in a separate directory; `log.dirs` of the broker is a directory
 that a `LogManager` has written: `meta.properties`, checkpoints, the marker of a clean shutdown, and
 partitions with segments, indexes, `.txnindex`, snapshots and leader epochs. Only the topic ids are
 the controller's. The broker takes all of it as it is: its consumers must see what our readers see,
@@ -67,14 +67,14 @@ READ_COMMITTED, READ_UNCOMMITTED = ISOLATIONS
 IDEMPOTENT, TRANSACTIONS, OPEN, TRIMMED = "idempotent", "transactions", "left-open", "trimmed"
 TOPICS: Final = (IDEMPOTENT, TRANSACTIONS, OPEN, TRIMMED)
 OUT_OF_ORDER_SEQUENCE: Final = 45
-# What a broker logs of a log that it does not take as it is.
+# Messages of a broker about a log that it does not accept unchanged.
 REPAIRS: Final = ("Recovering", "rebuilding index", "orrupt", "stray")
 
 
 @dataclass
 class Handover:
     """
-    What was seen on the way.
+    Observations of the test.
 
     Attributes:
         directory: the data directory, as the stopped broker left it.
@@ -163,7 +163,7 @@ def as_consumed(record: Record) -> ConsumedRecord:
 
 
 def our_view(directory: Path, topic: str, isolation: Isolation) -> list[ConsumedRecord]:
-    """Return what a reader of ours sees, who changes nothing."""
+    """Return the records of a read-only reader of this library."""
     with kafkalog.open_log(directory / f"{topic}-0", read_only=True) as log:
         return [as_consumed(record) for record in log.records(isolation=isolation)]
 
@@ -279,12 +279,12 @@ def test_broker_takes_the_directory_as_it_is(handover: Handover) -> None:
     """Nothing recovered or rebuilt, nothing called stray, the identity kept."""
     for topic in TOPICS:
         assert (handover.directory / f"{topic}-0").is_dir()
-    made_anew = [
+    rebuilt = [
         line
         for line in handover.log_text.splitlines()
         if any(f"{topic}-0" in line for topic in TOPICS) and any(map(line.__contains__, REPAIRS))
     ]
-    assert [] == made_anew
+    assert [] == rebuilt
     assert handover.identity == read_meta_properties(DISK, handover.directory)
 
 
@@ -373,7 +373,7 @@ def test_we_go_on_with_the_producer_where_the_broker_stopped(
 def test_transaction_that_we_left_open_can_be_aborted_after_the_way(
     handover: Handover, tmp_path: Path
 ) -> None:
-    """The broker kept it open, since no coordinator of its own knows of it."""
+    """The broker kept it open, since its coordinators do not have it."""
     directory = copied(handover, tmp_path)
     with LogManager([directory]) as manager:
         log = manager.log(OPEN)

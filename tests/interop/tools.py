@@ -34,7 +34,7 @@ FACT = re.compile(r"(\w+): (\S+)")
 RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?P<kind>\w+): (?P<timestamp>-?\d+) keySize: (?P<key_size>-?\d+) "
     r"valueSize: (?P<value_size>-?\d+) "
-    # A message of magic 0 or 1 has a sum of its own, and no sequence.
+    # A message of magic 0 or 1 has a separate checksum, and no sequence.
     r"(?:isValid: true crc: \d+\}|"
     r"sequence: (?P<sequence>-?\d+) headerKeys: \[(?P<headers>.*?)\])"
     r"(?: key: (?P<key>.*?) payload: (?P<value>.*))?"
@@ -42,7 +42,7 @@ RECORD = re.compile(
 
 
 class DumpError(AssertionError):
-    """Kafka's own tool finds fault with the files; the message lists all it said."""
+    """Kafka's own tool reports faults of the files; the message has its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class DumpedRecord:
 
 @dataclass(slots=True)
 class DumpedFile:
-    """What the tool printed for one file: `batches` and `entries` by its own names of facts."""
+    """Output of the tool for one file: `batches` and `entries` with its names of fields."""
 
     path: Path
     batches: list[dict[str, str]] = field(default_factory=list)
@@ -155,7 +155,7 @@ def parse(lines: Iterable[str]) -> dict[Path, DumpedFile]:
 def parse_line(line: str, target: DumpedFile) -> None:
     if line.startswith("baseOffset: ") or (line.startswith("offset: ") and "isvalid: " in line):
         target.batches.append(dict(FACT.findall(line)))
-    elif match := RECORD.match(line):  # control records have more behind the headers
+    elif match := RECORD.match(line):  # control records have more after the headers
         names = match["headers"]
         target.records.append(
             DumpedRecord(

@@ -1,6 +1,6 @@
 """Spark for the tests of this directory: one JVM a module, skipped loudly where there can be none.
 
-Every module says, for the gate to run them one after the other on one worker:
+Every module has this line, so that the gate runs them in sequence on one worker:
 
     pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 """

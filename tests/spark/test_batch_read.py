@@ -34,7 +34,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(name="logs", scope="module")
 def fixture_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two topics: one of two partitions with several segments, one that is compressed."""
+    """Two topics: one of two partitions with several segments, and a compressed one."""
     root = tmp_path_factory.mktemp("logs")
     for partition in range(2):
         with manual_log(root / f"orders-{partition}", segment_bytes=2000) as log:
@@ -73,7 +73,7 @@ def error_of(action: Any) -> str:
 
 
 def detail_of(text: str, code: str) -> dict[str, Any]:
-    """Return the JSON detail that stands behind a code in an error's text."""
+    """Return the JSON detail after a code in an error's text."""
     found = re.search(rf"\[KAFKALOG\.{code}\] .*?(\{{\".*\}})", text)
     assert found is not None, text
     detail: dict[str, Any] = json.loads(found[1])
@@ -93,7 +93,7 @@ def test_session_started_runs_rows_through_python(spark: SparkSession) -> None:
 
 
 def test_format_not_registered_is_found(spark: SparkSession, logs: Path) -> None:
-    """The package beside ours is where Spark looks; the same classes then."""
+    """Spark searches the package next to ours; it has the same classes."""
     assert 210 == reader(spark).load(str(logs)).count()
 
 
@@ -124,7 +124,7 @@ def test_brokers_directory_gives_what_its_manifests_say(spark: SparkSession, dat
 
 
 def test_old_format_is_read(spark: SparkSession) -> None:
-    """A partition directory of its own; v0 has no type of time."""
+    """A standalone partition directory; v0 has no timestamp type."""
     manifest = manifest_of("kafka-0.8.2", "plain-0")
     rows = reader(spark).load(str(manifest.directory)).orderBy("offset").collect()
     facts = visible_of(manifest)
@@ -189,7 +189,7 @@ def test_queries_of_one_load_do_not_get_each_others_filters(
 def test_filters_that_must_come_down_are_refused_where_they_cannot(
     spark: SparkSession, logs: Path
 ) -> None:
-    """With the switch off it is Spark that says so; with `false` none comes down."""
+    """With the switch off Spark raises the error; with `false` no filter is pushed down."""
     kafkalog.spark.register(spark)
     with pushing(spark, "false"):
         text = error_of(reader(spark, filterPushdown="true").load(str(logs)).count)
@@ -248,7 +248,7 @@ def test_views_tell_without_decoding(spark: SparkSession, logs: Path) -> None:
 
 
 def test_temporary_view_of_sql_is_queried(spark: SparkSession, logs: Path) -> None:
-    """All options come through; a catalog table passes none, and is told what does."""
+    """All options arrive; a catalog table passes none, and its error names the remedy."""
     kafkalog.spark.register(spark)
     spark.sql(
         f"create or replace temporary view orders using kafkalog"

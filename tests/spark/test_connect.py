@@ -16,7 +16,7 @@ from tests.support.spark_session import ROOT, environment, settings, why_not
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-# A session of Connect takes the place of every other in a process, so it gets one of its own.
+# A session of Connect replaces every other in a process, so it gets a separate process.
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession

@@ -81,7 +81,7 @@ def segments(data: Path) -> dict[str, bytes]:
 
 
 def latest(data: Path, *, tombstones: bool) -> set[Row]:
-    """Find out the slow and obvious way which records are their keys' latest."""
+    """Find the latest records of keys by a slow and obvious search."""
     rows: set[Row] = set()
     for name, records in served(data).items():
         topic, _, partition = name.rpartition("-")
@@ -97,7 +97,7 @@ def latest(data: Path, *, tombstones: bool) -> set[Row]:
 def test_compact_leaves_the_bytes_that_the_engine_leaves(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
-    """All segments of all partitions, the active ones left out; and it says what it did."""
+    """All segments of all partitions except the active ones, with a report."""
     own = Path(shutil.copytree(data, tmp_path / "own"))
     seen: list[jobs.JobProgress] = []
     report = jobs.compact(
@@ -115,7 +115,7 @@ def test_compact_leaves_the_bytes_that_the_engine_leaves(
 
 
 def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -> None:
-    """It says what it would do."""
+    """It reports the plan."""
     before = segments(data)
     report = jobs.compact(
         spark, data, policy=POLICY, clock=clock_later(), dry_run=True, include_active=True
@@ -129,7 +129,7 @@ def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -
 def test_compact_leaves_a_locked_log_alone_and_goes_on_later(
     spark: SparkSession, data: Path
 ) -> None:
-    """Who has a directory open keeps it; the report names it."""
+    """An open directory stays with its owner; the report names it."""
     before = served(data)
     with open_log(data / "orders-0", config=CONFIG):
         report = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="one")
@@ -145,7 +145,7 @@ def test_compact_leaves_a_locked_log_alone_and_goes_on_later(
 def test_compact_reports_a_damaged_partition_and_compacts_the_others(
     spark: SparkSession, data: Path
 ) -> None:
-    """Damage is told with its place, and stays where it is."""
+    """Damage is reported with its position, and stays."""
     path = min((data / "orders-1").glob("*.log"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -234,7 +234,7 @@ def _parquet(out: Path) -> list[Path]:
 
 
 def test_reindex_makes_the_indexes_that_were_there(spark: SparkSession, data: Path) -> None:
-    """One that was damaged is as before; nothing else changes."""
+    """The damaged index is as before; nothing else changes."""
     with open_log(data / "users-0", config=CONFIG):
         pass
     indexes = sorted((data / "users-0").glob("*index"))
@@ -273,7 +273,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return what runs a command in the session of the module, which goes on behind it."""
+    """Return a function that runs a command in the session of the module, which stays open."""
     monkeypatch.setattr(spark, "stop", lambda: None)
     monkeypatch.setattr(kafkalog.spark, "start_session", lambda _master, **_settings: spark)
     return lambda *words: CliRunner().invoke(app, ["spark", *map(str, words)])
@@ -310,7 +310,7 @@ def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path:
 
 
 def test_stats_of_a_timestamp_that_no_calendar_has_is_printed(run: Run, tmp_path: Path) -> None:
-    """USE-4: a broker takes any number; it is printed as far as Spark's microseconds go."""
+    """USE-4: a broker accepts any number; it is printed up to the range of Spark's microseconds."""
     data = tmp_path / "data"
     shutil.copytree(golden.GOLDEN / "kafka-4.1" / "data" / "odd-0", data / "odd-0")
     counted = run("stats", data, "--json")
@@ -322,7 +322,7 @@ def test_stats_of_a_timestamp_that_no_calendar_has_is_printed(run: Run, tmp_path
 
 
 def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> None:
-    """`export`, `import`, `copy`, `reindex` and `compact` say what they did."""
+    """`export`, `import`, `copy`, `reindex` and `compact` report their actions."""
     policy = ["--set", "cleanup.policy=compact"]
     out, back, copied = tmp_path / "out", tmp_path / "back", tmp_path / "copied"
     reports = [

@@ -97,7 +97,7 @@ def test_batch_write_has_every_row_where_its_key_belongs(
 
 
 def test_batch_write_of_all_columns_keeps_them(session: SparkSession, tmp_path: Path) -> None:
-    """Topic, partition, time, headers, nulls; what the source has beside them is passed over."""
+    """Topic, partition, time, headers, nulls; other columns of the source are ignored."""
     rows = session.sql(
         "select cast(null as binary) key, cast('a' as binary) value, 'x' topic, 1 partition,"
         " timestamp_millis(1700000000123) timestamp, 5L offset, 0 timestampType,"
@@ -288,7 +288,7 @@ def test_stream_with_transaction_options_is_refused(session: SparkSession, tmp_p
 def test_stream_into_foreach_batch_is_once_by_its_version(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """The documented way: the batch's number as the version."""
+    """As documented: the number of the batch as the version."""
     feed(session, tmp_path, 0, 50)
 
     def write(rows: DataFrame, batch: int) -> None:

@@ -72,7 +72,7 @@ def test_query_that_is_killed_again_and_again_has_every_row_once(tmp_path: Path)
     for batch in range(BATCHES):
         rows = pa.table({"value": pa.array(range(batch * ROWS, batch * ROWS + ROWS), pa.int64())})
         pq.write_table(rows, tmp_path / "in" / f"{batch:04}.parquet")
-    # What the query has just done when it is killed: planned, staged, committed a batch.
+    # Last action of the query before it is killed: planned, staged, committed a batch.
     moments = [
         "checkpoint/offsets/[0-9]*",
         "data/.kafkalog-sink-staging/*/*.log",

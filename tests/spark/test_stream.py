@@ -138,7 +138,7 @@ def test_stream_commit_lost_is_replayed_with_the_same_records(pipeline: Pipeline
 
 
 def test_stream_data_loss_fails_with_its_code(pipeline: Pipeline) -> None:
-    """Records that went unread stop the query; failOnDataLoss=false goes on behind them."""
+    """Records that were lost unread stop the query; failOnDataLoss=false continues after them."""
     from pyspark.errors import StreamingQueryException
 
     append(pipeline.logs, "a-0", 0, 50)
@@ -155,7 +155,7 @@ def test_stream_data_loss_fails_with_its_code(pipeline: Pipeline) -> None:
 
 
 def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> None:
-    """A query that goes on, a writer beside it that rolls, and the lag that a listener hears of."""
+    """A continuing query, a concurrent writer that rolls, and the lag of a listener."""
     from kafkalog.spark.listener import LagListener
 
     told: list[QueryLag] = []
@@ -180,7 +180,7 @@ def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> N
         rows = pipeline.spark.table("growing").collect()
     finally:
         query.stop()
-        # Spark tells by a thread of its own.
+        # Spark notifies in a separate thread.
         pipeline.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         pipeline.spark.streams.removeListener(listener)
     check_lags(told, query)
@@ -215,7 +215,7 @@ def test_stream_group_and_committed_records(pipeline: Pipeline) -> None:
 
 
 def test_stream_hooks_come_in_their_order(pipeline: Pipeline, tmp_path: Path) -> None:
-    """What the documentation of the reader says of the order of its calls."""
+    """Order of the calls of a reader, as in its documentation."""
     trace = tmp_path / "trace"
     append(pipeline.logs, "a-0", 0, 20)
     pipeline.spark.dataSource.register(traced_source(str(trace)))
@@ -266,7 +266,7 @@ def traced_source(trace: str) -> type[DataSource]:
                         file.write(f"{name}\n")
                     return getattr(plain, name)(self, *arguments)
 
-                # Spark tells by the parameters whether there are limits.
+                # Spark derives from the parameters whether there are limits.
                 call.__signature__ = signature(getattr(plain, name))  # type: ignore[attr-defined]
                 return call
 
