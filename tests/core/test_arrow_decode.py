@@ -1,4 +1,4 @@
-"""Plain batches straight into Arrow columns: as by way of positions, and as the reference."""
+"""Tests of the direct Arrow decoder for plain batches, compared with two slower decoders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CRC = STATUS_CODES["CRC"]
 FULL = STATUS_CODES["FULL"]
 ELSEWHERE = -2
 
-# What the way by positions is told of each row is not at hand here.
+# The path by positions is given more facts about each row; this decoder has only these columns.
 PLAIN_COLUMNS = ("offset", "timestamp", "key", "value", "headers", "topic", "partition")
 SCANNED = ("offset", "timestamp", "key", "value")
 ANY_OFFSET: dict[str, Any] = {"offset_min": 0, "offset_end": 2**63 - 1}
@@ -62,7 +62,7 @@ def runs(draw: st.DrawFn) -> list[tuple[Header, bytes]]:
 
 
 def bytes_of(batches: Sequence[tuple[Header, bytes]]) -> bytes:
-    """Return the batches, one behind the other."""
+    """Return the batches back to back."""
     return b"".join(encode_batch(*batch) for batch in batches)
 
 
@@ -93,7 +93,7 @@ def mixed_run(count: int, **fields: Any) -> bytes:
 
 
 def with_crc(batch: bytes) -> bytes:
-    """Return a batch with the right sum."""
+    """Return a batch with a correct CRC."""
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
@@ -119,14 +119,14 @@ def large_batch() -> list[Entry]:
 
 
 def small_batches(binary_type: Any) -> RowBuilder:
-    """Return a builder for which a large batch is more than it has room for."""
+    """Return a builder whose limits are below the size of the large batch."""
     return RowBuilder(SCANNED, binary_type=binary_type, rows_max=1000, bytes_max=50_000)
 
 
 @settings(max_examples=examples(80))
 @given(data=st.data())
 def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
-    """Any batches, any columns in any order, every binary type, batches of any size."""
+    """Batches, columns and their order, binary types and batch sizes are drawn at random."""
     batches = data.draw(runs())
     names = data.draw(st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
     builder = builders(data, names)
@@ -150,14 +150,14 @@ def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
     binary_type=st.sampled_from(BINARY_TYPES),
     limits=st.sampled_from([(2, 2**30), (2**40, 200), (2**40, 2**30)]),
 )
-def test_damaged_run_gives_the_rows_before(
+def test_damaged_run_returns_the_rows_before_the_damage(
     batches: list[tuple[Header, bytes]],
     flips: list[tuple[int, int]],
     check_crc: bool,
     binary_type: str,
     limits: tuple[int, int],
 ) -> None:
-    """The same batches of Arrow as by positions, up to the first that is not taken this way."""
+    """The Arrow batches equal those by positions, up to the first batch left to the slow path."""
     damaged = flipped(bytes_of(batches), flips) if batches else b""
     data = exact(damaged)
     rows_max, bytes_max = limits
@@ -178,13 +178,13 @@ def test_damaged_run_gives_the_rows_before(
         assert built(data, columns, BatchRuns(), slow, lasting=True) == found
         assert (status == OK) == (slow_status == OK)
     else:
-        # Offsets that fall are for the other way.
+        # Falling offsets are left to the slow path.
         assert status == ELSEWHERE
 
 
 @pytest.mark.parametrize("binary_type", BINARY_TYPES)
 def test_large_batch_is_read_in_tiles(binary_type: str) -> None:
-    """More than a tile of the CRC, more than a step of records, cells of all sizes."""
+    """The batch is longer than a CRC tile and a step of records, with cells of all sizes."""
     made = large_batch()
     header, payload = header_for(made), reference.encode(made)
     status, found = added(run_of(encode_batch(header, payload)), small_batches(binary_type))
@@ -193,8 +193,8 @@ def test_large_batch_is_read_in_tiles(binary_type: str) -> None:
 
 
 @pytest.mark.parametrize("record", [b"\x02\x00", b"\x10" + bytes(8), b"\x01" * 9])
-def test_no_row_of_a_batch_is_given_that_is_not_good(record: bytes) -> None:
-    """Its first records fit and its last one is broken; columns are as before."""
+def test_corrupt_batch_adds_no_row(record: bytes) -> None:
+    """The first records are sound and the last one is corrupt; the columns are as before."""
     payload = reference.encode([Entry(slot, -1, None, b"v") for slot in range(4)])
     header = header_for([Entry(4, 0, None, None)], record_count=5)
     good = mixed_run(1)
@@ -210,8 +210,8 @@ def test_no_row_of_a_batch_is_given_that_is_not_good(record: bytes) -> None:
         assert None not in cells["timestamp"]
 
 
-def test_wrong_sum_is_told_before_bad_records() -> None:
-    """The CRC has its say, whatever the records look like, and of all of a batch that is full."""
+def test_wrong_crc_is_reported_before_bad_records() -> None:
+    """The whole batch is checked first, even if the builder is full after a part of it."""
     data = bytearray(mixed_run(2))
     data[-1] ^= 1
     for rows_max in (2**40, len(MIXED) + 1):
@@ -221,8 +221,8 @@ def test_wrong_sum_is_told_before_bad_records() -> None:
         assert (1, len(MIXED)) == (run.batch_count, len(builder))
 
 
-def test_batches_outside_the_offsets_wanted_are_left_to_others() -> None:
-    """Who takes them says behind which to go on."""
+def test_batches_partly_outside_the_offset_range_are_left_to_the_slow_path() -> None:
+    """The caller reads them and passes the position after them to `resume_at`."""
     data = mixed_run(3)
     size, step = len(mixed_run(1)), 8202
     builder = RowBuilder(["offset"], **UNLIMITED)
@@ -238,14 +238,14 @@ def test_batches_outside_the_offsets_wanted_are_left_to_others() -> None:
 
 
 @pytest.mark.parametrize("attributes", [1, 4, 7])
-def test_compressed_batches_are_left_to_others(attributes: int) -> None:
-    """As are codecs that nobody knows."""
+def test_compressed_batches_are_left_to_the_slow_path(attributes: int) -> None:
+    """Unknown codecs are left to it as well."""
     builder = RowBuilder(["offset"], **UNLIMITED)
     assert ELSEWHERE == builder.add_run(run_of(mixed_run(1, attributes=attributes)))
 
 
-def test_keys_of_headers_that_are_no_text_are_left_to_others() -> None:
-    """They have an error of their own; nothing of the batch is added."""
+def test_header_keys_not_utf8_are_left_to_the_slow_path() -> None:
+    """The slow path raises the error; no row of the batch is added."""
     case = [Entry(0, 0, b"k", b"v", ((b"a", b"x"),)), Entry(1, 0, b"k", b"v", ((b"\xff", b"x"),))]
     data = encode_batch(header_for(case), reference.encode(case))
     builder = RowBuilder(["headers", "value"], **UNLIMITED)
@@ -256,8 +256,8 @@ def test_keys_of_headers_that_are_no_text_are_left_to_others() -> None:
     assert [[(b"a", b"x")], [(b"\xff", b"x")]] == cells_of(binary.finish())["headers"]
 
 
-def test_batch_that_changes_between_its_parts_is_an_error() -> None:
-    """It was good when its first rows were given: others cannot take it from the start."""
+def test_batch_changed_between_two_calls_raises() -> None:
+    """Its first rows were already returned, so the slow path cannot read it from the start."""
     data = bytearray(mixed_run(1))
     builder = RowBuilder(["offset"], rows_max=3, bytes_max=2**30)
     run = run_of(data)
@@ -271,21 +271,21 @@ def test_batch_that_changes_between_its_parts_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("position, end", [(-1, 5), (6, 5), (0, 10**6)])
-def test_run_outside_its_data_is_refused(position: int, end: int) -> None:
+def test_run_outside_its_data_raises(position: int, end: int) -> None:
     """Nothing is read."""
     with pytest.raises(IndexError):
         ArrowBatchRun(mixed_run(1), position, end, check_crc=True, **ANY_OFFSET)
 
 
 def address_of(batch: ArrowBatch, slot: int) -> int:
-    """Return where a buffer of the first column lies."""
+    """Return the address of a buffer of the first column."""
     buffer = batch.buffer(0, slot)
     assert buffer is not None
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 
-def test_memory_of_a_released_batch_is_used_again() -> None:
-    """Not that of one that is kept; and it may be released after its builder."""
+def test_memory_of_a_released_batch_is_reused() -> None:
+    """Memory of a batch in use is not reused; a batch may be released after its builder."""
     data = mixed_run(4)
     builder = RowBuilder(["value"], rows_max=len(MIXED), bytes_max=2**30)
     run = run_of(data)
@@ -303,8 +303,8 @@ def test_memory_of_a_released_batch_is_used_again() -> None:
     assert [entry.value for entry in MIXED] == cells_of(kept)["value"]
 
 
-def test_batches_may_be_released_by_any_thread() -> None:
-    """What was kept does not change while others come and go."""
+def test_batches_released_by_any_thread_leave_others_unchanged() -> None:
+    """A kept batch does not change while other batches are made and released."""
     data = mixed_run(60)
     builder = RowBuilder(PLAIN_COLUMNS, rows_max=20, bytes_max=2**30)
 
@@ -322,7 +322,7 @@ def test_batches_may_be_released_by_any_thread() -> None:
 
 
 def test_run_in_a_cycle_is_collected_with_its_memory(recwarn: pytest.WarningsRecorder) -> None:
-    """A scan that nobody ends leaves a cycle: nothing is exported when the collector comes."""
+    """An abandoned scan is a reference cycle; the collector frees its memory."""
     released: list[bool] = []
 
     class Released(bytearray):

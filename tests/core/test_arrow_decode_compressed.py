@@ -1,4 +1,4 @@
-"""Compressed batches straight into Arrow columns: as the codecs and the reference have it."""
+"""Tests of the direct Arrow decoder for compressed batches, compared with the reference."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def packed(header: Header, payload: bytes, codec: Codec) -> bytes:
 
 
 def with_payload(payload: bytes, codec: int, **fields: Any) -> bytes:
-    """Return a batch of all kinds of records with other bytes where its codec's are."""
+    """Return a batch header of all kinds of records with `stream` as its compressed bytes."""
     return encode_batch(header_for(MIXED, attributes=codec, **fields), payload)
 
 
@@ -65,7 +65,7 @@ def run_of(data: Any, *, limit_bytes: int = LIMIT_BYTES, **how: Any) -> ArrowBat
 
 
 def give(run: ArrowBatchRun, data: bytes, *, bytes_max: int = 1, limit_bytes: int) -> bool:
-    """Give a run what it asks for, as far as it can be decompressed; say whether it is anything."""
+    """Pass a run its decompressed batches up to the first corrupt one; return False if none."""
     parts = run.list_compressed(bytes_max)
     memory, ends = b"", []
     for codec, start, end in parts:
@@ -101,8 +101,8 @@ def added(
 
 @settings(max_examples=examples(50))
 @given(data=st.data())
-def test_columns_of_a_compressed_run_equal_the_reference(data: st.DataObject) -> None:
-    """Any batches of any codecs, any columns, every binary type, batches of any size."""
+def test_compressed_run_columns_equal_the_reference(data: st.DataObject) -> None:
+    """Batches, codecs, columns, binary types and batch sizes are drawn at random."""
     batches = data.draw(runs())
     codecs = [data.draw(st.sampled_from(COMPRESSING)) for _ in batches]
     names = data.draw(st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
@@ -120,7 +120,7 @@ def test_columns_of_a_compressed_run_equal_the_reference(data: st.DataObject) ->
 
 
 def assert_as_by_itself(batch: bytes, limit_bytes: int, binary_type: Any) -> None:
-    """Assert that a batch in a run gives what it gives by itself, or is left to who says why."""
+    """Assert that a batch in a run has the rows of the batch alone, or is left to the slow path."""
     header = parse_header(batch)
     columns = RecordColumns(max(header.record_count, 1))
     try:
@@ -142,7 +142,7 @@ def assert_as_by_itself(batch: bytes, limit_bytes: int, binary_type: Any) -> Non
         return
     assert status in (ELSEWHERE, COMPRESSED)
     assert [] == found
-    # What is usual goes this way: others get what is wrong, and little else.
+    # Only corrupt batches, foreign codecs and append time may be left to the slow path.
     assert expected is None or header.codec not in OURS or batch[65] & 0x10
 
 
@@ -164,16 +164,16 @@ def damaged(codec: Codec, hostile: Hostile) -> bytes:
 @pytest.mark.parametrize("codec", COMPRESSING)
 @settings(max_examples=examples(40))
 @given(hostile=HOSTILE, binary_type=st.sampled_from(BINARY_TYPES))
-def test_hostile_payload_gives_what_its_codec_allows(
+def test_hostile_payload_equals_the_result_of_its_codec(
     codec: Codec, hostile: Hostile, binary_type: str
 ) -> None:
-    """Flipped bits and cut ends, and limits around what comes out."""
+    """Flipped bits, cut ends, and limits around the decompressed size."""
     assert_as_by_itself(damaged(codec, hostile), hostile[2], binary_type)
 
 
 @pytest.mark.parametrize("codec", OURS)
-def test_every_flipped_bit_of_a_payload_gives_what_its_codec_allows(codec: Codec) -> None:
-    """Each bit in turn, and each end."""
+def test_payload_with_any_flipped_bit_equals_the_result_of_its_codec(codec: Codec) -> None:
+    """Each bit in turn, and each shorter length."""
     payload = reference.encode([Entry(slot, slot, b"key", b"value" * 9) for slot in range(4)])
     made = header_for([Entry(slot, slot, None, None) for slot in range(4)], attributes=codec)
     stream = compress(codec, payload)
@@ -186,10 +186,10 @@ def test_every_flipped_bit_of_a_payload_gives_what_its_codec_allows(codec: Codec
 @pytest.mark.parametrize("store_size", [False, True])
 @pytest.mark.parametrize("checksum", ["none", "content", "block"])
 @pytest.mark.parametrize("block_size", [4, 5, 6, 7])
-def test_lz4_frames_of_other_writers_are_taken(
+def test_lz4_frames_of_other_writers_are_decoded(
     store_size: bool, checksum: str, block_size: int
 ) -> None:
-    """With a content size that holds or lies, with checksums that are verified or are not."""
+    """The content size is true or false; checksums are verified or not."""
     frame = lz4.frame.compress(
         MIXED_PAYLOAD,
         block_size=block_size,
@@ -212,15 +212,15 @@ def test_lz4_frames_of_other_writers_are_taken(
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_bomb_is_left_alone(codec: Codec) -> None:
-    """Far more than the limit comes out; no row is given."""
+def test_decompression_bomb_adds_no_row(codec: Codec) -> None:
+    """The decompressed size is far above the limit."""
     batch = with_payload(compress(codec, bytes(8 << 20)), codec)
     assert_as_by_itself(batch, 1 << 20, "binary")
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_wrong_sum_of_a_compressed_batch_is_told(codec: Codec) -> None:
-    """Before a byte of it is decompressed; the batch before is given."""
+def test_wrong_crc_of_a_compressed_batch_is_reported(codec: Codec) -> None:
+    """The CRC is checked before decompression; the rows of the batch before are returned."""
     first = packed(header_for(MIXED), MIXED_PAYLOAD, codec)
     header = header_for(MIXED)
     header = Header(**{**vars(header), "base_offset": 10**6})
@@ -240,8 +240,8 @@ def test_wrong_sum_of_a_compressed_batch_is_told(codec: Codec) -> None:
         assert 2 == len(unchecked.list_compressed(1 << 20))
 
 
-def test_batches_of_the_other_kind_are_left_to_others() -> None:
-    """Plain ones in a compressed run, and codecs that nobody knows."""
+def test_plain_batches_and_unknown_codecs_are_left_to_the_slow_path() -> None:
+    """Plain batches in a compressed run, and unknown codecs."""
     builder = RowBuilder(["offset"], **UNLIMITED)
     for codec in (0, 5, 7):
         run = run_of(with_payload(MIXED_PAYLOAD, codec))
@@ -259,8 +259,8 @@ def test_batches_outside_the_offsets_are_not_decompressed() -> None:
 
 @pytest.mark.parametrize("binary_type", BINARY_TYPES)
 @pytest.mark.parametrize("codec", OURS)
-def test_large_compressed_batch_goes_into_several(codec: Codec, binary_type: Any) -> None:
-    """More than a block, more than a batch of columns has room for."""
+def test_large_compressed_batch_is_split_into_several(codec: Codec, binary_type: Any) -> None:
+    """The batch is larger than a block and larger than one Arrow batch."""
     made = large_batch()
     header, payload = header_for(made), reference.encode(made)
     batch = packed(header, payload, codec)
@@ -269,8 +269,8 @@ def test_large_compressed_batch_goes_into_several(codec: Codec, binary_type: Any
     assert (OK, 6) == (status, len(found))
 
 
-def test_large_batch_does_not_spoil_the_memory_for_small_ones() -> None:
-    """One above all that is kept, between two small ones."""
+def test_large_batch_between_small_ones_keeps_their_memory() -> None:
+    """The large batch is above the limit of the memory that is kept."""
     sizes = (10, 9 << 20, 10)
     data = b""
     for offset, size in enumerate(sizes):
@@ -282,8 +282,8 @@ def test_large_batch_does_not_spoil_the_memory_for_small_ones() -> None:
     assert [bytes(size) for size in sizes] == cells_of(builder.finish())["value"]
 
 
-def test_wrong_count_of_a_compressed_batch_is_left_alone() -> None:
-    """More records than its bytes can hold, or fewer than there are."""
+def test_wrong_record_count_of_a_compressed_batch_is_left_to_the_slow_path() -> None:
+    """The count is more than its bytes can hold, or fewer than its records."""
     for count in (0, 1, len(MIXED) + 1, 2**31 - 1):
         batch = with_payload(compress(Codec.LZ4, MIXED_PAYLOAD), Codec.LZ4, record_count=count)
         builder = RowBuilder(["offset"], **UNLIMITED)
@@ -291,8 +291,8 @@ def test_wrong_count_of_a_compressed_batch_is_left_alone() -> None:
         assert (OK if count == 0 else ELSEWHERE, 0) == (status, len(builder))
 
 
-def test_records_that_were_not_asked_for_are_refused() -> None:
-    """More than there are parts, ends that fall or lie outside; then nothing is given."""
+def test_add_decompressed_with_wrong_parts_raises() -> None:
+    """More ends than parts, and ends that fall or are outside the memory; no row is added."""
     data = packed(header_for(MIXED), MIXED_PAYLOAD, Codec.ZSTD)
     run = run_of(data)
     parts = run.list_compressed(1)
@@ -303,13 +303,13 @@ def test_records_that_were_not_asked_for_are_refused() -> None:
         with pytest.raises(IndexError):
             run.add_decompressed(parts, b"12345", ends)
         assert COMPRESSED == RowBuilder(["offset"], **UNLIMITED).add_run(run)
-    # Records of another batch are held against the header of this one.
+    # Records of another batch are compared with the header of this one.
     run.add_decompressed(parts, b"12345", [5])
     assert ELSEWHERE == RowBuilder(["offset"], **UNLIMITED).add_run(run)
 
 
-def test_memory_that_was_given_is_let_go() -> None:
-    """Once its rows are copied it can be resized."""
+def test_decompressed_memory_is_released_after_its_rows_are_copied() -> None:
+    """The memory can be resized then."""
     data = packed(header_for(MIXED), MIXED_PAYLOAD, Codec.GZIP)
     run, memory = run_of(data), bytearray(MIXED_PAYLOAD)
     parts = run.list_compressed(1)

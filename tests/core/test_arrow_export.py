@@ -1,4 +1,4 @@
-"""Structures that were handed over: moved, released in any order, by any thread, or never read."""
+"""Tests of exported Arrow structures: moved, released in any order, by any thread, or unread."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Octets(np.ndarray[Any, Any]):
-    """Memory that can be watched going away."""
+    """Memory with support for weak references."""
 
 
 def watched() -> tuple[Octets, weakref.ref[Octets]]:
-    """Return a copy of MIXED_PAYLOAD, and what tells whether it is there yet."""
+    """Return a copy of MIXED_PAYLOAD and a weak reference to it."""
     octets = np.frombuffer(MIXED_PAYLOAD, np.uint8).copy().view(Octets)
     return octets, weakref.ref(octets)
 
@@ -69,8 +69,8 @@ def kinds_of(batch: ArrowBatch) -> list[tuple[str, str, bool, Any]]:
     return kinds
 
 
-def test_schema_says_what_was_asked_for() -> None:
-    """Names, formats, nulls and children, over all columns."""
+def test_schema_has_the_requested_columns() -> None:
+    """Names, formats, null flags and children of all columns."""
     schema = take(ArrowSchema, schema_capsule(row_fields(NAMES, binary_type="large_binary")))
     pair: list[Any] = [("key", "u", False, []), ("value", "z", True, [])]
     assert [
@@ -84,16 +84,16 @@ def test_schema_says_what_was_asked_for() -> None:
     assert not moved.release and not schema.release
 
 
-def test_field_shows_itself() -> None:
-    """What it is called, and of what kind it is."""
+def test_field_repr_has_name_and_format() -> None:
+    """The repr has the name and the type."""
     assert "ArrowField('key', 'z')" == repr(ArrowField("key", "z", True))
     assert "ArrowField('offset', 'l', not null)" == repr(ArrowField("offset", "l", False))
     with pytest.raises(TypeError):
         ArrowField("list", "+l", False, ("element",))  # type: ignore[arg-type]
 
 
-def test_child_of_a_schema_outlives_it() -> None:
-    """A consumer may take a child for itself, and release its parent first."""
+def test_schema_child_outlives_its_parent() -> None:
+    """A consumer may move a child out and release the parent first."""
     schema = take(ArrowSchema, schema_capsule(row_fields(NAMES)))
     headers = move(schema.children[3].contents)
     schema.release(ctypes.byref(schema))
@@ -103,7 +103,7 @@ def test_child_of_a_schema_outlives_it() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_arrays_are_released_in_any_order(order: tuple[int, ...]) -> None:
-    """The batch, a whole array, and a child that was taken out: memory goes with the last."""
+    """Batch, array and a child moved out of it: the last release frees the memory."""
     octets, memory = watched()
     batch = batch_over(octets)
     kinds = kinds_of(batch)
@@ -125,8 +125,8 @@ def test_arrays_are_released_in_any_order(order: tuple[int, ...]) -> None:
     assert kinds[2][:2] == ("value", "vz")
 
 
-def test_array_can_be_had_twice() -> None:
-    """Both show the same bytes, and each lives by itself."""
+def test_array_exported_twice_shows_the_same_bytes() -> None:
+    """The two exports are released independently."""
     batch = batch_over(np.frombuffer(MIXED_PAYLOAD, np.uint8))
     kinds = kinds_of(batch)
     first, second = (take(ArrowArray, batch.__arrow_c_array__()[1]) for _ in range(2))
@@ -138,8 +138,8 @@ def test_array_can_be_had_twice() -> None:
     second.release(ctypes.byref(second))
 
 
-def test_array_is_released_by_another_thread() -> None:
-    """Without the GIL at first, as ctypes calls; views need it, and take it."""
+def test_array_released_by_another_thread_frees_its_memory() -> None:
+    """ctypes calls `release` without the GIL; the release of views acquires it."""
     octets, memory = watched()
     array = take(ArrowArray, batch_over(octets).__arrow_c_array__()[1])
     del octets
@@ -150,8 +150,8 @@ def test_array_is_released_by_another_thread() -> None:
     assert memory() is None
 
 
-def test_capsules_that_nobody_opens_free_what_they_have() -> None:
-    """Of an array, a schema, and a stream that was begun and one that was not."""
+def test_unopened_capsules_free_their_memory() -> None:
+    """Capsules of an array, a schema, a started stream and a stream not started."""
     octets, memory = watched()
     batch = batch_over(octets)
     fields = batch.fields
@@ -163,8 +163,8 @@ def test_capsules_that_nobody_opens_free_what_they_have() -> None:
     assert memory() is None
 
 
-def test_stream_gives_each_batch_and_ends() -> None:
-    """Whoever asks again at the end is told so again; arrays outlive the stream."""
+def test_stream_returns_each_batch_and_ends() -> None:
+    """A call after the end reports the end again; arrays outlive the stream."""
     octets, memory = watched()
     batch = batch_over(octets)
     kinds = kinds_of(batch)
@@ -182,7 +182,7 @@ def test_stream_gives_each_batch_and_ends() -> None:
     assert memory() is None
 
 
-def test_reading_to_the_end_gives_all_cells() -> None:
+def test_read_all_returns_the_cells_of_all_records() -> None:
     """The consumer of these tests agrees with the records."""
     batch = batch_over(np.frombuffer(MIXED_PAYLOAD, np.uint8))
     found = read_all(stream_capsule(iter([batch]), batch.fields))
@@ -204,8 +204,8 @@ def broken(batch: ArrowBatch, error: BaseException) -> Iterator[ArrowBatch]:
         (KeyboardInterrupt(), 4),
     ],
 )
-def test_error_ends_a_stream_and_stays(error: BaseException, code: int) -> None:
-    """It is told in words that begin with its name, and no later call takes it for the end."""
+def test_stream_error_is_reported_again_by_later_calls(error: BaseException, code: int) -> None:
+    """The message begins with the name of the error; later calls do not report a normal end."""
     batch = batch_over(np.frombuffer(MIXED_PAYLOAD, np.uint8))
     stream = Stream(stream_capsule(broken(batch, error), batch.fields))
     array = stream.next()
@@ -220,16 +220,16 @@ def test_error_ends_a_stream_and_stays(error: BaseException, code: int) -> None:
     stream.release()
 
 
-def test_stream_refuses_what_is_no_batch() -> None:
-    """A TypeError, as anywhere else, in words."""
+def test_stream_with_an_item_not_a_batch_reports_einval() -> None:
+    """The iterator yields an object that is not an Arrow batch."""
     stream = Stream(stream_capsule(iter([object()]), row_fields(NAMES)))  # type: ignore[list-item]
     assert stream.next() is None
     assert 22 == stream.code
     stream.release()
 
 
-def test_error_without_words_is_an_error() -> None:
-    """What cannot be said is not taken for the end."""
+def test_stream_error_without_a_message_is_an_error() -> None:
+    """An exception whose `str` fails is not reported as a normal end."""
 
     class Silent(Exception):  # noqa: N818
         def __str__(self) -> str:
@@ -259,8 +259,8 @@ ctypes.pythonapi.Py_IncRef(keep)
 """
 
 
-def test_release_behind_the_end_of_python_is_safe() -> None:
-    """An array that shows memory of Python's is let go by an exit handler of the C library."""
+def test_release_after_the_end_of_python_is_safe() -> None:
+    """An exit handler of the C library releases an array over memory of Python."""
     result = subprocess.run(
         [sys.executable, "-c", LATE_RELEASE],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Arrow's C interface as input: equal to records one by one, and refused where it lies."""
+"""Tests of Arrow's C interface as input: equal to single records; corrupt structures raise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BEFORE: Row = (b"before", None, 7, [(b"x", b"y")])
 
 
 def one_by_one(rows: Sequence[Row]) -> bytes:
-    """Return the batch that the slow way makes."""
+    """Return the batch that the slow path builds."""
     builder = BatchBuilder()
     for key, value, timestamp, headers in rows:
         pairs = [(name.decode(), each) for name, each in headers or ()]
@@ -55,7 +55,7 @@ def one_by_one(rows: Sequence[Row]) -> bytes:
 
 
 def from_arrow(source: object, default_ms: int = 5) -> bytes:
-    """Return the batch that all of a source makes."""
+    """Return the batch built from all rows of a source."""
     builder = BatchBuilder()
     for rows in ArrowSource(source):
         times = default_ms if rows.timestamps is None else rows.timestamps
@@ -92,23 +92,23 @@ def batch_of(
     st.integers(0, 9),
 )
 @settings(max_examples=examples(60))
-def test_arrow_makes_the_batch_that_records_make(
+def test_arrow_batch_equals_the_batch_of_records(
     chunks: list[list[Row]], kinds: tuple[bytes, bytes], own: int, shared: int
 ) -> None:
-    """Of every layout, in chunks, in slices of slices; nothing is left unreleased."""
+    """Every layout, in chunks and slices of slices; all structures are released."""
     stream = Stream([batch_of(rows, kinds, own, shared) for rows in chunks])
     rows = [row for chunk in chunks for row in chunk]
     if rows:
         assert one_by_one(rows) == from_arrow(stream)
     else:
         list(ArrowSource(stream))
-    # An array that no stream has given out yet is nobody's to release.
+    # The consumer releases only arrays that a stream has returned.
     assert ["array"] * len(chunks) == sorted(stream.released)[: len(chunks)]
     assert ["schema", "stream"] == sorted(stream.released)[len(chunks) :]
 
 
 def test_arrow_array_outlives_its_source() -> None:
-    """Columns hold what they point into, each for itself."""
+    """Each column keeps the memory that it points to alive."""
     exported = Exported(batch_of([(b"k", b"v" * 20, 9, [(b"h", b"x")])]))
     (rows,) = ArrowSource(exported)
     keys, values, headers, times = rows.keys, rows.values, rows.headers, rows.timestamps
@@ -134,10 +134,10 @@ def test_arrow_array_outlives_its_source() -> None:
         (b"tsn:Europe/Berlin", [5_999_999, -1_000_001], [5, -2]),
     ],
 )
-def test_arrow_timestamps_are_milliseconds(
+def test_arrow_timestamps_of_any_unit_become_milliseconds(
     kind: bytes, values: list[int | None], expected: list[int]
 ) -> None:
-    """Rounded down, whatever the unit; null is none."""
+    """They are rounded down; null means no timestamp."""
     count = len(values)
     table = struct([binary([b"k"] * count, name=b"key"), int64(values, kind=kind)], length=count)
     (rows,) = ArrowSource(Exported(table))
@@ -145,8 +145,8 @@ def test_arrow_timestamps_are_milliseconds(
     assert expected == rows.timestamps.tolist()
 
 
-def test_arrow_fixed_size_null_and_absent_columns() -> None:
-    """Fixed-size keys; a column of nulls; none at all; what a scan has beside these."""
+def test_arrow_fixed_size_null_and_absent_columns_are_read() -> None:
+    """Fixed-size keys, a column of nulls, no column, and the other columns of a scan."""
     cells = b"".join([b"before..", b"01234567", b"89abcdef"])
     children = [
         Array(b"w:8", 2, [None, cells], name=b"key", offset=1),
@@ -164,8 +164,8 @@ def test_arrow_fixed_size_null_and_absent_columns() -> None:
     )
 
 
-def test_arrow_single_columns() -> None:
-    """Keys, values and headers each for themselves; a structure is no column."""
+def test_arrow_single_columns_are_read() -> None:
+    """Keys, values and headers as separate sources; a structure is not a column."""
     rows: list[Row] = [(b"k", b"v", 5, [(b"a", None)]), (None, b"", 5, None)]
     builder = BatchBuilder()
     late: list[Row] = [BEFORE, *rows]
@@ -303,8 +303,8 @@ LIES: dict[str, Callable[[Array], None]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_arrow_that_lies_is_refused_and_released(lie: str) -> None:
-    """With a typed error, before a byte outside is read; whoever made it gets it back."""
+def test_arrow_corrupt_structure_raises_and_is_released(lie: str) -> None:
+    """A typed error is raised before a byte outside the buffers is read."""
     exported = Exported(_with(LIES[lie]))
     with pytest.raises((InvalidRecordError, ValueError)):
         from_arrow(exported)
@@ -336,14 +336,14 @@ def _views(*views_of: Sequence[int], sizes: bytes | None, buffers: Sequence[Any]
         struct([Array(b"vz", 1, [None, None, b""], name=b"value")], length=1),
     ],
 )
-def test_arrow_views_that_point_outside_are_refused(made: Array) -> None:
-    """Of their buffers, or of those that there are."""
+def test_arrow_views_outside_their_buffers_raise(made: Array) -> None:
+    """The view names a byte outside its buffer, or a buffer that does not exist."""
     with pytest.raises((InvalidRecordError, ValueError)):
         from_arrow(Exported(made))
 
 
-def test_arrow_released_structures_are_refused() -> None:
-    """Nobody knows what is in them."""
+def test_arrow_released_structures_raise() -> None:
+    """Their contents are undefined; objects of other kinds raise as well."""
     exported = Exported(batch_of([(b"k", b"v", 1, None)]), is_released=True)
     with pytest.raises(InvalidRecordError, match="consumed before"):
         ArrowSource(exported)
@@ -369,8 +369,8 @@ def test_arrow_released_structures_are_refused() -> None:
 
 
 @pytest.mark.parametrize("told", [b"the disk is gone", None])
-def test_arrow_stream_that_fails_says_why(told: bytes | None) -> None:
-    """What came before the error is released, and so is the stream."""
+def test_arrow_stream_error_is_raised_with_its_message(told: bytes | None) -> None:
+    """Arrays returned before the error are released, and so is the stream."""
     stream = Stream([batch_of([(b"k", b"v", 1, None)])], error=told, code=5)
     with pytest.raises(OSError, match="the disk is gone" if told else "no reason") as caught:
         from_arrow(stream)
@@ -384,11 +384,11 @@ def test_arrow_stream_that_fails_says_why(told: bytes | None) -> None:
         ArrowSource(Stream([]))
 
 
-# ------------------------------------------------------------------- headers, beside NumPy arrays
+# ---------------------------------------------------------------- headers, next to NumPy arrays
 
 
 def headers_column(rows: Sequence[Headers | None], kind: Any = np.int32) -> HeadersColumn:
-    """Return headers in arrays of exactly their size."""
+    """Return headers in arrays of exact size."""
     entries = [entry for row in rows for entry in row or ()]
     ends = np.cumsum([0, *(len(row or ()) for row in rows)]).astype(kind)
     columns = []
@@ -404,8 +404,8 @@ def headers_column(rows: Sequence[Headers | None], kind: Any = np.int32) -> Head
 
 @given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([np.int32, np.int64]))
 @settings(max_examples=examples(30))
-def test_headers_column_makes_the_batch_that_records_make(rows: list[Row], kind: Any) -> None:
-    """With offsets of either size."""
+def test_headers_column_batch_equals_the_batch_of_records(rows: list[Row], kind: Any) -> None:
+    """The offsets have 32 or 64 bits."""
     builder = BatchBuilder(capacity=64)
     offsets = np.cumsum([0, *(len(row[0] or b"") for row in rows)]).astype(np.int64)
     valid = bitmap([row[0] is not None for row in rows])
@@ -415,8 +415,8 @@ def test_headers_column_makes_the_batch_that_records_make(rows: list[Row], kind:
     assert one_by_one([(row[0], None, 9, row[3]) for row in rows]) == bytes(builder.finish())
 
 
-def test_headers_column_refuses_what_does_not_fit() -> None:
-    """Columns of different lengths, offsets outside, null keys, bitmaps too short."""
+def test_headers_column_with_mismatched_parts_raises() -> None:
+    """Columns of different lengths, offsets outside the data, null keys, short bitmaps."""
     one, none = BytesColumn(b"h", np.array([0, 1], np.int32)), BytesColumn(b"", np.zeros(1, "i4"))
     null = BytesColumn(b"", np.zeros(2, np.int32), b"\x00")
     with pytest.raises(ValueError, match="1 header keys for 0"):
@@ -447,8 +447,8 @@ def test_headers_column_refuses_what_does_not_fit() -> None:
     assert 0 == builder.count
 
 
-def test_headers_column_larger_than_a_batch_is_refused() -> None:
-    """The same mebibyte again and again, beyond what 32 bits can say."""
+def test_headers_column_larger_than_a_batch_raises() -> None:
+    """The same mebibyte repeated until the size is above 32 bits."""
     large = BytesColumn(bytes(1 << 20), np.array([0, 1 << 20] * 1, np.int32))
     offsets = np.array([0, 1 << 20], np.int32)
     # Each cell is the whole buffer: offsets may repeat it only by views.

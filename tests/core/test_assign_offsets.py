@@ -1,4 +1,4 @@
-"""Stamping in place: offsets and leader epoch, timestamp type and largest timestamp."""
+"""Tests of `assign_offsets` and `set_max_timestamp`, which change batches in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkalog._core.assign_offsets import set_max_timestamps
 from kafkalog._core.batch import assign_offsets, check_batch, parse_header, set_max_timestamp
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetOverflowError
-from tests.core.test_batch import plain_run, runs
+from tests.core.test_batch import run_of_batches, runs
 from tests.support import golden, reference
 from tests.support.examples import examples
 from tests.support.reference import Header
@@ -26,24 +26,24 @@ BATCHES = golden.vectors("batches")["batches"]
 
 @settings(max_examples=examples(100))
 @given(run=runs(), base_offset=st.integers(0, 2**40), leader_epoch=st.integers(-1, 2**31 - 1))
-def test_assign_offsets_stamps_as_the_reference(
+def test_assign_offsets_equals_the_reference(
     run: bytes, base_offset: int, leader_epoch: int
 ) -> None:
-    """Offsets follow each other without a gap, the epoch is set, CRCs stay good."""
+    """Offsets have no gap, the epoch is set, CRCs stay valid."""
     run = run[: reference.scan_batches(run).position]
     data = bytearray(run)
-    stamped, next_offset = reference.assign_offsets(run, base_offset, leader_epoch)
+    assigned, next_offset = reference.assign_offsets(run, base_offset, leader_epoch)
     actual = assign_offsets(data, base_offset=base_offset, partition_leader_epoch=leader_epoch)
     assert next_offset == actual
-    assert stamped == data
+    assert assigned == data
     if run:
         assert STATUS_CODES["OK"] == check_batch(data)
 
 
-def test_assign_offsets_inside_bounds_leaves_the_rest_alone() -> None:
-    """Only data[position:end] is a run; what stands around it may be anything."""
-    size = len(plain_run(1))
-    data = bytearray(b"abc" + plain_run(3) + b"xyz")
+def test_assign_offsets_inside_bounds_keeps_the_bytes_around() -> None:
+    """Only data[position:end] is a run; the bytes around it are arbitrary and stay."""
+    size = len(run_of_batches(1))
+    data = bytearray(b"abc" + run_of_batches(3) + b"xyz")
     before = bytes(data)
     end = 3 + 2 * size
     assert 1004 == assign_offsets(data, base_offset=1000, position=3, end=end)
@@ -57,24 +57,24 @@ def test_assign_offsets_inside_bounds_leaves_the_rest_alone() -> None:
 @pytest.mark.parametrize(
     ("tail", "error"),
     [
-        (plain_run(1)[:-1], CorruptRecordError),
+        (run_of_batches(1)[:-1], CorruptRecordError),
         (bytes(20), CorruptRecordError),
         (replace(Header(), magic=1, crc=1 << 24).encode(), InvalidRecordError),
     ],
     ids=["cut", "zeros", "wrapper"],
 )
-def test_assign_offsets_to_a_bad_run_stamps_nothing(tail: bytes, error: type[Exception]) -> None:
-    """All is checked before the first byte is written; the error names the place."""
-    data = bytearray(plain_run(2) + tail)
+def test_assign_offsets_of_a_bad_run_writes_nothing(tail: bytes, error: type[Exception]) -> None:
+    """The run is checked before the first write; the error has the position."""
+    data = bytearray(run_of_batches(2) + tail)
     before = bytes(data)
-    with pytest.raises(error, match=f"at position {len(plain_run(2))}"):
+    with pytest.raises(error, match=f"at position {len(run_of_batches(2))}"):
         assign_offsets(data, base_offset=5)
     assert before == data
 
 
-def test_assign_offsets_beyond_63_bits_is_refused() -> None:
-    """The next offset must be one that can be written down."""
-    data = bytearray(plain_run(2))
+def test_assign_offsets_beyond_63_bits_raises() -> None:
+    """The offset after the run must fit in 63 bits."""
+    data = bytearray(run_of_batches(2))
     before = bytes(data)
     with pytest.raises(OffsetOverflowError, match="do not fit 63 bits"):
         assign_offsets(data, base_offset=2**63 - 4)
@@ -84,24 +84,22 @@ def test_assign_offsets_beyond_63_bits_is_refused() -> None:
         assign_offsets(data, base_offset=-1)
 
 
-def test_assign_offsets_to_nothing_gives_the_base_back() -> None:
-    """An empty run takes no offsets."""
+def test_assign_offsets_of_an_empty_run_returns_the_base() -> None:
+    """An empty run uses no offsets."""
     assert 9 == assign_offsets(bytearray(), base_offset=9)
     assert 9 == assign_offsets(bytearray(b"xyz"), base_offset=9, position=3)
 
 
-def test_assign_offsets_to_read_only_bytes_is_refused() -> None:
-    """Nobody's immutable bytes are written to."""
+def test_assign_offsets_of_read_only_bytes_raises() -> None:
+    """Immutable bytes are never written."""
     with pytest.raises((ValueError, BufferError)):
-        assign_offsets(plain_run(1), base_offset=1)
+        assign_offsets(run_of_batches(1), base_offset=1)
 
 
 @pytest.mark.parametrize("case", BATCHES, ids=lambda case: case["name"])
 @pytest.mark.parametrize("timestamp_type", [0, 1])
-def test_set_max_timestamp_rewrites_as_the_reference(
-    case: dict[str, Any], timestamp_type: int
-) -> None:
-    """Every kind of batch, with its CRC made right and nothing else touched."""
+def test_set_max_timestamp_equals_the_reference(case: dict[str, Any], timestamp_type: int) -> None:
+    """Every kind of batch; only timestamp, type and CRC change."""
     batch = bytes.fromhex(case["hex"])
     data = bytearray(b"?" + batch)
     set_max_timestamp(data, 1, timestamp_type=timestamp_type, max_timestamp=1_800_000_000_000)
@@ -110,8 +108,8 @@ def test_set_max_timestamp_rewrites_as_the_reference(
     assert timestamp_type == parse_header(data, 1).timestamp_type
 
 
-def test_set_max_timestamp_equal_already_changes_nothing() -> None:
-    """Unused attribute bits stay if nothing else changes, and go if something does, as in Kafka."""
+def test_set_max_timestamp_with_the_same_value_changes_nothing() -> None:
+    """As in Kafka, unused attribute bits are cleared only if another field changes."""
     odd = reference.encode_batch(Header(attributes=0x55C1, max_timestamp=7), b"payload")
     data = bytearray(odd)
     set_max_timestamp(data, 0, timestamp_type=0, max_timestamp=7)
@@ -120,8 +118,8 @@ def test_set_max_timestamp_equal_already_changes_nothing() -> None:
     assert 0x0041 == parse_header(data).attributes
 
 
-def test_set_max_timestamp_of_a_bad_batch_is_refused() -> None:
-    """A batch that is cut has no CRC to make right."""
+def test_set_max_timestamp_of_a_bad_batch_raises() -> None:
+    """The CRC of a truncated batch cannot be computed."""
     data = bytearray(random.Random(3).randbytes(30))
     data[8:12] = (100).to_bytes(4, "big")
     data[16] = 2
@@ -131,8 +129,8 @@ def test_set_max_timestamp_of_a_bad_batch_is_refused() -> None:
         set_max_timestamp(data, 0, timestamp_type=2, max_timestamp=1)
 
 
-def test_set_max_timestamps_does_what_one_call_for_each_does() -> None:
-    """Of the chosen ones only, and their CRCs anew; positions and times must be as many."""
+def test_set_max_timestamps_equals_one_call_per_batch() -> None:
+    """Only the chosen batches change; the numbers of positions and times must be equal."""
     made = [Message(number, 1, 0, 50 + number, b"k", b"v" * number) for number in range(9)]
     data = encode_messages(made)
     starts = np.cumsum([0, *(len(encode_messages([each])) for each in made)])[[1, 4, 5]]

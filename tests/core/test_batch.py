@@ -1,4 +1,4 @@
-"""Walks over batches: scans, look-ups and resynchronisation, against Kafka and the reference."""
+"""Tests of scans, look-ups and resynchronisation, compared with Kafka and the reference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INVALID = golden.vectors("invalid")["cases"]
 
 @st.composite
 def headers(draw: st.DrawFn, base_offset: int) -> Header:
-    """A header whose fields agree with each other and a small compressed payload."""
+    """Draw a consistent header and a small compressed payload."""
     return Header(
         base_offset=base_offset,
         partition_leader_epoch=draw(st.integers(-1, 2**31 - 1)),
@@ -48,7 +48,7 @@ def headers(draw: st.DrawFn, base_offset: int) -> Header:
 
 @st.composite
 def runs(draw: st.DrawFn) -> bytes:
-    """Batches back to back with rising offsets and gaps, some with a tail of other bytes."""
+    """Draw batches with rising offsets and gaps, sometimes with other bytes at the end."""
     data = b""
     next_offset = draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(0, 5))):
@@ -58,8 +58,8 @@ def runs(draw: st.DrawFn) -> bytes:
     return data + draw(st.just(b"") | st.binary(max_size=20) | st.integers(0, 80).map(bytes))
 
 
-def plain_run(count: int, *, payload: bytes = b"payload", base_offset: int = 0) -> bytes:
-    """`count` batches of two offsets each, every one a second later than the one before."""
+def run_of_batches(count: int, *, payload: bytes = b"payload", base_offset: int = 0) -> bytes:
+    """Return `count` batches of two offsets each, one second apart."""
     return b"".join(
         reference.encode_batch(
             Header(
@@ -76,8 +76,8 @@ def plain_run(count: int, *, payload: bytes = b"payload", base_offset: int = 0) 
 
 
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case["name"])
-def test_scan_of_kafkas_runs_finds_kafkas_batches(case: dict[str, Any]) -> None:
-    """Positions, sizes and offsets of each walk, and where and whether it ends with an error."""
+def test_scan_of_runs_by_kafka_finds_its_batches(case: dict[str, Any]) -> None:
+    """Positions, sizes and offsets of each walk, and the position and kind of its error."""
     data = bytes.fromhex(case["hex"])
     columns = BatchColumns(10)
     result = scan_batches(exact(data), columns=columns, check_order=False)
@@ -90,11 +90,11 @@ def test_scan_of_kafkas_runs_finds_kafkas_batches(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", INVALID, ids=lambda case: case["name"])
-def test_scan_of_hostile_bytes_refuses_what_kafka_refuses(case: dict[str, Any]) -> None:
+def test_scan_of_hostile_bytes_has_the_verdict_of_kafka(case: dict[str, Any]) -> None:
     """
-    What Kafka's walk or check refuses is refused here, and what is whole is walked as far.
+    Bytes refused by Kafka's walk or check are refused; whole batches before are found.
 
-    Where we are stricter, on counts and offsets that contradict the rest of the header, Kafka
+    The scan is stricter on counts and offsets that contradict the header. Kafka
     refuses the same bytes from a client.
     """
     data = bytes.fromhex(case["hex"])
@@ -114,7 +114,7 @@ def test_scan_of_hostile_bytes_refuses_what_kafka_refuses(case: dict[str, Any]) 
 def test_scan_of_brokers_segments_finds_the_manifests_batches(
     data_set: str, partition: str
 ) -> None:
-    """Every batch of every segment that a broker wrote, with its header, place and CRC."""
+    """Every batch of every segment of a broker, with its header, position and CRC."""
     manifest = golden.Manifest(data_set, partition)
     facts = list(manifest.batches())
     for segment in manifest.summary.segments:
@@ -132,7 +132,7 @@ def test_scan_of_brokers_segments_finds_the_manifests_batches(
 @settings(max_examples=examples(150))
 @given(data=runs(), check_crc=st.booleans(), capacity=st.integers(1, 6))
 def test_scan_of_any_run_equals_the_reference(data: bytes, check_crc: bool, capacity: int) -> None:
-    """Good batches, gaps, tails of zeros and of noise, full columns."""
+    """Valid batches, gaps, tails of zeros and of noise, full columns."""
     assert_scan_equals_reference(data, check_crc=check_crc, capacity=capacity)
 
 
@@ -141,15 +141,15 @@ def test_scan_of_any_run_equals_the_reference(data: bytes, check_crc: bool, capa
 def test_scan_of_damaged_run_equals_the_reference(
     data: bytes, flips: list[tuple[int, int]]
 ) -> None:
-    """Flipped bits anywhere: same verdict at the same place."""
+    """Flipped bits anywhere have the same verdict at the same position."""
     damaged = flipped(data, flips)
     assert_scan_equals_reference(damaged)
     assert_scan_equals_reference(damaged, check_crc=False, check_order=False)
 
 
 def test_scan_of_every_prefix_equals_the_reference() -> None:
-    """A run cut after each byte: whole batches are found, the cut one is truncated."""
-    data = plain_run(3)
+    """The run is cut after each byte: whole batches are found, the last is truncated."""
+    data = run_of_batches(3)
     for size in range(len(data) + 1):
         assert_scan_equals_reference(data[:size])
         expected = "OK" if size % (len(data) // 3) == 0 else "TRUNCATED"
@@ -157,9 +157,9 @@ def test_scan_of_every_prefix_equals_the_reference() -> None:
 
 
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
-def test_scan_any_buffer_within_bounds(buffer: str) -> None:
-    """Positions are those of the buffer, and `end` is where the bytes end."""
-    run = plain_run(3)
+def test_scan_of_any_buffer_stays_within_bounds(buffer: str) -> None:
+    """Positions count from the start of the buffer, and no byte after `end` is read."""
+    run = run_of_batches(3)
     size = len(run) // 3
     data = BUFFER_KINDS[buffer](b"\xff" * 7 + run)
     assert (3, 7 + len(run), 0) == scan_batches(data, 7)[:3]
@@ -172,9 +172,9 @@ def test_scan_any_buffer_within_bounds(buffer: str) -> None:
             scan_batches(data, position, end=end)
 
 
-def test_scan_long_enough_to_release_the_gil_equals_short_ones() -> None:
-    """The same walk over half a megabyte, in one call and in pieces that stop for full columns."""
-    data = plain_run(40, payload=random.Random(2).randbytes(13_000))
+def test_scan_without_the_gil_equals_short_scans() -> None:
+    """Half a megabyte in one call, and in parts that stop at full columns."""
+    data = run_of_batches(40, payload=random.Random(2).randbytes(13_000))
     whole = scan_batches(data)
     assert (40, len(data), 0, 80, 39_000, 79) == whole
     columns = BatchColumns(16)
@@ -190,18 +190,18 @@ def test_scan_long_enough_to_release_the_gil_equals_short_ones() -> None:
     assert 8 == len(columns)
 
 
-def test_scan_next_offset_forbids_batches_below_it() -> None:
-    """A batch that begins below the end of the one before is no part of this log."""
-    size = len(plain_run(1))
-    data = plain_run(2, base_offset=10) + plain_run(1, base_offset=13)
+def test_scan_refuses_batches_below_next_offset() -> None:
+    """A batch below the end of the one before does not belong to the log."""
+    size = len(run_of_batches(1))
+    data = run_of_batches(2, base_offset=10) + run_of_batches(1, base_offset=13)
     stopped = scan_batches(data, next_offset=10)
     assert (2, 2 * size, STATUS_CODES["OFFSET_ORDER"], 14) == stopped[:4]
     assert STATUS_CODES["OFFSET_ORDER"] == scan_batches(data, next_offset=11).status
     assert (3, STATUS_CODES["OK"]) == scan_batches(data, check_order=False)[0::2][:2]
 
 
-def test_scan_equal_largest_timestamps_name_the_earliest_batch() -> None:
-    """The offset beside the largest timestamp is the last one of the first batch that has it."""
+def test_scan_equal_largest_timestamps_report_the_earliest_batch() -> None:
+    """The offset of the largest timestamp is the last offset of the first batch with it."""
     times = (5, 9, 7, 9)
     data = b"".join(
         reference.encode_batch(Header(base_offset=10 * i, last_offset_delta=4, max_timestamp=time))
@@ -210,15 +210,15 @@ def test_scan_equal_largest_timestamps_name_the_earliest_batch() -> None:
     assert (9, 14) == scan_batches(data)[4:]
 
 
-def test_columns_without_room_are_refused() -> None:
-    """Columns of no rows could never take a batch."""
+def test_columns_of_no_rows_raise() -> None:
+    """They could never hold a batch."""
     for capacity in (0, -1):
         with pytest.raises(ValueError, match="at least 1"):
             BatchColumns(capacity)
 
 
 def test_columns_have_native_types_of_the_fields_width() -> None:
-    """What a column is made of, and that the arrays cannot be swapped behind its back."""
+    """Types of the arrays; the arrays cannot be replaced."""
     columns = BatchColumns(3)
     expected = {"position": "int64", "last_offset": "int64", "size_bytes": "int32"}
     expected |= {"crc": "uint32", "attributes": "int16", "producer_epoch": "int16"}
@@ -233,7 +233,7 @@ def test_columns_have_native_types_of_the_fields_width() -> None:
 @settings(max_examples=examples(100))
 @given(data=runs(), target=st.integers(-(2**63), 2**63 - 1), pick=st.integers(0, 9))
 def test_find_in_any_run_equals_the_reference(data: bytes, target: int, pick: int) -> None:
-    """First batch that reaches an offset or a timestamp, or where the walk ended and why."""
+    """The first batch that reaches an offset or a timestamp, or the end of the walk."""
     batches = reference.scan_batches(data).batches
     if batches:
         header = batches[pick % len(batches)][1]
@@ -244,10 +244,12 @@ def test_find_in_any_run_equals_the_reference(data: bytes, target: int, pick: in
     assert (position, STATUS_CODES[verdict]) == find_timestamp(exact(data), target)
 
 
-def test_find_in_a_gap_gives_the_next_batch() -> None:
-    """Compaction leaves holes: the batch behind the hole answers for them."""
-    size = len(plain_run(1))
-    data = plain_run(2, base_offset=100) + plain_run(40, base_offset=500, payload=bytes(9000))
+def test_find_in_a_gap_returns_the_next_batch() -> None:
+    """Compaction leaves gaps: the batch after the gap is the result."""
+    size = len(run_of_batches(1))
+    data = run_of_batches(2, base_offset=100) + run_of_batches(
+        40, base_offset=500, payload=bytes(9000)
+    )
     assert (0, 0) == find_offset(data, 0)
     assert (size, 0) == find_offset(data, 103)
     assert (2 * size, 0) == find_offset(data, 104)
@@ -264,10 +266,10 @@ def test_find_in_a_gap_gives_the_next_batch() -> None:
     offset_min=st.integers(0, 10),
     skip=st.integers(0, 40),
 )
-def test_find_batch_behind_noise_equals_the_reference(
+def test_find_batch_after_noise_equals_the_reference(
     before: bytes, data: bytes, offset_min: int, skip: int
 ) -> None:
-    """The first whole batch with a good CRC is found, whatever stands before it."""
+    """The first whole batch with a valid CRC is found after any bytes."""
     noise = before + data
     position = min(skip, len(noise))
     for offset_max in (offset_min + 3, 2**63 - 1):
@@ -276,10 +278,10 @@ def test_find_batch_behind_noise_equals_the_reference(
         assert expected == actual
 
 
-def test_find_batch_passes_over_damage_and_foreign_offsets() -> None:
-    """A bad CRC, a cut batch and offsets outside the range are no way back into the log."""
-    size = len(plain_run(1))
-    data = bytearray(plain_run(4, base_offset=50))
+def test_find_batch_skips_damage_and_foreign_offsets() -> None:
+    """Batches with a bad CRC, truncated, or with offsets outside the range are skipped."""
+    size = len(run_of_batches(1))
+    data = bytearray(run_of_batches(4, base_offset=50))
     data[size - 1] ^= 1
     assert size == find_batch(data, 0)
     assert 2 * size == find_batch(data, 0, offset_min=53)
@@ -289,23 +291,23 @@ def test_find_batch_passes_over_damage_and_foreign_offsets() -> None:
     assert -1 == find_batch(b"", 0)
 
 
-def test_find_batch_in_hostile_bytes_finds_the_good_batch_behind() -> None:
+def test_find_batch_in_hostile_bytes_finds_the_good_batch_after() -> None:
     """
     Eight megabytes of overlapping headers, each with a length that reaches four megabytes ahead.
 
-    To sum up each of them would take half a terabyte of CRC, and this test minutes; the budget lets
-    them pass, and is there again for the good batch that follows after some more bytes.
+    A CRC of each would read half a terabyte and take minutes. The budget skips
+    them, and is available again for the valid batch that follows after some more bytes.
     """
     fake = replace(Header(attributes=1), batch_length=4_000_000).encode()
     hostile = fake * (8_000_000 // len(fake))
-    data = hostile + bytes(20_000) + plain_run(1, base_offset=7)
+    data = hostile + bytes(20_000) + run_of_batches(1, base_offset=7)
     assert len(hostile) + 20_000 == find_batch(data, 0, offset_max=100)
 
 
-def test_find_batch_pays_for_every_batch_of_a_damaged_log() -> None:
-    """Batches that do not overlap never exhaust the budget, however many of them are bad."""
-    size = len(plain_run(1, payload=bytes(5000)))
-    data = bytearray(plain_run(30, payload=bytes(5000)))
+def test_find_batch_in_a_damaged_log_never_exhausts_its_budget() -> None:
+    """Batches that do not overlap never exhaust it, for any number of bad batches."""
+    size = len(run_of_batches(1, payload=bytes(5000)))
+    data = bytearray(run_of_batches(30, payload=bytes(5000)))
     for index in range(29):
         data[index * size + 100] ^= 1
     assert 29 * size == find_batch(data, 0)
