@@ -1,4 +1,4 @@
-"""What a log says of its batches and records, in the form of the manifests' facts."""
+"""Facts of a log's batches and records, in the form of the manifests' facts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _last_sequence(header: BatchHeader) -> int:
 
 
 def batch_fact(batch: BatchView, record_count: int) -> BatchFact:
-    """Return what a manifest would say of `batch`; `record_count` is the number decoded."""
+    """Return the manifest fact of `batch`; `record_count` is the number decoded."""
     header = batch.header
     assert batch.path is not None
     return BatchFact(
@@ -70,7 +70,7 @@ def batch_fact(batch: BatchView, record_count: int) -> BatchFact:
 
 
 def log_batches(log: Log) -> Iterator[BatchView]:
-    """Yield every batch of every segment, also those that lie below the log start offset."""
+    """Yield every batch of every segment, also the batches below the log start offset."""
     for segment in log.segments():
         position = 0
         data = segment.file.whole()

@@ -1,4 +1,4 @@
-"""What the directories of old brokers hold, and what of it a reader of the log gets."""
+"""Contents of the directories of old brokers, and the part that a reader of the log gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer files of golden directories, and their logs cut where the files say something."""
+"""The producer files of golden directories, and their logs cut where snapshots were taken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAPACITY = 4096
 
 
 def interesting() -> list[Path]:
-    """Return the partition directories in which a broker knew of producers."""
+    """Return the partition directories in which a broker had producers."""
     found = [data_directory(name) / each for name in (CLEAN, UNCLEAN) for each in partitions(name)]
     found += [old_data_directory("kafka-2.8") / each for each in old_partitions("kafka-2.8")]
     return [path for path in found if any(snapshots(path).values())]

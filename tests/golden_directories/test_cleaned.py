@@ -1,7 +1,7 @@
-"""What a real broker's cleaner made of segments, byte for byte, made of the same segments here.
+"""Segments cleaned by a real broker, and the same segments cleaned here, byte for byte.
 
-A broker that was killed, or stopped while files waited for their deletion, left what it had cleaned
-beside what it made of that. Nothing is compressed there, so that the bytes can be compared.
+A broker that was killed, or stopped while files waited for their deletion, left the segments
+from before and after the cleaning. Nothing is compressed there, so the bytes can be compared.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def latest_horizon(data: bytes) -> int:
 
 
 @pytest.mark.parametrize(("directory", "base_offset", "suffix", "end_offset"), KILLED)
-def test_segment_of_a_killed_broker_is_cleaned_to_its_bytes(
+def test_clean_segment_of_a_killed_broker_gives_its_bytes(
     directory: Path, base_offset: int, suffix: str, end_offset: int
 ) -> None:
-    """Superseded records go, tombstones get the horizon, batches are rewritten as a broker does."""
+    """Old values are removed, tombstones get a horizon, batches are rewritten as by a broker."""
     expected = segment(directory, base_offset, suffix)
     cleaning = Cleaning(end_offset, now_ms=latest_horizon(expected), entries=1000)
     cleaned = cleaning.clean([segment(directory, base_offset)])
@@ -51,12 +51,12 @@ def test_segment_of_a_killed_broker_is_cleaned_to_its_bytes(
     assert cleaned.statistics.batches_rewritten > 0
 
 
-def test_round_of_a_stopped_broker_is_cleaned_to_its_bytes() -> None:
+def test_clean_round_of_a_stopped_broker_gives_its_bytes() -> None:
     """A whole round: four clean segments into one, three dirty ones, producers, old horizons."""
     sources = [segment(STOPPED, base, ".deleted") for base in (0, 900, 1081, 1240)]
     sources += [segment(STOPPED, base, ".deleted") for base in (1417, 1605, 1781)]
     expected = [segment(STOPPED, base) for base in (0, 1417, 1605, 1781)]
-    # When the round began, the producers had sent what the snapshot at the log's end tells.
+    # The producers had sent the batches of the snapshot at the log end before the round began.
     snapshot = STOPPED / "00000000000000002116.snapshot"
     producers = decode_snapshot(snapshot.read_bytes(), end_offset=2116)
     cleaning = Cleaning(

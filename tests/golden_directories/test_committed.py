@@ -1,7 +1,7 @@
-"""Readers of committed records get what a broker's consumers got: from its indexes, and from ours.
+"""Readers of committed records get the records of a broker's consumers, by either's indexes.
 
-The last stable offset comes from the replay; what was aborted from the broker's `.txnindex` files,
-or, as where they are missing, from the replay too.
+The last stable offset comes from the replay; aborted transactions come from the broker's
+`.txnindex` files, or from the replay too, as if the files were missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEW = [path for path in TRANSACTIONAL if path not in OLD]
 
 @cache
 def replayed(directory: Path) -> tuple[ProducerStates, tuple[AbortedTransaction, ...]]:
-    """Return the state at the log end, and what was aborted on the way."""
+    """Return the state at the log end, and the transactions aborted before it."""
     states = ProducerStates(directory)
     aborted: list[AbortedTransaction] = []
     for span in batch_spans(directory):
@@ -44,7 +44,7 @@ def replayed(directory: Path) -> tuple[ProducerStates, tuple[AbortedTransaction,
 
 
 def indexed(directory: Path, start: int, end: int) -> list[AbortedTransaction]:
-    """Return what the broker's indexes say of a range of offsets."""
+    """Return the aborted transactions of a range of offsets by the broker's indexes."""
 
     def indexes() -> Iterator[TransactionIndex]:
         for base_offset in files_of(directory, FileKind.LOG):
@@ -57,7 +57,7 @@ def indexed(directory: Path, start: int, end: int) -> list[AbortedTransaction]:
 
 
 def committed(directory: Path, aborted: AbortedRecords, start: int, end: int) -> Iterator[Record]:
-    """Yield the records of a range of offsets that a reader of committed ones sees."""
+    """Yield the records of a range of offsets that a reader of committed records sees."""
     for span in batch_spans(directory):
         columns = span.columns
         for row in range(len(columns)):
@@ -68,14 +68,14 @@ def committed(directory: Path, aborted: AbortedRecords, start: int, end: int) ->
             yield from (each for each in batch.records() if start <= each.offset < end)
 
 
-def test_there_are_transactional_partitions_of_both_ages() -> None:
-    """The parameters of the tests below are there."""
+def test_transactional_partitions_of_both_ages_exist() -> None:
+    """The tests below have parameters."""
     assert (3, 5) <= (len(OLD), len(NEW))
 
 
 @pytest.mark.parametrize("source", ["index", "replay"])
 @pytest.mark.parametrize("directory", NEW, ids=identify)
-def test_committed_records_of_broker_4_1(directory: Path, source: str) -> None:
+def test_committed_records_of_kafka_4_1_equal_the_manifest(directory: Path, source: str) -> None:
     """Count, hash, and every run of offsets; the end is the last stable offset."""
     fact = Manifest(directory.parent.parent.name, directory.name).summary.read_committed
     assert fact is not None
@@ -92,8 +92,8 @@ def test_committed_records_of_broker_4_1(directory: Path, source: str) -> None:
 
 @pytest.mark.parametrize("source", ["index", "replay"])
 @pytest.mark.parametrize("directory", OLD, ids=identify)
-def test_committed_records_of_broker_2_8(directory: Path, source: str) -> None:
-    """As its own consumer got them."""
+def test_committed_records_of_kafka_2_8_equal_its_consumer(directory: Path, source: str) -> None:
+    """The end is the last stable offset; the records are hashed as in the manifest."""
     fact = OldManifest("kafka-2.8", directory.name).summary.consumer_committed
     assert fact is not None
     states, from_replay = replayed(directory)
@@ -105,8 +105,8 @@ def test_committed_records_of_broker_2_8(directory: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("directory", NEW, ids=identify)
-def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directory: Path) -> None:
-    """Ranges of all sizes: a search that ended early would show what was aborted."""
+def test_aborted_of_any_range_by_index_equal_the_replay(directory: Path) -> None:
+    """Ranges of all sizes: a search that ended early would show aborted records."""
     states, from_replay = replayed(directory)
     batches = [
         BatchView(span.data[position : position + size]).header
@@ -122,7 +122,7 @@ def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directo
                     assert everything.is_hidden(header) == aborted.is_hidden(header)
 
 
-def test_nothing_aborted_hides_nothing() -> None:
-    """And says so, for readers that need not ask."""
+def test_aborted_records_without_transactions_are_false() -> None:
+    """Readers skip the check of each batch if the object is false."""
     assert not AbortedRecords([])
     assert AbortedRecords([AbortedTransaction(1, 2, 3, 4)])

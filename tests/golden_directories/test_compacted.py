@@ -1,4 +1,4 @@
-"""Logs that brokers wrote, compacted here: as a broker does it, and in every old format."""
+"""Compaction of logs that brokers wrote: as a broker does it, and in every old format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SOURCES = (0, 900, 1081, 1240, 1417, 1605, 1781)
 MEMORY = 1 << 18
 
 
-def test_round_of_a_stopped_broker_is_compacted_to_its_files(tmp_path: Path) -> None:
-    """The files from before the round, cleaned here: four segments, byte for byte the broker's."""
+def test_clean_log_of_a_stopped_broker_gives_its_files(tmp_path: Path) -> None:
+    """Seven segments from before the round become the broker's four, byte for byte."""
     expected = [segment(STOPPED, base) for base in CLEANED]
     directory = copy_tree(STOPPED, tmp_path / STOPPED.name)
     for base in CLEANED:
@@ -52,19 +52,19 @@ def test_round_of_a_stopped_broker_is_compacted_to_its_files(tmp_path: Path) -> 
 
 
 def compacted(records: list[Record], batches: list[BatchView], end_offset: int) -> list[Record]:
-    """Return what is to stay of committed records, cleaned up to an offset."""
+    """Return the committed records that a cleaning up to an offset keeps."""
     below = [record for record in records if record.offset < end_offset]
     latest = {record.key: record for record in below if record.key is not None}
     kept = {record.offset: record for record in latest.values()}
     lasts = [batch for batch in batches if batch.header.next_offset == end_offset]
     if lasts and lasts[0].header.magic < MAGIC_V2:
-        # It says where the range ends.
+        # A record is kept for the end of the range.
         kept[below[-1].offset] = below[-1]
     return [*(kept[offset] for offset in sorted(kept)), *records[len(below) :]]
 
 
 def old_partitions() -> Iterator[ParameterSet]:
-    """Yield all 123; most of those that have nothing of their own are left to the slow run."""
+    """Yield all 123; most partitions of the common kinds are left to the slow run."""
     for number, (broker, name) in enumerate(all_old_partitions()):
         is_special = any(word in name for word in ("mixed", "compact", "txn"))
         marks = () if is_special or number % 10 == 0 else pytest.mark.slow
@@ -72,7 +72,7 @@ def old_partitions() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("broker", "name"), list(old_partitions()))
-def test_old_brokers_log_is_compacted_to_the_latest_of_its_records(
+def test_compact_log_of_an_old_broker_keeps_the_latest_records(
     tmp_path: Path, broker: str, name: str
 ) -> None:
     """All 123 partitions of four brokers, formats mixed or not, any codec, one segment or many."""
@@ -85,7 +85,7 @@ def test_old_brokers_log_is_compacted_to_the_latest_of_its_records(
         before, batches = list(log.records(isolation="read_committed")), list(log.batches())
         end = log.log_end_offset
         cleaning = compact_log(log, include_active=True, memory_bytes=MEMORY)
-        # All of it, but where a transaction was never decided.
+        # All of it, unless a transaction is still open.
         assert end == cleaning.end_offset or log.last_stable_offset < end
         found = list(log.records(isolation="read_committed"))
         assert compacted(before, batches, cleaning.end_offset) == found

@@ -1,6 +1,6 @@
-"""Partitions that brokers have compacted, cleaned here again: only what the rules allow changes.
+"""A second compaction of partitions that brokers have compacted: only the rules' changes.
 
-And a whole directory as it was before a broker's round: the same files come of it, to the byte.
+A directory restored to the state before a broker's round gives the same files, to the byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.manual_time import ManualClock, ManualScheduler
 
 NEW = [case for case in golden.all_partitions() if "compact-" in case[1]]
 OLD = [case for case in all_old_partitions() if "compact-" in case[1]]
-# Only the new ones have tombstones whose time is to come.
+# Only new partitions have tombstones whose delete horizon is ahead.
 CASES = [(*case, True) for case in NEW + OLD] + [(*case, False) for case in NEW]
 RETENTION_MS = 300
 CONFIG = LogConfig(
@@ -70,10 +70,10 @@ def horizons(log: Log) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("data_set", "partition", "is_over"), CASES)
-def test_compacted_partition_cleaned_again_loses_only_what_it_may(
+def test_clean_compacted_partition_again_removes_only_expired_tombstones(
     copy: Path, is_over: bool
 ) -> None:
-    """The whole of it, dirty or not: state, order, offsets, the head; and again: no record more."""
+    """State, order, offsets and head stay; another cleaning removes no more records."""
     with opened(copy, 0) as log:
         found = horizons(log)
     now_ms = max(found.values(), default=0) if is_over else min(found.values(), default=1) - 1
@@ -111,8 +111,8 @@ def fixture_round_begun(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(copy)
 
 
-def test_directory_of_a_broker_is_cleaned_to_the_bytes_that_it_made(round_begun: Path) -> None:
-    """Four clean segments become one, three dirty ones are cleaned each for itself."""
+def test_clean_directory_before_a_round_gives_the_brokers_bytes(round_begun: Path) -> None:
+    """Four clean segments become one; three dirty segments are cleaned one by one."""
     source = golden.data_directory(golden.CLEAN) / "compact-none-0"
     expected = {path.name: path.read_bytes() for path in source.glob("*.log")}
     with open_log(source, read_only=True) as log:

@@ -1,4 +1,4 @@
-"""Partitions inside a copied data directory: its checkpoints, marker and lock are honoured."""
+"""Partitions inside a copied data directory: use of its checkpoints, marker and lock."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def live_partitions(data: Path) -> list[Path]:
     )
 
 
-def test_log_start_offset_of_the_checkpoint_bounds_readers(clean_data: Path) -> None:
-    """DeleteRecords moved the start into the middle of a batch: what lies below is not returned."""
+def test_log_start_checkpoint_inside_a_batch_bounds_readers(clean_data: Path) -> None:
+    """DeleteRecords moved the start into the middle of a batch: records below are not returned."""
     with open_log(clean_data / "deleted-records-0") as log:
         assert 1224 == log.log_start_offset
         first = next(log.records())
@@ -55,7 +55,7 @@ def test_log_start_offset_of_the_checkpoint_bounds_readers(clean_data: Path) -> 
         assert 1224 == log.read(1224).first_offset or 1224 > (log.read(1224).first_offset or 0)
 
 
-def test_log_start_checkpoint_survives_a_writer(clean_data: Path) -> None:
+def test_log_start_checkpoint_open_and_close_keep_all_lines(clean_data: Path) -> None:
     """Opening and closing keeps this partition's line, and the lines of all others."""
     before = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
     assert 1224 == before[DELETED_RECORDS]
@@ -66,8 +66,8 @@ def test_log_start_checkpoint_survives_a_writer(clean_data: Path) -> None:
     assert before == checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
 
 
-def test_log_start_checkpoint_rises_and_leaves_other_lines_alone(clean_data: Path) -> None:
-    """Deleting records writes this partition's line at once; nobody else's changes."""
+def test_log_start_checkpoint_delete_records_changes_one_line(clean_data: Path) -> None:
+    """`delete_records` writes this partition's line at once; other lines stay."""
     before = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
     with open_log(clean_data / "plain-small-0") as log:
         log.delete_records(333)
@@ -78,7 +78,7 @@ def test_log_start_checkpoint_rises_and_leaves_other_lines_alone(clean_data: Pat
         assert 333 == log.log_start_offset
 
 
-def test_recovery_point_checkpoint_bounds_the_scan(tmp_path: Path) -> None:
+def test_recovery_point_of_a_crash_bounds_the_scan(tmp_path: Path) -> None:
     """In the crash set only segments from the one with the recovery point on are scanned."""
     data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
     points = checkpoint(data, RECOVERY_POINT_CHECKPOINT)
@@ -93,8 +93,8 @@ def test_recovery_point_checkpoint_bounds_the_scan(tmp_path: Path) -> None:
             assert log.log_end_offset == log.recovery_report.recovery_point
 
 
-def test_recovery_point_rises_to_the_end_and_leaves_other_lines_alone(data: Path) -> None:
-    """After a close in order the line says the log end; nobody else's changes."""
+def test_recovery_point_close_writes_the_log_end_of_one_line(data: Path) -> None:
+    """An orderly close writes the log end to this partition's line; other lines stay."""
     before = checkpoint(data, RECOVERY_POINT_CHECKPOINT)
     path = live_partitions(data)[-1]
     with open_log(path) as log:
@@ -103,7 +103,7 @@ def test_recovery_point_rises_to_the_end_and_leaves_other_lines_alone(data: Path
     assert {**before, name: end} == checkpoint(data, RECOVERY_POINT_CHECKPOINT)
 
 
-def test_shutdown_marker_is_taken_away_and_put_back(clean_data: Path) -> None:
+def test_shutdown_marker_is_absent_while_a_partition_is_open(clean_data: Path) -> None:
     """While a partition is open the directory is not clean; after the close it is again."""
     marker = clean_data / CLEAN_SHUTDOWN_MARKER
     assert marker.is_file()
@@ -113,8 +113,8 @@ def test_shutdown_marker_is_taken_away_and_put_back(clean_data: Path) -> None:
     assert marker.is_file()
 
 
-def test_shutdown_marker_comes_back_with_the_last_partition_only(clean_data: Path) -> None:
-    """It speaks for all partitions: the first close does not put it back."""
+def test_shutdown_marker_is_written_by_the_last_close_only(clean_data: Path) -> None:
+    """The marker covers all partitions, so the first close does not write it."""
     marker = clean_data / CLEAN_SHUTDOWN_MARKER
     with open_log(clean_data / "plain-0"):
         with open_log(clean_data / "gzip-0") as second:
@@ -125,7 +125,7 @@ def test_shutdown_marker_comes_back_with_the_last_partition_only(clean_data: Pat
     assert marker.is_file()
 
 
-def test_shutdown_marker_of_a_crashed_broker_waits_for_every_partition(tmp_path: Path) -> None:
+def test_shutdown_marker_after_a_crash_needs_every_partition(tmp_path: Path) -> None:
     """One recovered partition does not make the others clean; all of them together do."""
     data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
     marker = data / CLEAN_SHUTDOWN_MARKER
@@ -141,8 +141,8 @@ def test_shutdown_marker_of_a_crashed_broker_waits_for_every_partition(tmp_path:
         assert log.recovery_report.clean
 
 
-def test_every_partition_of_a_directory_opens_at_once(data: Path) -> None:
-    """One lock for the directory, shared by all its partitions; ends are those of the manifests."""
+def test_open_log_every_partition_at_once_shares_one_lock(data: Path) -> None:
+    """All partitions share the lock of the directory; a second open of one raises."""
     with ExitStack() as stack:
         logs = [stack.enter_context(open_log(path)) for path in live_partitions(data)]
         for log in logs:
@@ -155,10 +155,10 @@ def test_every_partition_of_a_directory_opens_at_once(data: Path) -> None:
             assert log.recovery_report.log_end_offset + 1 == again.log_end_offset
 
 
-def test_files_that_belong_to_the_broker_are_kept(clean_data: Path) -> None:
+def test_append_to_every_partition_keeps_files_of_the_broker(clean_data: Path) -> None:
     """Metadata, other checkpoints and transaction indexes survive an append to every partition.
 
-    So do producer snapshots, but those of earlier closings, which a broker's start removes too:
+    So do producer snapshots, except those of earlier closes, which a broker's start removes too:
     the newest one at the log end stays until the next, and every close writes its own.
     """
 
@@ -190,22 +190,20 @@ def test_files_that_belong_to_the_broker_are_kept(clean_data: Path) -> None:
     }
 
 
-def test_data_directory_itself_is_not_a_log(clean_data: Path) -> None:
-    """The message sends the caller to the partitions; nothing is created."""
+def test_open_log_of_a_data_directory_raises_not_a_log(clean_data: Path) -> None:
+    """The message names the partitions; nothing is created."""
     with golden.unchanged(clean_data), pytest.raises(NotALogError, match="data directory"):
         open_log(clean_data)
 
 
 @pytest.mark.parametrize("name", ["no-partition-number-x", "noseparator", "-0", "a b-0"])
-def test_directory_with_another_name_in_a_data_directory_is_refused(
-    clean_data: Path, name: str
-) -> None:
+def test_open_log_invalid_name_in_a_data_directory_raises(clean_data: Path, name: str) -> None:
     """A broker would refuse to start on such a directory: none is created here."""
     with golden.unchanged(clean_data), pytest.raises(NotALogError, match="topic-partition"):
         open_log(clean_data / name)
 
 
-def test_new_partition_in_a_data_directory_gets_its_lines(clean_data: Path) -> None:
+def test_open_log_new_partition_adds_its_recovery_point(clean_data: Path) -> None:
     """A partition that did not exist joins the recovery points of its directory."""
     before = checkpoint(clean_data, RECOVERY_POINT_CHECKPOINT)
     with open_log(clean_data / "fresh-3") as log:

@@ -1,4 +1,4 @@
-"""Logs of brokers, opened: both isolation levels to their manifests, whatever the index files say.
+"""Both isolation levels of brokers' logs equal their manifests, with any transaction index.
 
 A broker whose `.txnindex` is cut or missing serves aborted records as committed.
 """
@@ -48,15 +48,15 @@ def spoil(directory: Path, damage: str) -> None:
             path.write_bytes(b"")
 
 
-def test_there_are_transactional_partitions() -> None:
-    """The parameters below are there."""
+def test_transactional_partitions_exist() -> None:
+    """The tests below have parameters."""
     assert len(TRANSACTIONAL) >= 4
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("directory", TRANSACTIONAL, ids=identify)
-def test_committed_records_are_those_of_the_manifest(
+def test_read_committed_with_any_index_equals_the_manifest(
     directory: Path, damage: str, read_only: bool, tmp_path: Path
 ) -> None:
     """Count and hash, and the last stable offset."""
@@ -74,10 +74,10 @@ def test_committed_records_are_those_of_the_manifest(
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("has_snapshots", [True, False])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_committed_records_after_a_crash_are_those_that_a_broker_served(
+def test_read_committed_after_a_crash_equals_the_broker(
     damage: str, has_snapshots: bool, read_only: bool, tmp_path: Path
 ) -> None:
-    """Recovered by the broker there, by us here; without its snapshots all is told from batches."""
+    """Both recovered; without the broker's snapshots the state is rebuilt from batches."""
     summary = Manifest(UNCLEAN, "u-txn-0").summary
     uncommitted, committed = summary.read_uncommitted, summary.read_committed
     assert uncommitted is not None
@@ -101,8 +101,8 @@ def test_committed_records_after_a_crash_are_those_that_a_broker_served(
 @pytest.mark.parametrize(
     "directory", [path for path in PARTITIONS if path.parent.name == "kafka-2.8"], ids=identify
 )
-def test_committed_records_of_broker_2_8_are_those_of_its_consumer(directory: Path) -> None:
-    """Read-only, where it lies."""
+def test_read_committed_of_kafka_2_8_equals_its_consumer(directory: Path) -> None:
+    """The broker's own directory, opened read-only."""
     fact = OldManifest("kafka-2.8", directory.name).summary.consumer_committed
     if fact is None:
         pytest.skip("nobody consumed it")
@@ -112,10 +112,8 @@ def test_committed_records_of_broker_2_8_are_those_of_its_consumer(directory: Pa
 
 
 @pytest.mark.parametrize("directory", TRANSACTIONAL, ids=identify)
-def test_opening_and_closing_leaves_a_brokers_last_snapshot(
-    directory: Path, tmp_path: Path
-) -> None:
-    """Nothing was appended: the state is the one that the broker left."""
+def test_open_and_close_keep_a_brokers_last_snapshot(directory: Path, tmp_path: Path) -> None:
+    """Nothing was appended, so the state is the broker's."""
     copy = copy_data_directory(CLEAN, tmp_path / "data") / directory.name
     before = snapshots(copy)
     with opened(copy, read_only=False) as log:

@@ -1,4 +1,4 @@
-"""A manager on data directories that real brokers wrote: taken over, closed, and as they were."""
+"""A manager on data directories that real brokers wrote: opened, closed, and unchanged."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def records_of_a_broker(data_set: str) -> dict[tuple[str, int], int]:
     return ends
 
 
-def test_directory_closed_by_a_broker_is_taken_over_as_it_is(tmp_path: Path) -> None:
-    """No log is written, leftovers are cleared; then there are checkpoints, and the marker."""
+def test_manager_directory_closed_by_a_broker_keeps_its_logs(tmp_path: Path) -> None:
+    """No log is written, leftovers are removed; the close writes checkpoints and the marker."""
     data = golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
     logs = {n: h for n, h in golden.snapshot(data).items() if "/" in n}
     checkpoints = {name: checkpointed(data, name) for name in CHECKPOINTS}
@@ -62,10 +62,10 @@ def test_directory_closed_by_a_broker_is_taken_over_as_it_is(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("thread_count", [1, 3])
-def test_directory_of_a_broker_that_was_killed_is_recovered_at_once(
+def test_manager_directory_of_a_killed_broker_recovers_every_log(
     tmp_path: Path, thread_count: int
 ) -> None:
-    """Every partition, by as many threads as the setting says; progress is told of each."""
+    """The setting gives the number of threads; `on_progress` is called for each partition."""
     data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
     told: list[RecoveryProgress] = []
     config = ManagerConfig(num_recovery_threads_per_data_dir=thread_count)
@@ -90,8 +90,8 @@ def test_directory_of_a_broker_that_was_killed_is_recovered_at_once(
             assert manager.log(topic, partition).recovery_report.clean
 
 
-def test_manager_goes_on_where_a_broker_ended(tmp_path: Path) -> None:
-    """Appended records follow the broker's."""
+def test_manager_append_continues_a_brokers_log(tmp_path: Path) -> None:
+    """Appended records follow the records of the broker."""
     data = golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
     end = records_of_a_broker(golden.CLEAN)["plain", 0]
     with manual_manager(data, config=ManagerConfig()) as manager:

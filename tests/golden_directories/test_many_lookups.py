@@ -1,4 +1,4 @@
-"""`get_many` and `offsets_for_timestamps` answer as `get` and `offset_for_timestamp` one by one."""
+"""`get_many` and `offsets_for_timestamps` return what `get` and `offset_for_timestamp` return."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OLD = [old_data_directory(name) / partition for name, partition in all_old_parti
 
 
 def one_by_one(log: Log, times: list[int], isolation: Isolation) -> list[int]:
-    """Look each time up for itself."""
+    """Look each time up separately."""
     found = [log.offset_for_timestamp(time, isolation=isolation) for time in times]
     return [-1 if each is None else each.offset for each in found]
 
 
 def got(records: list[Record | None]) -> list[object]:
-    """Return what two answers must have in common, fields made."""
+    """Return the fields in which two answers must be equal."""
     return [None if r is None else (r.offset, r.timestamp_ms, r.key, r.value) for r in records]
 
 
 @pytest.mark.parametrize("directory", PARTITIONS[::2] + OLD[::4], ids=lambda path: path.name)
-def test_many_lookups_in_a_brokers_directory_equal_single_ones(directory: Path) -> None:
-    """Of every format, compressed, compacted, with transactions; in any order, and repeated."""
+def test_many_lookups_of_a_brokers_directory_equal_single_lookups(directory: Path) -> None:
+    """Every format, compressed, compacted, with transactions; in any order, and repeated."""
     random = Random(directory.name)
     with open_log(directory, read_only=True) as log:
         start, end = log.log_start_offset, log.log_end_offset

@@ -1,7 +1,7 @@
-"""What brokers from 0.8.2 to 2.8 stored, appended here: as a follower does, and as a leader does.
+"""Appends of batches that brokers from 0.8.2 to 2.8 stored, as a follower and as a leader.
 
 A follower's log holds the same bytes. A leader's holds the same records, at new offsets, in the
-log's own format; v2 batches of producers are another matter, and not appended here.
+log's own format. Batches of v2 with producers are not appended here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def segments_of(manifest: OldManifest) -> list[bytes]:
 
 
 def magics_of(segments: list[bytes]) -> set[int]:
-    """Which formats there are."""
+    """The formats of the batches."""
     return {int(magic) for data in segments for magic in scan_entries(data).magic}
 
 
@@ -39,7 +39,7 @@ OLD_ALONE = [
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_old_partition_is_replicated_byte_for_byte(
+def test_append_as_follower_old_partition_keeps_its_bytes(
     broker: str, partition: str, tmp_path: Path
 ) -> None:
     """All formats, mixed too, with what compaction left: offsets, number, largest timestamp."""
@@ -62,10 +62,10 @@ def test_old_partition_is_replicated_byte_for_byte(
     ("broker", "partition", "magic"),
     [(*partition, number % 3) for number, partition in enumerate(OLD_ALONE)],
 )
-def test_old_partition_is_taken_by_a_leader_of_every_format(
+def test_append_as_leader_old_partition_converts_to_its_format(
     broker: str, partition: str, magic: int, tmp_path: Path
 ) -> None:
-    """Keys, values and, as far as both formats have them, times; in the codec each came with."""
+    """Keys and values stay, and times if both formats have them; the codec stays."""
     segments = segments_of(manifest_of(broker, partition))
     with open_log(tmp_path / "source-0") as log:
         for data in segments:
@@ -81,7 +81,7 @@ def test_old_partition_is_taken_by_a_leader_of_every_format(
         (record.key, record.value) for record in target
     ]
     assert list(range(len(source))) == [record.offset for record in target]
-    # The time that a broker gave is no time of the records: what they say themselves counts here.
+    # A leader uses the timestamps of the records, not the append time of the broker.
     if {record.timestamp_type for record in source} == {0}:
         assert times(source, magic) == [record.timestamp_ms for record in target]
     elif magic_of(source) == 0:
@@ -94,5 +94,5 @@ def magic_of(records: list[Record]) -> int:
 
 
 def times(records: list[Record], magic: int) -> list[int]:
-    """Timestamps as far as a format has them."""
+    """The timestamps in a format; -1 in v0."""
     return [record.timestamp_ms if magic else -1 for record in records]

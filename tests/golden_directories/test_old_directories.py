@@ -1,4 +1,4 @@
-"""Directories of Kafka 0.8.2 to 2.8: their outer entries, in their places, by one walk."""
+"""Directories of Kafka 0.8.2 to 2.8: their outer entries and positions, by one walk."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def walked(log: Log) -> list[Entry]:
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_old_directory_read_only_has_the_manifests_entries(broker: str, partition: str) -> None:
-    """All outer entries of all magics in their places, start and end; not a byte is written."""
+def test_batches_of_an_old_directory_equal_the_manifest(broker: str, partition: str) -> None:
+    """All outer entries of all magics, positions, start and end; not a byte is written."""
     manifest = manifest_of(broker, partition)
     facts = [
         (e.segment, e.position, e.magic, e.codec, e.offset, e.crc, e.size_bytes)

@@ -1,4 +1,4 @@
-"""What is told of indexes: a warning only where somebody should look at a disk."""
+"""Warnings about indexes are logged only if the disk may be faulty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.golden_old import BROKERS, copy_old_data_directory, old_parti
 
 
 def look_up(log: Log) -> None:
-    """Ask every index."""
+    """Read every index."""
     for segment in log.segments():
         assert len(segment.offset_index.view) + len(segment.time_index.view) >= 0
         log.offset_for_timestamp(max(segment.max_timestamp, 1))
@@ -21,10 +21,10 @@ def look_up(log: Log) -> None:
 
 
 @pytest.mark.parametrize("broker", BROKERS)
-def test_directory_of_an_old_broker_gives_no_warning(
+def test_indexes_of_an_old_broker_log_no_warning(
     broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Absent time indexes, and times that v0 does not keep, are these brokers' ways."""
+    """These brokers write no time indexes, and v0 keeps no timestamps."""
     directory = copy_old_data_directory(broker, tmp_path / broker)
     caplog.set_level(logging.WARNING, logger="kafkalog")
     for name in old_partitions(broker):

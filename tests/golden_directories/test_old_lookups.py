@@ -1,8 +1,8 @@
-"""Look-ups in directories of Kafka 0.8.2 to 2.8: every offset, every time, whatever the index says.
+"""Look-ups in directories of Kafka 0.8.2 to 2.8: every offset, every time, any index.
 
-Brokers put other things into their indexes than ours or today's Kafka: the first offset of what was
-appended, or the last; the record's own offset or its batch's; times of messages that were stored
-without any. All of it must lead to the right place, by their indexes and by ones made anew.
+Old brokers wrote other index entries than today's Kafka: the first offset of an append, or the
+last; the offset of the record or of its batch; timestamps of messages that were stored without any.
+All of them must lead to the right position, by the brokers' indexes and by rebuilt indexes.
 
 Numbers in brackets are the points of `tests/golden/kafka-old/README.md`.
 """
@@ -29,13 +29,13 @@ WITH_INDEXES = [
     *((broker, partition, "brokers") for broker, partition in PARTITIONS),
     *((broker, partition, "rebuilt") for broker, partition in PARTITIONS[::3]),
 ]
-# Time indexes that say times which no message has: they were noted before the conversion [10].
-TIMES_OF_NOBODY = {
+# Time indexes with timestamps that no message has: they were written before the conversion [10].
+TIMES_OF_NO_MESSAGE = {
     ("kafka-0.10.2", "compact-v0-plain-0"),
     ("kafka-0.10.2", "mixed-back-0"),
     ("kafka-0.10.2", "v0-plain-0"),
 }
-# Where that broker says "none" for times that later records have [12].
+# That broker answers "none" for times that later records have [12].
 BROKER_MISSES = {
     ("kafka-2.8", "deleted-records-0"),
     ("kafka-2.8", "mixed-back-0"),
@@ -47,7 +47,7 @@ BROKER_MISSES = {
 
 @contextmanager
 def opened(manifest: OldManifest, target: Path, indexes: str) -> Iterator[Log]:
-    """Open a directory read-only where it lies, or a copy of it without its indexes."""
+    """Open the broker's directory read-only, or a copy of it without its indexes."""
     directory = manifest.directory
     if indexes == "rebuilt":
         directory = target / manifest.partition
@@ -61,10 +61,10 @@ def opened(manifest: OldManifest, target: Path, indexes: str) -> Iterator[Log]:
 
 
 @pytest.mark.parametrize(("broker", "partition", "indexes"), WITH_INDEXES)
-def test_old_directory_lookups_of_offsets_find_the_record_or_the_next(
+def test_offset_lookup_in_an_old_directory_finds_the_record_or_the_next(
     broker: str, partition: str, indexes: str, tmp_path: Path
 ) -> None:
-    """Every eleventh, inside wrappers and in gaps of compaction; no index is given up [8]."""
+    """Every eleventh offset, inside wrappers and in gaps of compaction; no index is rebuilt [8]."""
     manifest = manifest_of(broker, partition)
     records = {record.offset: record for record in visible_of(manifest)}
     offsets = sorted(records)
@@ -82,7 +82,7 @@ def test_old_directory_lookups_of_offsets_find_the_record_or_the_next(
 def check_offset(
     log: Log, offset: int, records: dict[int, OldRecordFact], offsets: list[int]
 ) -> None:
-    """Assert what `get`, `records` and `read` find at an offset; `offsets` are sorted."""
+    """Assert the results of `get`, `records` and `read` at an offset; `offsets` are sorted."""
     record, fact = log.get(offset), records.get(offset)
     assert (fact is None) == (record is None)
     if fact is not None and record is not None:
@@ -113,13 +113,13 @@ def answer_of(records: list[OldRecordFact], timestamp_ms: int) -> tuple[int, int
 
 
 @pytest.mark.parametrize(("broker", "partition", "indexes"), WITH_INDEXES)
-def test_old_directory_lookups_of_times_find_the_first_record_that_late(
+def test_time_lookup_in_an_old_directory_finds_the_first_late_record(
     broker: str, partition: str, indexes: str, tmp_path: Path
 ) -> None:
     """At and above times of records, which go back and forth [15]; true times stay indexed [9]."""
     manifest = manifest_of(broker, partition)
     with opened(manifest, tmp_path, indexes) as log:
-        # The copy has no checkpoint of its start. Markers of transactions have times as well.
+        # The copy has no log start checkpoint. Markers of transactions have timestamps too.
         records = [record for record in manifest.records() if record.offset >= log.log_start_offset]
         times = sorted({record.timestamp_ms for record in records if record.timestamp_ms >= 0})
         sample = times[:: max(len(times) // 12, 1)] + times[-1:]
@@ -143,14 +143,14 @@ def test_old_directory_lookups_of_times_find_the_first_record_that_late(
             if segment.base_offset in present
         )
     if indexes == "brokers":
-        assert ((broker, partition) in TIMES_OF_NOBODY) == given_up
+        assert ((broker, partition) in TIMES_OF_NO_MESSAGE) == given_up
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_old_directory_lookups_of_times_are_the_brokers_where_it_looks_everywhere(
+def test_time_lookup_in_an_old_directory_equals_the_brokers_answer(
     broker: str, partition: str
 ) -> None:
-    """Its `offsetsForTimes`; it misses some that are there, and is never earlier [10, 12]."""
+    """The broker's `offsetsForTimes` misses some records, and is never earlier [10, 12]."""
     manifest = manifest_of(broker, partition)
     consumer = manifest.summary.consumer
     misses = 0
@@ -165,8 +165,8 @@ def test_old_directory_lookups_of_times_are_the_brokers_where_it_looks_everywher
     assert ((broker, partition) in BROKER_MISSES) == (misses > 0)
 
 
-def test_old_directories_of_v0_alone_have_no_times_to_find() -> None:
-    """Not even where the broker's time index has some [10, 11]."""
+def test_time_lookup_in_a_directory_of_v0_finds_none() -> None:
+    """The timestamps of the broker's time index are ignored [10, 11]."""
     alone = 0
     for broker, partition in PARTITIONS:
         manifest = manifest_of(broker, partition)

@@ -1,6 +1,6 @@
-"""Directories of Kafka 0.8.2 to 2.8 as logs: every record is the broker's, however it is read.
+"""Directories of Kafka 0.8.2 to 2.8 as logs: every record is the broker's, by every read.
 
-Read where they lie, opened for writing after an orderly stop, and recovered after none. Numbers in
+Opened read-only, for writing after an orderly stop, and recovered after a crash. Numbers in
 brackets are the points of `tests/golden/kafka-old/README.md`.
 """
 
@@ -19,7 +19,7 @@ from tests.support import golden, golden_old
 from tests.support.golden_old import OldManifest, rendered
 from tests.support.manifest_old import OldEntryFact
 
-# In order each of them, and every other one in each of the two ways to lose state.
+# Each after an orderly stop, and half of them after each of the two losses of state.
 STOPPED = [
     (broker, partition, stopped)
     for number, (broker, partition) in enumerate(PARTITIONS)
@@ -35,9 +35,9 @@ STATE_FILES = (
 @pytest.fixture(name="copies", scope="module")
 def fixture_copies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
     """
-    Return what copies a broker's data directory, once for each way that it was stopped.
+    Return a function that copies a broker's data directory, once for each kind of stop.
 
-    "crashed" has no marker and no checkpoint but that of the log start, "bare" no index either.
+    "crashed" has only the log start checkpoint and no marker, "bare" has no index either.
     """
     root = tmp_path_factory.mktemp("old")
 
@@ -56,7 +56,7 @@ def fixture_copies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, s
 
 
 def ensure_served(log: Log, manifest: OldManifest) -> None:
-    """Assert that the log has the manifest's range and records, and knows of no damage."""
+    """Assert that the log has the manifest's range and records, and no damage."""
     summary = manifest.summary
     assert (summary.log_start_offset, summary.log_end_offset) == (
         log.log_start_offset,
@@ -75,15 +75,15 @@ def fetched(log: Log, max_bytes: int) -> Iterator[Record]:
     while offset < log.log_end_offset:
         data = log.read(offset, max_bytes=max_bytes)
         if data.size_bytes == 0:
-            return  # control batches or compaction have left nothing up to the end
+            return  # only control batches or removed records up to the end
         yield from data.records()
         assert data.next_offset > offset
         offset = data.next_offset
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_old_directory_read_only_serves_the_manifests_records(broker: str, partition: str) -> None:
-    """Key, value, headers, offset, time and its type of each; not a byte is written [1 to 7]."""
+def test_records_of_an_old_directory_equal_the_manifest(broker: str, partition: str) -> None:
+    """Key, value, headers, offset, time and its type; not a byte is written [1 to 7]."""
     manifest = manifest_of(broker, partition)
     with golden.unchanged(manifest.directory), open_log(manifest.directory, read_only=True) as log:
         ensure_served(log, manifest)
@@ -92,10 +92,10 @@ def test_old_directory_read_only_serves_the_manifests_records(broker: str, parti
 
 
 @pytest.mark.parametrize(("broker", "partition"), PARTITIONS)
-def test_old_directory_serves_batches_and_slices_with_the_same_records(
+def test_batches_and_slices_of_an_old_directory_equal_the_manifest(
     broker: str, partition: str
 ) -> None:
-    """Batch by batch with the entries' own facts [5, 6], and slice by slice as a consumer asks."""
+    """Batch by batch with the facts of the entries [5, 6], and slice by slice as in a consumer."""
     manifest = manifest_of(broker, partition)
     with open_log(manifest.directory, read_only=True) as log:
         batches = [batch for batch in log.batches() if len(batch)]
@@ -124,14 +124,14 @@ def check_entry(entry: OldEntryFact, batch: BatchView) -> None:
 
 
 @pytest.mark.parametrize(("broker", "partition", "stopped"), STOPPED)
-def test_old_directory_opened_for_writing_serves_the_same_and_takes_appends(
+def test_open_for_writing_of_an_old_directory_keeps_its_records(
     copies: Callable[[str, str], Path], broker: str, partition: str, stopped: str
 ) -> None:
-    """Nothing is cut or moved whatever the broker left [13, 14, 16, 18]; v2 goes behind it."""
+    """Nothing is truncated or moved [13, 14, 16, 18]; batches of v2 are appended after it."""
     manifest = manifest_of(broker, partition)
     directory = copies(broker, stopped) / partition
     logs = {path.name: path.read_bytes() for path in directory.glob("*.log")}
-    # Which snapshots go with an opening, `test_snapshot_files` says; epochs may end at the log end.
+    # `test_snapshot_files` covers the snapshots that open removes; epochs may end at the log end.
     others = {
         name: (directory / name).read_bytes()
         for name in manifest.summary.other_files
@@ -166,7 +166,7 @@ def wrappers_of(magic: int, codec: int) -> Iterator[tuple[str, BatchView]]:
 
 
 def compressed(batch: BatchView) -> bytes:
-    """Return the value of a wrapper, its place worked out by hand."""
+    """Return the value of a wrapper, found without the library."""
     data = bytes(batch.data)
     key_position = 18 if batch.header.magic == 0 else 26
     assert b"\xff\xff\xff\xff" == data[key_position : key_position + 4]
@@ -176,16 +176,16 @@ def compressed(batch: BatchView) -> bytes:
 
 
 @pytest.mark.parametrize(("magic", "checksum"), [(0, 0x1A), (1, 0x82)])
-def test_old_lz4_wrappers_have_the_header_checksum_of_their_magic(
+def test_lz4_wrappers_of_old_brokers_have_the_checksum_of_their_magic(
     magic: int, checksum: int
 ) -> None:
-    """In magic 0 the faulty one [1]; no key in any wrapper, and its value to its end [7]."""
+    """Magic 0 has the faulty checksum [1]; a wrapper has no key and ends with its value [7]."""
     heads = {compressed(batch)[:7] for _, batch in wrappers_of(magic, 3)}
     assert {bytes.fromhex("04224d186040") + bytes([checksum])} == heads
 
 
-def test_old_snappy_wrappers_have_many_small_blocks_where_new_brokers_wrote_them() -> None:
-    """Of 1 KiB, and so more than a hundred in one; of 32 KiB before: both are read [2]."""
+def test_snappy_wrappers_have_small_blocks_since_0_10() -> None:
+    """Blocks of 1 KiB, over a hundred in one wrapper; of 32 KiB before: both are read [2]."""
     most: dict[str, int] = {}
     for magic in (0, 1):
         for broker, batch in wrappers_of(magic, 2):
@@ -201,8 +201,8 @@ def test_old_snappy_wrappers_have_many_small_blocks_where_new_brokers_wrote_them
     assert most["kafka-0.8.2"] < 10
 
 
-def test_old_compaction_leaves_wrappers_that_end_with_their_last_record() -> None:
-    """Of v0 and v1, whatever was taken out [3, 4]; batches of v2 keep an end without a record."""
+def test_compacted_wrappers_of_old_brokers_end_with_their_last_record() -> None:
+    """In v0 and v1, with any records removed [3, 4]; a v2 batch may end without a record."""
     emptied = {0: 0, 1: 0, 2: 0}
     holes = {0: 0, 1: 0, 2: 0}
     for broker, partition in PARTITIONS:

@@ -1,4 +1,4 @@
-"""Replaying brokers' logs gives the producer snapshots and transaction indexes that they wrote."""
+"""A replay of brokers' logs gives the producer snapshots and transaction indexes they wrote."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.golden_directories.producer_files import (
     snapshots,
 )
 
-# Its producer of test times in 2023 was silent for three years when the broker was started again.
+# Its producer of test times in 2023 had expired: the broker was started again three years later.
 WITH_EXPIRED = "u-log-1"
 
 
-def test_there_are_partitions_of_both_kinds() -> None:
-    """The parameters of the tests below are there."""
+def test_partitions_of_both_kinds_exist() -> None:
+    """The tests below have parameters."""
     assert len(COMPACTED) >= 6
     assert len(PLAIN) >= 15
     assert any(broker_index(path, base) for path in PLAIN for base in files_of(path, FileKind.LOG))
 
 
 @pytest.mark.parametrize("directory", PLAIN, ids=identify)
-def test_replay_from_the_start_gives_every_snapshot_and_index(directory: Path) -> None:
-    """Byte for byte: what was known where the broker took it, and every aborted transaction."""
+def test_replay_from_the_log_start_gives_every_snapshot_and_index(directory: Path) -> None:
+    """Byte for byte: each snapshot at its offset, and every aborted transaction."""
     expected = snapshots(directory)
     files = files_of(directory, FileKind.SNAPSHOT)
     bases = list(files_of(directory, FileKind.LOG))
@@ -63,8 +63,8 @@ def test_replay_from_the_start_gives_every_snapshot_and_index(directory: Path) -
 @pytest.mark.parametrize(
     "directory", [path for path in PLAIN if path.name != WITH_EXPIRED], ids=identify
 )
-def test_replay_from_each_snapshot_ends_as_that_from_the_start(directory: Path) -> None:
-    """So a start may begin at any of them; the window alone is shorter by what a snapshot lacks."""
+def test_replay_from_each_snapshot_equals_replay_from_the_log_start(directory: Path) -> None:
+    """A start may load any snapshot; only the window is shorter: a snapshot has one batch."""
     parts = list(batch_spans(directory))
     for offset, entries in snapshots(directory).items():
         states = ProducerStates(directory)
@@ -77,17 +77,17 @@ def test_replay_from_each_snapshot_ends_as_that_from_the_start(directory: Path) 
         assert sorted(whole.snapshot_entries()) == sorted(states.snapshot_entries())
         assert whole.open_transactions() == states.open_transactions()
         for producer_id, entry in states.entries.items():
-            # Of the batch in a snapshot the time is not known, only that of a marker behind it.
+            # A snapshot has the time of a later marker, not the time of its batch.
             window = [batch[:3] for batch in whole.entries[producer_id].batches]
             known = [batch[:3] for batch in entry.batches]
             assert window[len(window) - len(known) :] == known
 
 
 @pytest.mark.parametrize("directory", COMPACTED, ids=identify)
-def test_replay_of_a_compacted_log_knows_of_every_aborted_record_that_is_left(
+def test_replay_of_a_compacted_log_finds_every_aborted_record_left(
     directory: Path,
 ) -> None:
-    """The broker's index also tells of transactions whose records compaction has removed."""
+    """The broker's index also has transactions whose records compaction has removed."""
     bases = list(files_of(directory, FileKind.LOG))
     states = ProducerStates(directory, end_offset=bases[0])
     aborted: dict[int, list[AbortedTransaction]] = {base: [] for base in bases}

@@ -1,4 +1,4 @@
-"""Brokers' partitions, read where they lie: every batch, record and answer is what Kafka says."""
+"""Brokers' partitions, opened read-only: every batch, record and answer equals Kafka's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support import golden
 from tests.support.golden import Manifest
 
 PARTITIONS = golden.all_partitions()
-# Partitions whose broker was asked for offsets by time; that of the swap set answered from the log
-# after the swap, see test_recovered.py.
+# Partitions with a broker's answers for offsets by time. In the swap set the broker answered from
+# the log after the swap, see test_recovered.py.
 ASKED = [
     case
     for case in PARTITIONS
@@ -43,7 +43,7 @@ def fixture_manifest(data_set: str, partition: str) -> Manifest:
 
 @pytest.fixture(name="log")
 def fixture_log(manifest: Manifest) -> Iterator[Log]:
-    """The partition, open read-only where it lies; no byte and no name may change."""
+    """The broker's partition, open read-only; no byte and no name may change."""
     with golden.unchanged(manifest.directory), open_log(manifest.directory, read_only=True) as log:
         yield log
 
@@ -56,7 +56,7 @@ def test_batches_of_a_broker_equal_the_manifest(log: Log, manifest: Manifest) ->
 
 @pytest.mark.parametrize(("data_set", "partition"), PARTITIONS)
 def test_batches_from_the_log_start_equal_the_manifest(log: Log, manifest: Manifest) -> None:
-    """`batches()` begins with the batch that holds the log start offset and leaves none out."""
+    """`batches()` begins with the batch of the log start offset and yields every later batch."""
     start = manifest.summary.log_start_offset
     expected = [fact for fact in manifest_batches(manifest) if fact.last_offset >= start]
     assert expected == batch_facts(log.batches())
@@ -74,7 +74,7 @@ def test_records_of_a_broker_equal_the_manifest(log: Log, manifest: Manifest) ->
 
 @pytest.mark.parametrize(("data_set", "partition"), PARTITIONS)
 def test_control_batches_of_a_broker_equal_the_manifest(log: Log, manifest: Manifest) -> None:
-    """Control records are reached through their batches, with the types that Kafka saw."""
+    """Control records are read from their batches, with the types of the manifest."""
     expected = [
         fact.control_type
         for fact in manifest.records()
@@ -91,7 +91,7 @@ def test_control_batches_of_a_broker_equal_the_manifest(log: Log, manifest: Mani
 
 @pytest.mark.parametrize(("data_set", "partition"), PARTITIONS)
 def test_ends_of_a_broker_log_equal_the_summary(log: Log, manifest: Manifest) -> None:
-    """Log start from the checkpoint or the first segment, log end behind the last batch."""
+    """Log start from the checkpoint or the first segment, log end after the last batch."""
     summary = manifest.summary
     assert (summary.log_start_offset, summary.log_end_offset) == (
         log.log_start_offset,
@@ -107,7 +107,7 @@ def test_ends_of_a_broker_log_equal_the_summary(log: Log, manifest: Manifest) ->
 
 @pytest.mark.parametrize(("data_set", "partition"), ASKED)
 def test_time_lookups_equal_the_answers_of_a_broker(log: Log, manifest: Manifest) -> None:
-    """`offsetsForTimes`: offset, timestamp and leader epoch of what the broker answered."""
+    """`offsetsForTimes`: offset, timestamp and leader epoch of the broker's answer."""
     for answer in manifest.summary.offsets_for_times:
         found = log.offset_for_timestamp(answer.timestamp_ms)
         actual = (None, None, None) if found is None else (found.offset, *found[::2])
@@ -129,7 +129,7 @@ def test_max_timestamp_equals_the_answer_of_a_broker(log: Log, manifest: Manifes
 def test_index_entries_below_the_recovery_point_equal_the_summary(
     log: Log, manifest: Manifest
 ) -> None:
-    """Where nothing was scanned, the broker's own entries are in use: none was found wrong."""
+    """Segments that were not scanned use the broker's entries: no index was rebuilt."""
     facts, segments = manifest.summary.segments, log.segments()
     trusted = len(facts) - log.recovery_report.scanned_segments
     assert trusted > 0 or not log.recovery_report.clean
@@ -153,8 +153,8 @@ def test_read_from_each_offset_begins_with_its_batch(log: Log, manifest: Manifes
 
 
 @pytest.mark.parametrize(("data_set", "partition"), CLEAN_PARTITIONS)
-def test_read_outside_of_a_broker_log_names_its_range(log: Log, manifest: Manifest) -> None:
-    """One below the start and one above the end are refused; the end itself is empty."""
+def test_read_outside_of_a_broker_log_raises_with_its_range(log: Log, manifest: Manifest) -> None:
+    """One below the start and one above the end raise; a read at the end is empty."""
     summary = manifest.summary
     for offset in (summary.log_start_offset - 1, summary.log_end_offset + 1):
         with pytest.raises(OffsetOutOfRangeError) as caught:
@@ -168,7 +168,7 @@ def test_read_outside_of_a_broker_log_names_its_range(log: Log, manifest: Manife
 
 @pytest.mark.parametrize("data_set", golden.DATA_SETS)
 def test_whole_data_directory_is_unchanged_by_readers(data_set: str) -> None:
-    """Nothing appears beside the partitions either: no lock, no checkpoint, no marker taken."""
+    """The data directory gets no lock and no checkpoint, and its marker stays."""
     data = golden.data_directory(data_set)
     with golden.unchanged(data):
         for partition in golden.partitions(data_set):

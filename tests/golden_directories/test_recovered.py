@@ -1,4 +1,4 @@
-"""Brokers' partitions, opened for writing on a copy: recovery makes of them what Kafka made.
+"""Brokers' partitions, opened for writing on a copy: recovery gives Kafka's result.
 
 The clean set needs no recovery, and not a byte of its files may change. The crash set has segments
 beyond the recovery point with preallocated indexes; the swap set a compaction to complete.
@@ -47,7 +47,7 @@ INTERVALS = {
 
 @pytest.fixture(name="manifest")
 def fixture_manifest(data_set: str, partition: str) -> Manifest:
-    """The manifest of what recovery must make of the partition under test."""
+    """The manifest of the partition under test after recovery."""
     return Manifest(data_set, partition, recovered=data_set == golden.SWAP)
 
 
@@ -88,7 +88,7 @@ def live_files(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("data_set", "partition"), PARTITIONS)
 def test_recovered_batches_equal_the_manifest(log: Log, manifest: Manifest) -> None:
-    """Every field of every batch in every segment: recovery lost and changed none."""
+    """Every field of every batch in every segment: recovery loses and changes nothing."""
     assert list(manifest_batches(manifest)) == batch_facts(log_batches(log))
     assert not log.recovery_report.found_damage
     assert () == log.corrupt_ranges()
@@ -114,8 +114,8 @@ def test_recovered_time_lookups_equal_the_answers_of_a_broker(
 ) -> None:
     """The broker answered on a copy that it had recovered: offset, timestamp and leader epoch.
 
-    But for one: an empty segment has no timestamp, so the broker takes its file's time for it,
-    finds that late enough, searches there alone and answers "none". Ours is the record.
+    With one exception: an empty segment has no timestamp, so the broker uses its file's time,
+    finds that late enough, searches there alone and answers "none". kafkalog finds the record.
     """
     for answer in Manifest(data_set, partition).summary.offsets_for_times:
         found = log.offset_for_timestamp(answer.timestamp_ms)
@@ -140,7 +140,7 @@ def first_at(manifest: Manifest, timestamp_ms: int) -> tuple[int | None, int | N
 def test_recovered_segments_equal_those_of_a_broker(
     log: Log, data_set: str, partition: str
 ) -> None:
-    """Sizes and numbers of index entries are what a broker of the same version left on disk."""
+    """Sizes and numbers of index entries equal those of a recovered broker."""
     fact = Manifest(data_set, partition).summary.recovered
     assert fact is not None
     assert [
@@ -159,7 +159,7 @@ def test_recovered_segments_equal_those_of_a_broker(
 def test_recovered_index_files_equal_the_reference(
     copy: Path, data_set: str, partition: str, config: LogConfig
 ) -> None:
-    """Above the recovery point the files are those that Kafka's recover rule gives, to the byte."""
+    """Above the recovery point the files follow Kafka's recovery rule, to the byte."""
     with open_log(copy, config=config) as log:
         scanned = log.segments()[-log.recovery_report.scanned_segments or None :]
         interval = config.index_interval_bytes
@@ -175,10 +175,10 @@ def test_recovered_index_files_equal_the_reference(
 
 
 @pytest.mark.parametrize(("data_set", "partition"), CRASHED)
-def test_recovery_touches_no_log_file_and_leaves_nothing_unfinished(
+def test_recovery_keeps_log_files_and_finishes_swaps(
     copy: Path, data_set: str, partition: str, config: LogConfig
 ) -> None:
-    """Whole logs stay as they are; `.cleaned`, `.swap` and `.deleted` files are dealt with."""
+    """Whole logs stay unchanged; `.cleaned`, `.swap` and `.deleted` files are gone."""
     before = {name: data for name, data in live_files(copy).items() if name.endswith(".log")}
     with open_log(copy, config=config) as log:
         swapped = {path.name for path in log.recovery_report.completed_swaps}
@@ -212,10 +212,10 @@ def test_cleanly_closed_partition_is_unchanged_by_a_writer(
 
 
 @pytest.mark.parametrize(("data_set", "partition"), PARTITIONS)
-def test_append_to_a_broker_log_goes_on_at_its_end(
+def test_append_to_a_broker_log_continues_at_its_end(
     copy: Path, data_set: str, partition: str, manifest: Manifest, config: LogConfig
 ) -> None:
-    """The next offset is the broker's, the epoch its latest or, after a crash, the next one."""
+    """The offset is the broker's log end; the epoch its latest or, after a crash, the next."""
     summary = manifest.summary
     record = Record(key=b"new", value=b"x" * 5000, timestamp_ms=1_900_000_000_000)
     config = config.replace(message_timestamp_after_max_ms=2**63 - 1)
@@ -236,7 +236,7 @@ def test_append_to_a_broker_log_goes_on_at_its_end(
 
 
 def check_indexes_point_at_batches(log: Log) -> None:
-    """Assert that every index entry names the batch that lies there."""
+    """Assert that every index entry points at the start of a batch."""
     for segment in log.segments():
         data = bytes(segment.file.whole())
         batches = dict(reference.scan_batches(data).batches)

@@ -1,4 +1,4 @@
-"""Brokers' directories as columns: what a scan gives is what `records` gives, row by row."""
+"""Brokers' directories as columns: a scan gives the rows that `records` gives."""
 
 from __future__ import annotations
 

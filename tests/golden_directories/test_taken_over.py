@@ -1,4 +1,4 @@
-"""A broker's directory in the hands of a manager's clients: groups go on, open transactions end."""
+"""Clients of a manager on a broker's directory: groups continue, open transactions end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def manager_of(directory: Path) -> LogManager:
 
 
 def committed_values(manager: LogManager, topic: str, count: int) -> list[bytes | None]:
-    """Return what readers of committed records see of a topic."""
+    """Return the values that readers of committed records see of a topic."""
     return [
         record.value
         for number in range(count)
@@ -31,8 +31,8 @@ def committed_values(manager: LogManager, topic: str, count: int) -> list[bytes 
 
 
 @pytest.mark.parametrize("data_set", OPEN)
-def test_transaction_that_a_broker_left_open_is_undone(data_set: str, tmp_path: Path) -> None:
-    """Its client is gone: readers of committed records get past it, and see nothing of it."""
+def test_clients_open_transaction_of_a_broker_is_aborted(data_set: str, tmp_path: Path) -> None:
+    """Its client is gone: readers of committed records pass it without its records."""
     topic, count = OPEN[data_set]
     with manager_of(golden.copy_data_directory(data_set, tmp_path / "data")) as manager:
         logs = [manager.log(topic, number) for number in range(count)]
@@ -54,8 +54,8 @@ def test_transaction_that_a_broker_left_open_is_undone(data_set: str, tmp_path: 
         assert TransactionState.COMPLETE_ABORT in states.values()
 
 
-def test_group_of_a_broker_goes_on_where_it_stood(tmp_path: Path) -> None:
-    """Its position is found by the hash of its name, among the partitions that the broker made."""
+def test_clients_group_of_a_broker_continues_at_its_offset(tmp_path: Path) -> None:
+    """The hash of the group's name gives its partition among those that the broker made."""
     with manager_of(golden.copy_data_directory(golden.CLEAN, tmp_path / "data")) as manager:
         with manager.consumer("group-classic", max_poll_records=5) as consumer:
             where = TopicPartition("lz4", 0)
