@@ -1,8 +1,8 @@
 """Producers with and without transactions, a group's positions, and processes that end unasked.
 
-The model knows what was committed, at which offsets, and where the group stands. Readers of
-committed records must see just that, up to the first transaction that is open; and all of it once
-the next process has begun, which undoes what was open.
+The model has the committed records with their offsets, and the group's position. Readers of
+committed records must see just them, up to the first open transaction; and all of them once the
+next process has begun, which aborts open transactions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIG = LogConfig(
 
 
 class ClientsMachine(RuleBasedStateMachine):
-    """What a manager's clients do, one thing after the other."""
+    """Steps of a manager's clients, one after another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class ClientsMachine(RuleBasedStateMachine):
         self.begin_process()
 
     def begin_process(self) -> None:
-        """Have other clients, who know nothing but what is on the disk."""
+        """Make new clients, whose state comes from the disk only."""
         self.clients = self.logs.clients()
         self.plain = self.clients.producer()
         self.producers: dict[str, Producer] = {}
@@ -116,7 +116,7 @@ class ClientsMachine(RuleBasedStateMachine):
 
     @rule(reopens=st.booleans())
     def end_process(self, reopens: bool) -> None:
-        """Nobody closes a client; perhaps the logs are opened anew."""
+        """No client is closed; the logs may be reopened."""
         if reopens:
             self.logs.close()
         self.begin_process()

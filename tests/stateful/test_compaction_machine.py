@@ -1,9 +1,9 @@
 """The four guarantees of log compaction, of a log that is cleaned between, and amid, all else.
 
 A reader in the head sees every record; order stays; offsets are permanent; a reader from the start
-ends with the final state, and has met every tombstone if it takes less than `delete.retention.ms`.
-The log stands on a simulated disk: appends in three formats and four codecs, transactions, cuts,
-crashes, failing calls, cleanings with maps of every size and identity, readers who are half way.
+ends with the final state, and has read every tombstone within `delete.retention.ms`. The log is on
+a simulated disk: appends in three formats and four codecs, transactions, cuts, crashes, failing
+calls, cleanings with maps of every size and identity, readers in the middle of a log.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.appended(records, is_decided=False)
 
     def must_be_known(self, producer: Sent) -> bool:
-        """Whether the last batch of a producer lies in the log, or is emptied there."""
+        """Return whether the log has the last batch of a producer, emptied or not."""
         return bool(producer.batches) and producer.batches[-1][0] >= self.log.log_start_offset
 
     @rule(number=st.integers(1, 2))
@@ -243,7 +243,7 @@ class CompactionMachine(RuleBasedStateMachine):
         reads=st.integers(0, 3),
     )
     def clean(self, entries: int, identity: str, reads: int) -> None:
-        """To its end, with followers who go on meanwhile."""
+        """To its end, with followers that read during the cleaning."""
         self.cleaned(entries, identity, lambda: self.follow(reads))
 
     @rule(
@@ -295,7 +295,7 @@ class CompactionMachine(RuleBasedStateMachine):
         try:
             result = cleaner.clean(self.log, span, check=look)
         except BaseException:
-            # What was interrupted may have stamped tombstones.
+            # An interrupted cleaning may have set delete horizons.
             self.note_seen(before, span.first_uncleanable, is_sure=False)
             raise
         self.judge(before, span.first_uncleanable)
@@ -305,7 +305,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if entries >= 400 and result.passes:
             assert result.end_offset >= whole
             self.verify_finished(result.end_offset)
-        # Where the map was full, a batch that it has a part of is not dated.
+        # If the map was full, its last batch may get no delete horizon.
         self.note_seen(before, result.end_offset, is_sure=entries >= 400)
         assert result.end_offset > span.first_dirty or whole <= span.first_dirty, "no progress"
         self.first_dirty = result.end_offset
@@ -333,7 +333,7 @@ class CompactionMachine(RuleBasedStateMachine):
         verify_finished(self.served, end_offset=end_offset, tombstones=self.tombstones())
 
     def note_seen(self, before: Served, end_offset: int, *, is_sure: bool) -> None:
-        """Take down which tombstones a cleaning has met."""
+        """Record the tombstones that a cleaning has read."""
         for fact in before.records:
             if fact.value is None and fact.offset < end_offset:
                 self.may_be_seen.setdefault(fact.offset, self.clock.now_ms())
@@ -402,12 +402,12 @@ class CompactionMachine(RuleBasedStateMachine):
         floor = self.log.durable_offset
         disk = self.disk.crash(choice)
         before = self.served
-        self.let_go()
+        self.release_log()
         self.disk = disk
         self.come_back(before, lost_from=floor)
 
-    def let_go(self) -> None:
-        """Leave nothing of this log behind in the process."""
+    def release_log(self) -> None:
+        """Close the log and free its objects in this process."""
         self.disk.clear_faults()
         self.followers.clear()
         with contextlib.suppress(PowerCut, KafkaLogError):
@@ -415,8 +415,8 @@ class CompactionMachine(RuleBasedStateMachine):
         gc.collect()
 
     def come_back(self, before: Served, *, lost_from: int | None) -> None:
-        """Open the log again, hold it against what was served, and go on with it."""
-        self.let_go()
+        """Reopen the log, compare it with what was served, and continue with it."""
+        self.release_log()
         self.open()
         corrupt_ranges = self.log.corrupt_ranges()
         if corrupt_ranges and lost_from is not None:
@@ -440,7 +440,7 @@ class CompactionMachine(RuleBasedStateMachine):
         leftovers = [name for name in self.disk.list(self.place.directory) if "cleaned" in name]
         assert not leftovers
 
-    # What becomes of the log.
+    # Changes of the log.
 
     @rule(duration_ms=st.sampled_from((1, 500, 1000)))
     def work(self, duration_ms: int) -> None:
@@ -455,7 +455,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         """Cut the end off, cleaned segments too."""
         self.followers.clear()
-        # Whether a batch that straddles the target was there is known by reading.
+        # A batch that straddles the target is found by a read.
         target = max(self.log.log_start_offset, self.log.log_end_offset - back)
         held = next(iter(self.log.batches(target)), None) if back else None
         offsets = [] if held is None else [record.offset for record in held.records()]
@@ -467,7 +467,7 @@ class CompactionMachine(RuleBasedStateMachine):
         assert kept == self.served.records
 
     def cut_model(self, end_offset: int) -> None:
-        """Forget what lies beyond an offset."""
+        """Remove the state from an offset on."""
         self.first_dirty = min(self.first_dirty, end_offset)
         for seen in (self.may_be_seen, self.must_be_seen):
             for offset in [offset for offset in seen if offset >= end_offset]:
@@ -475,7 +475,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.resume_producers(end_offset)
 
     def resume_producers(self, end_offset: int) -> None:
-        """Let producers go on behind their last batch that is there, in what is open again."""
+        """Continue producers after their last batch in the log, with reopened transactions."""
         opened = {each.producer_id for each in self.log.list_transactions()}
         for number, producer in self.producers.items():
             reopened = [
@@ -485,11 +485,11 @@ class CompactionMachine(RuleBasedStateMachine):
                 if self.markers.get(offset, end_offset) >= end_offset
             ]
             producer.open = reopened if number in opened else []
-            # Under another epoch, so that nobody has to know what is left of the old one.
+            # Under a new epoch, so that the batches left of the old one do not matter.
             producer.epoch, producer.sequence, producer.batches = producer.epoch + 1, 0, []
 
     def restart(self) -> None:
-        """Begin anew: a hole between unsynced segments is legal, and no use to a model."""
+        """Restart with an empty log: a model cannot follow a hole between unsynced segments."""
         offset = self.log.log_end_offset
         self.log.truncate_fully_and_start_at(offset)
         self.followers.clear()
@@ -516,7 +516,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 9))
     def follow(self, count: int) -> None:
-        """Who reaches the head in time has the final state."""
+        """A follower that reaches the head in time has the final state."""
         for follower in self.followers[:]:
             if not follower.step(self.log, count):
                 continue
@@ -538,9 +538,9 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "log"):
-            self.let_go()
+            self.release_log()
 
 
-def test_compaction_keeps_its_guarantees() -> None:
+def test_compaction_machine_keeps_the_guarantees_of_readers() -> None:
     """Append, send, end, clean, abort, fail, crash, cut, delete, follow."""
     run_state_machine_as_test(CompactionMachine, settings=run_lengths(RUNS, 25))

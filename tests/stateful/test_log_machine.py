@@ -219,12 +219,12 @@ class LogMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.sample
-def test_log_in_any_order_of_calls_and_crashes_agrees_with_its_model() -> None:
+def test_log_machine_agrees_with_its_model() -> None:
     """Append, read, look up, roll, flush, truncate, delete, close, crash, reopen."""
     run_state_machine_as_test(LogMachine, settings=run_lengths(60, 25))
 
 
 @pytest.mark.slow
-def test_log_in_many_orders_of_calls_and_crashes_agrees_with_its_model() -> None:
-    """The same, for longer."""
+def test_log_machine_long_runs_agree_with_its_model() -> None:
+    """More and longer runs."""
     run_state_machine_as_test(LogMachine, settings=run_lengths(120, 40))

@@ -23,7 +23,7 @@ KINDS = ("nothing", "all", "names", "contents", "zeros", "random")
 @dataclass
 class Partition:
     """
-    What a partition holds.
+    Contents of a partition.
 
     Attributes:
         texts: by offset, from 0 on.
@@ -38,10 +38,10 @@ class Partition:
 
 @dataclass
 class Topic:
-    """A topic's partitions, and what it says."""
+    """A topic's partitions and settings."""
 
     partitions: list[Partition]
-    says: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
 
 
 class ManagerMachine(RuleBasedStateMachine):
@@ -70,10 +70,10 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS), count=st.integers(1, 3), size=st.none() | st.just("700"))
     def create(self, topic: str, count: int, size: str | None) -> None:
         """Create a topic; refused where it exists, or collides."""
-        says = {} if size is None else {"segment.bytes": size}
+        overrides = {} if size is None else {"segment.bytes": size}
         other = topic.replace("_", ".") if "_" in topic else topic.replace(".", "_")
         try:
-            self.manager.create_topic(topic, count, says)
+            self.manager.create_topic(topic, count, overrides)
         except TopicExistsError:
             assert topic in self.topics
         except InvalidTopicError:
@@ -82,7 +82,7 @@ class ManagerMachine(RuleBasedStateMachine):
         else:
             assert topic not in self.topics
             assert other == topic or other not in self.topics
-            self.topics[topic] = Topic([Partition() for _ in range(count)], says)
+            self.topics[topic] = Topic([Partition() for _ in range(count)], overrides)
 
     @precondition(lambda self: self.topics)
     @rule(number=st.integers(0, 99))
@@ -119,10 +119,10 @@ class ManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.topics)
     @rule(number=st.integers(0, 99), size=st.none() | st.sampled_from(["650", "800"]))
     def reconfigure(self, number: int, size: str | None) -> None:
-        """Let a topic say something else."""
+        """Change a setting of a topic."""
         topic = self.pick(number)[0]
         self.manager.reconfigure(topic, {"segment.bytes": size})
-        said = self.topics[topic].says
+        said = self.topics[topic].overrides
         said.pop("segment.bytes", None)
         if size is not None:
             said["segment.bytes"] = size
@@ -171,7 +171,7 @@ class ManagerMachine(RuleBasedStateMachine):
                 end = log.log_end_offset
                 assert max(partition.durable, partition.start) <= end
                 assert end <= max(len(partition.texts), partition.start)
-                # What a start hides nobody reads again.
+                # Records below the start are not read again.
                 del partition.texts[end:]
                 partition.durable = end
         assert self.manager.health().is_healthy
@@ -184,7 +184,7 @@ class ManagerMachine(RuleBasedStateMachine):
         }
         assert expected == self.manager.topics()
         for name, topic in self.topics.items():
-            assert topic.says == self.manager.topic_configs.overrides_of(name)
+            assert topic.overrides == self.manager.topic_configs.overrides_of(name)
             for index, partition in enumerate(topic.partitions):
                 log = self.manager.log(name, index)
                 found = [

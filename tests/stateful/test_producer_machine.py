@@ -2,7 +2,7 @@
 
 The model keeps a list of all that was appended and answers each question by walking over it. The
 machine appends as producers, coordinators and replicas do, goes back by truncation, loads
-snapshots, moves the high watermark, and asks after each step what is stable and who is open.
+snapshots, moves the high watermark, and compares the stable offset and the open transactions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Entry:
 
 
 class Model:
-    """The log as a list; everything is told by walking over it."""
+    """The log as a list; every answer comes from a walk over it."""
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
@@ -118,7 +118,7 @@ class Model:
 
 
 class ProducerMachine(RuleBasedStateMachine):
-    """Both, step by step."""
+    """The state and its model, step by step."""
 
     @initialize()
     def begin(self) -> None:
@@ -129,9 +129,9 @@ class ProducerMachine(RuleBasedStateMachine):
         disk = SimulatedDisk()
         disk.make_durable("/data")
         self.index = TransactionIndex(disk, Path("/data/00000000000000000000.txnindex"), 0)
-        # Where the window of each producer begins: a snapshot keeps one batch of it.
+        # Start of the window of each producer: a snapshot keeps one batch of it.
         self.window_from: dict[int, int] = {}
-        # What a snapshot at the log end said then, by its offset.
+        # Entries of a snapshot at the log end, by its offset.
         self.snapshots: dict[int, object] = {}
 
     def known_window(self, producer_id: int) -> list[Entry]:
@@ -140,7 +140,7 @@ class ProducerMachine(RuleBasedStateMachine):
         return [each for each in self.model.window(producer_id) if each.first_offset >= start]
 
     def verdict(self, producer_id: int, epoch: int, sequence: int, count: int, txn: bool) -> object:
-        """Return what the model says of a producer's batch: "ok", an error, or the duplicate."""
+        """Return the model's answer to a producer's batch: "ok", an error, or the duplicate."""
         known = self.model.epoch(producer_id)
         window = self.known_window(producer_id)
         last = (sequence + count - 1) % SIZE
@@ -233,7 +233,7 @@ class ProducerMachine(RuleBasedStateMachine):
         timestamp_ms=st.integers(0, 9),
     )
     def end(self, producer_id: int, epoch_step: int, abort: bool, timestamp_ms: int) -> None:
-        """End a transaction, of the same epoch or a raised one, or one that is not there."""
+        """End a transaction, of the same epoch or a higher one, or without an open transaction."""
         known = self.model.epoch(producer_id)
         epoch = max(0, known + epoch_step)
         offset = self.model.end
@@ -273,7 +273,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule()
     def take_snapshot(self) -> None:
-        """Remember what a snapshot says, and that what it says is whole."""
+        """Keep the entries of a snapshot at the log end."""
         self.snapshots[self.model.end] = tuple(self.states.snapshot_entries())
 
     @precondition(lambda self: self.snapshots and len(self.model.log) >= 20)
@@ -320,7 +320,7 @@ class ProducerMachine(RuleBasedStateMachine):
         """After every step."""
         found = [(each.producer_id, each.first_offset) for each in self.states.open_transactions()]
         assert self.model.open() == found
-        # A reload forgets what was not replicated: who cuts the log cuts at the high watermark.
+        # A reload drops what was not replicated: a truncation ends at the high watermark.
         unstable = self.model.first_unstable(self.high_watermark)
         assert unstable == self.states.first_unstable_offset
         stable = self.high_watermark if unstable is None else min(unstable, self.high_watermark)

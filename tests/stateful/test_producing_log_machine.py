@@ -1,8 +1,8 @@
 """A log with several producers against its model: transactions, aborts, retention, cuts, crashes.
 
-The log stands on a simulated disk. After every step all that it says is compared: batches, what
-committed readers see, what is open and stable; and no leader epoch ever has two contents at one
-offset, over crashes and truncations too.
+The log is on a simulated disk. Every step compares its batches, the records of committed readers,
+open transactions and the stable offset; and no leader epoch ever has two contents at one offset,
+over crashes and truncations too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
             filesystem=self.disk,
         )
 
-    # Appends. What is begun stands in `begun` until it is over: a crash may leave it or not.
+    # Appends. Entries are in `begun` until the append returns: a crash may leave them or not.
 
     def time(self) -> int:
         """Return a time that no other batch has."""
@@ -137,7 +137,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         )
 
     def send_next(self, producer_id: int, count: int, transactional: bool) -> None:
-        """Send a producer's next batch; one that may be forgotten goes on under a new epoch."""
+        """Send a producer's next batch, under a new epoch if the producer may have expired."""
         batch = self.following(producer_id, count, transactional)
         try:
             self.sent([batch], origin=AppendOrigin.CLIENT)
@@ -235,11 +235,11 @@ class ProducingLogMachine(RuleBasedStateMachine):
             )
         self.sent(batches, assign_offsets=False, origin=AppendOrigin.REPLICATION)
 
-    # What is refused, or known.
+    # Refused batches and duplicates.
 
     @rule(producer_id=PRODUCERS, gap=st.integers(1, 9))
     def send_what_is_refused(self, producer_id: int, gap: int) -> None:
-        """Or known already: nothing changes."""
+        """Refused batches and duplicates change nothing."""
         self.send_again(producer_id)
         self.send_with_a_gap(producer_id, gap)
         self.send_in_an_old_epoch(producer_id)
@@ -286,7 +286,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
             with pytest.raises((InvalidTxnStateError, OutOfOrderSequenceError)):
                 self.log.append_batches(encoded([plain]), origin=AppendOrigin.CLIENT)
 
-    # What becomes of the log.
+    # Changes of the log.
 
     @rule(offset=st.none() | OFFSETS)
     def set_high_watermark(self, offset: int | None) -> None:
@@ -307,8 +307,8 @@ class ProducingLogMachine(RuleBasedStateMachine):
         """Truncate; return where."""
         model = self.model
         offset = max(model.start_offset, min(offset, model.end_offset))
-        # Whether the log knows that a transaction is open again whose batches it has no more,
-        # depends on where it has snapshots.
+        # The snapshots decide if a transaction whose batches are removed is open again after a
+        # truncation.
         if any(each.first_offset < model.start_offset for each in model.entries):
             offset = max(offset, self.known_end())
         self.set_high_watermark(None)
@@ -372,7 +372,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         cut=st.booleans(),
     )
     def close_and_reopen(self, kind: FileKind | None, keep: bool, cut: bool) -> None:
-        """In order; or with files lost or cut that the batches tell anew."""
+        """In order; or with lost or truncated files that are rebuilt from the batches."""
         self.log.close()
         names = map(try_parse_segment_file, self.disk.list(self.place.directory))
         paths = [
@@ -446,9 +446,9 @@ class ProducingLogMachine(RuleBasedStateMachine):
         self.lose_power(CrashChoice(kind, call, seed), floor)
 
     def lose_power(self, choice: CrashChoice, floor: int) -> None:
-        """Go on with what a crash leaves."""
+        """Continue with the disk after a crash."""
         disk = self.disk.crash(choice)
-        self.let_go()
+        self.release_log()
         gc.collect()
         self.disk = disk
         self.open()
@@ -462,15 +462,15 @@ class ProducingLogMachine(RuleBasedStateMachine):
             return
         self.model = self.model.survivors(self.log, begun, floor=floor)
 
-    def let_go(self) -> None:
-        """Leave nothing of this log behind in the process."""
+    def release_log(self) -> None:
+        """Close the log and free its objects in this process."""
         self.disk.clear_faults()
         with contextlib.suppress(PowerCut, KafkaLogError):
             self.log.close()
 
     def teardown(self) -> None:
         if hasattr(self, "log"):
-            self.let_go()
+            self.release_log()
 
     @precondition(lambda self: hasattr(self, "log"))
     @invariant()
@@ -491,12 +491,12 @@ class ProducingLogMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.sample
-def test_log_of_several_producers_agrees_with_its_model() -> None:
+def test_producing_log_machine_agrees_with_its_model() -> None:
     """Send, send again, end, abort, replicate, cut, delete, lose files, crash, reopen."""
     run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(50, 25))
 
 
 @pytest.mark.slow
-def test_log_of_several_producers_agrees_with_its_model_for_long() -> None:
-    """The same, with more and longer runs."""
+def test_producing_log_machine_long_runs_agree_with_its_model() -> None:
+    """More and longer runs."""
     run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(80, 50))
