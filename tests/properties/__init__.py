@@ -1,11 +1,11 @@
-"""Properties: every fast way out of a log, and into one, equals the slow one, over any log.
+"""Properties: every fast read and append path equals the slow path, over any log.
 
 `any_logs.py` makes logs of everything that a log may be made of; `truth.py` reads the bytes of a
-directory with the slow reference codecs and tells which rows there are, and who may see them. The
-ways out are held to that list, the ways in have to write bytes that make it.
+directory with the slow reference codecs and returns its rows, and the readers that may see them.
+Read paths are compared with that list; append paths have to write bytes that make it.
 
 Each test takes KAFKALOG_PROPERTY_EXAMPLES examples, as few as the gate has time for if it is not
-set. Which ways are tested elsewhere, and why there: `docs/contributing/properties.md`.
+set. `docs/contributing/properties.md` lists the paths that are tested elsewhere, with reasons.
 """
 
 from __future__ import annotations

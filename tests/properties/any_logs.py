@@ -81,7 +81,7 @@ class Plan:
         kept: which records are left.
         hole: offsets missing before it.
         role: of its producer; old formats have none.
-        ends: how the transaction of its producer ends behind it.
+        ends: how the transaction of its producer ends after it.
         begins_segment: whether it is the first of one.
         epoch_rises: whether a new leader wrote it.
         by_library: whether the library compresses it, not the reference.
@@ -117,7 +117,7 @@ class AnyLog:
     Attributes:
         plans: what they were made of.
         segments: their bytes by their base offsets.
-        rows: what was put into them, as the encoder was told.
+        rows: the rows given to the encoder.
     """
 
     plans: Sequence[Plan]
@@ -152,12 +152,12 @@ def any_logs(draw: st.DrawFn) -> AnyLog:
     """Draw a log."""
     plans = draw(st.lists(PLANS, max_size=9))
     first_offset = draw(st.sampled_from([0, 0, 3, 5_000_000_000]))
-    empty_behind = draw(st.sampled_from([None, None, None, 0, 4]))
-    return encode_plan(plans, first_offset=first_offset, empty_behind=empty_behind)
+    empty_after = draw(st.sampled_from([None, None, None, 0, 4]))
+    return encode_plan(plans, first_offset=first_offset, empty_after=empty_after)
 
 
 def encode_plan(
-    plans: Sequence[Plan], *, first_offset: int = 0, empty_behind: int | None = None
+    plans: Sequence[Plan], *, first_offset: int = 0, empty_after: int | None = None
 ) -> AnyLog:
     """
     Return the log that plans come to.
@@ -165,13 +165,13 @@ def encode_plan(
     Args:
         plans: of batches.
         first_offset: base offset of the first segment.
-        empty_behind: so many offsets behind all of them an empty segment begins; None for none.
+        empty_after: offsets between all of them and an empty segment; None for no such segment.
     """
     writer = _Writer(AnyLog(plans), first_offset)
     for plan in plans:
         writer.add(plan)
-    if empty_behind is not None:
-        writer.begin_segment(writer.next_offset + empty_behind)
+    if empty_after is not None:
+        writer.begin_segment(writer.next_offset + empty_after)
     return writer.log
 
 
@@ -229,7 +229,7 @@ def times(plan: Plan, random: Random) -> list[int]:
 
 
 class _Writer:
-    """Encodes plans, one behind the other."""
+    """Encodes plans, one after another."""
 
     def __init__(self, log: AnyLog, first_offset: int) -> None:
         self.log = log
@@ -245,7 +245,7 @@ class _Writer:
         self.log.segments.setdefault(base_offset, b"")
 
     def add(self, plan: Plan) -> None:
-        """Write what a plan says."""
+        """Write the batch of a plan."""
         magic, codec = plan.form
         random = Random(plan.seed)
         self.next_offset += plan.hole

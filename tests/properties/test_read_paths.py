@@ -1,4 +1,4 @@
-"""Every way out of a log gives the rows that the reference codecs read in its bytes.
+"""Every read path of a log gives the rows that the reference codecs read in its bytes.
 
 Any log, opened by its writer or read-only, from any log start, below any high watermark, by readers
 of all records or of committed ones.
@@ -88,7 +88,7 @@ class Case:
 
 @contextmanager
 def case_of(made: AnyLog, draw: Draw) -> Iterator[Case]:
-    """Open a log, by its writer or not, and choose who reads what of it."""
+    """Open a log, by its writer or not, and choose a reader and its range."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / str(PARTITION)
         made.write(directory)
@@ -258,8 +258,8 @@ def by_slices(case: Case, draw: Draw) -> None:
     # A slice has no batch that reaches the limit.
     limit = case.truth.whole_below(case.limit())
     rows = case.visible(case.start, limit)
-    offset, ways = case.start, draw(st.sampled_from([("records",), ("pairs", "lists"), ("bytes",)]))
-    found: dict[str, list[Any]] = {way: [] for way in ways}
+    offset, apis = case.start, draw(st.sampled_from([("records",), ("pairs", "lists"), ("bytes",)]))
+    found: dict[str, list[Any]] = {api: [] for api in apis}
     while offset < limit:
         fetched = case.log.read(offset, max_bytes, **case.how)
         if "records" in found:
@@ -270,7 +270,7 @@ def by_slices(case: Case, draw: Draw) -> None:
         if "bytes" in found:
             found["bytes"] += _rows_of_slice(fetched, offset)
         following = fetched.next_offset
-        # Behind a hole at the end of a segment there is no batch, and the next segment goes on.
+        # After a hole at the end of a segment the read continues in the next segment.
         offset = following if following > offset else max(offset + 1, fetched.following_offset)
     expected = {
         "records": [seen(row) for row in rows],
@@ -278,7 +278,7 @@ def by_slices(case: Case, draw: Draw) -> None:
         "lists": [(row.key, row.value) for row in rows],
         "bytes": rows,
     }
-    assert {way: expected[way] for way in ways} == found
+    assert {api: expected[api] for api in apis} == found
 
 
 def _rows_of_slice(fetched: Any, offset: int) -> list[Row]:
@@ -376,7 +376,7 @@ def by_numpy(case: Case, draw: Draw) -> None:
         if isinstance(array, BytesArray):
             assert expected == _cells_of(array)
         else:
-            # Where Arrow has null the number is -1.
+            # Null in Arrow is -1 in numpy.
             assert [-1 if cell is None else cell for cell in expected] == np.asarray(array).tolist()
 
 
@@ -389,7 +389,7 @@ def _cells_of(array: BytesArray) -> list[bytes | None]:
 
 
 def by_scan_of_many(case: Case, draw: Draw) -> None:
-    """`kafkalog.scan`: one log behind the other in the same batches."""
+    """`kafkalog.scan`: one log after the other in the same batches."""
     arguments = draw(scan_arguments(case.log.log_end_offset)) | {"header_key_type": "binary"}
     scanned = scan([case.log, case.log], **arguments, **case.how)
     visible = case.visible(case.log.log_start_offset, case.truth.end_offset)
@@ -399,12 +399,12 @@ def by_scan_of_many(case: Case, draw: Draw) -> None:
 
 
 def by_ranges(case: Case, draw: Draw) -> None:
-    """`RangeReader`, with which tasks of Spark read files that are nobody's: to the limit."""
+    """`RangeReader`, with which Spark tasks read the files of no open log, up to the limit."""
     start, end = case.start, min(case.end, case.limit())
     disk, directory = PosixFileSystem(), case.log.directory
     arguments = draw(scan_arguments(case.log.log_end_offset)) | {"header_key_type": "binary"}
     options = make_options(**arguments, **case.how)
-    # Who reads a range takes from it what filters leave of the offsets.
+    # The caller bounds the range by the filters on offsets.
     offsets = options.conditions.offsets
     start, end = max(start, offsets.first), min(end, offsets.last + 1)
     aborted = None
@@ -451,7 +451,7 @@ def _rows_of_batch(batch: Any) -> list[tuple[Any, ...]]:
     return _rows_of_table(pa.Table.from_batches([pa.record_batch(batch)]))
 
 
-WAYS = [
+READ_PATHS = [
     by_records,
     by_batches,
     by_get,
@@ -467,15 +467,15 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("read_path", READ_PATHS)
 @of_examples()
 @given(made=any_logs(), data=st.data())
-def test_way_out_gives_the_rows_of_the_reference(
-    way: Callable[[Case, Draw], None], made: AnyLog, data: st.DataObject
+def test_read_path_gives_the_rows_of_the_reference(
+    read_path: Callable[[Case, Draw], None], made: AnyLog, data: st.DataObject
 ) -> None:
-    """Each way by itself, so that a failure names it."""
+    """Each path separately, so that a failure names it."""
     with case_of(made, data.draw) as case:
-        way(case, data.draw)
+        read_path(case, data.draw)
 
 
 @of_examples()

@@ -14,8 +14,8 @@ from tests.properties.truth import truth_of
 
 @of_examples()
 @given(any_logs())
-def test_rows_read_by_the_reference_are_those_that_were_written(made: AnyLog) -> None:
-    """Decoders and encoders of the reference were written apart; both tell the same rows."""
+def test_truth_of_any_log_has_the_rows_that_were_written(made: AnyLog) -> None:
+    """Decoders and encoders of the reference are independent; both give the same rows."""
     with tempfile.TemporaryDirectory() as name:
         made.write(Path(name) / "orders-3")
         truth = truth_of(Path(name) / "orders-3")

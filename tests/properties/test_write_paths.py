@@ -1,7 +1,7 @@
-"""Every way into a log writes the bytes that the slow way writes, and the reference reads the rows.
+"""Every append path writes the bytes of the slow path, and the reference reads the rows.
 
-Rows: the slow way is `Log.append` of one object a record, and what it has written is read by the
-reference codecs. Encoded batches are made by those, and have to come out as they went in.
+Rows: the slow path is `Log.append` of one object a record, and the reference codecs read its
+output. Encoded batches are made by the reference codecs and have to come out unchanged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Given:
 
     @property
     def appends_time(self) -> bool:
-        """Whether records get the time of the append."""
+        """True if records get the time of the append."""
         return bool(self.settings["message_timestamp_type"] == "LogAppendTime")
 
     def config(self) -> LogConfig:
@@ -158,7 +158,7 @@ def stored(directory: Path) -> list[bytes]:
 
 
 def slow_log(parent: Path, given_rows: Given) -> Path:
-    """Write the slow way, and see that the reference reads the rows that were given."""
+    """Write by the slow path, and check that the reference reads the rows that were given."""
     directory = parent / "slow-0"
     with given_rows.open(directory) as log:
         for part in given_rows.parts:
@@ -167,25 +167,27 @@ def slow_log(parent: Path, given_rows: Given) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("way", append_apis.APPEND_APIS)
+@pytest.mark.parametrize("append_path", append_apis.APPEND_APIS)
 @of_examples()
 @given(given_rows=givens())
-def test_way_in_writes_what_the_slow_way_writes(
-    way: append_apis.AppendApi, given_rows: Given
+def test_append_path_writes_the_bytes_of_the_slow_path(
+    append_path: append_apis.AppendApi, given_rows: Given
 ) -> None:
     """Byte for byte, over batches and segments."""
     with folder() as parent:
         slow = slow_log(parent, given_rows)
         with given_rows.open(parent / "fast-0") as log:
             for part in given_rows.parts:
-                way(log, part)
+                append_path(log, part)
         assert stored(slow) == stored(parent / "fast-0")
 
 
 @of_examples()
 @given(given_rows=givens(), binary_type=st.sampled_from(["binary", "large_binary", "binary_view"]))
-def test_scan_appended_writes_what_the_slow_way_writes(given_rows: Given, binary_type: Any) -> None:
-    """From another log's Arrow columns, and from its records, which were not decoded."""
+def test_append_of_a_scan_writes_the_bytes_of_the_slow_path(
+    given_rows: Given, binary_type: Any
+) -> None:
+    """From another log's Arrow columns, and from its records, which are not decoded."""
     rows = [row for part in given_rows.parts for row in part]
     given_rows = replace(given_rows, parts=[rows])
     with folder() as parent:
@@ -201,8 +203,8 @@ def test_scan_appended_writes_what_the_slow_way_writes(given_rows: Given, binary
 
 @of_examples()
 @given(given_rows=givens(), buffer_bytes=st.sampled_from([1, 100, 2000]))
-def test_appender_with_a_small_buffer_writes_the_rows(given_rows: Given, buffer_bytes: int) -> None:
-    """Its batches are smaller, for it writes what the buffer has room for."""
+def test_appender_small_buffer_writes_the_rows(given_rows: Given, buffer_bytes: int) -> None:
+    """Its batches are smaller: a batch has the records that fit in the buffer."""
     with folder() as parent:
         with given_rows.open(parent / "own-0") as log:
             for part in given_rows.parts:
@@ -226,7 +228,7 @@ def clients_batches(draw: st.DrawFn) -> tuple[int, list[AnyLog]]:
 
 
 def _dated(plan: Plan) -> Plan:
-    """Return a plan without times of a log: no client may say so."""
+    """Return a plan without log append times, which clients may not send."""
     return plan if plan.times != "appended" else Plan(plan.form, plan.count, plan.seed)
 
 
@@ -236,10 +238,10 @@ def _dated(plan: Plan) -> Plan:
     codec=st.sampled_from([None, 0, 1, 2, 3, 4]),
     appends_time=st.booleans(),
 )
-def test_batches_of_clients_are_stored_with_their_rows(
+def test_append_batches_of_clients_store_their_rows(
     appends: tuple[int, list[AnyLog]], codec: int | None, appends_time: bool
 ) -> None:
-    """Stamped, and compressed anew where the log wants another codec."""
+    """With offsets assigned, and recompressed if the log has another codec."""
     magic, made = appends
     codec = None if magic < 2 and codec == 4 else codec
     settings = {"message_timestamp_type": "LogAppendTime" if appends_time else "CreateTime"}
@@ -268,10 +270,10 @@ def test_batches_of_clients_are_stored_with_their_rows(
     piece=st.sampled_from([1, 3, 100]),
     segment_bytes=st.sampled_from([200_000, 1 << 30]),
 )
-def test_batches_of_another_log_are_stored_as_they_are(
+def test_append_batches_of_another_log_store_the_same_bytes(
     made: AnyLog, piece: int, segment_bytes: int
 ) -> None:
-    """Any log whatever, in appends of so many batches: the same bytes, rows and transactions."""
+    """Any log, in appends of several batches: the same bytes, rows and transactions."""
     with folder() as parent:
         made.write(parent / "source-0")
         truth = truth_of(parent / "source-0")
@@ -297,8 +299,8 @@ def test_batches_of_another_log_are_stored_as_they_are(
     plans=st.lists(PLANS.filter(lambda plan: plan.form[0] == 2), min_size=1, max_size=5),
     before=st.integers(0, 3),
 )
-def test_file_of_batches_is_taken_over_with_its_rows(plans: list[Plan], before: int) -> None:
-    """Stamped in place: nothing but offsets and leader epochs is other than in the file."""
+def test_ingest_file_of_batches_keeps_its_rows(plans: list[Plan], before: int) -> None:
+    """Assigned in place: only offsets and leader epochs differ from the file."""
     made = encode_plan([Plan(each.form, each.count, each.seed, each.times) for each in plans])
     (data,) = made.segments.values()
     with folder() as parent:
@@ -322,7 +324,7 @@ def test_file_of_batches_is_taken_over_with_its_rows(plans: list[Plan], before: 
     codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
     ends=st.sampled_from(["", "commit", "abort"]),
 )
-def test_producer_writes_the_rows_that_are_sent(given_rows: Given, codec: str, ends: str) -> None:
+def test_producer_writes_the_rows_sent(given_rows: Given, codec: str, ends: str) -> None:
     """Numbered or in a transaction, in batches of the producer's own size."""
     settings: dict[str, Any] = {"compression_type": codec, "batch_size": 500}
     if given_rows.magic < 2:

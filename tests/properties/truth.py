@@ -1,8 +1,7 @@
-"""What is in a directory, by the slow reference codecs: a plain list of rows, and who sees which.
+"""Contents of a directory, by the slow reference codecs: a list of rows, and their visibility.
 
-Nothing of the engine is used here. A row is one record with what its batch says of it; control
-records are none. Which transactions were aborted the batches and markers say, told from the first
-to the last.
+Nothing of the engine is used here. A row is one record with the fields of its batch; control
+records are not rows. Aborted transactions are found from the batches and markers, first to last.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Transaction:
 @dataclass
 class Truth:
     """
-    What a directory holds.
+    Contents of a directory.
 
     Attributes:
         rows: every record, in the order of the log.
