@@ -1,1 +1,1 @@
-"""What a crash, or damage on the disk, may leave, and what opening makes of it."""
+"""Tests of recovery: logs after a crash or damage on the disk, and their reopening."""

@@ -1,4 +1,4 @@
-"""The scenarios that are crashed in, and failed in: what a log is asked to do."""
+"""Scenarios of tests with crashes and failing calls: sequences of calls of a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_filled(rig: Rig, appends: int) -> None:
 
 
 class FirstAppends(Scenario):
-    """A log is created, takes records of several sizes, and waits for some of them."""
+    """Creates a log and appends records of several sizes, some of them durable."""
 
     def run(self, rig: Rig) -> None:
         rig.open()
@@ -40,7 +40,7 @@ class AppendOverSegments(Scenario):
 
 
 class Roll(Scenario):
-    """Rolls by hand and by size, with the flushes that they call for."""
+    """Rolls by a call and by size, with the flushes after them."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -59,7 +59,7 @@ class Roll(Scenario):
 
 
 class Flush(Scenario):
-    """Flushes with nothing, something, and several segments to put on the disk."""
+    """Flushes with no record, some records, and several segments to sync."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -74,7 +74,7 @@ class Flush(Scenario):
 
 
 class Truncate(Scenario):
-    """Cuts within a segment, over several, and appends other records in their place."""
+    """Truncates within a segment, over several, and appends other records there."""
 
     def prepare(self, rig: Rig) -> None:
         open_filled(rig, 6)
@@ -90,7 +90,7 @@ class Truncate(Scenario):
 
 
 class Restart(Scenario):
-    """Truncates fully, above the end and below the start, and appends at the new place."""
+    """Truncates fully, above the end and below the start, and appends at the new offset."""
 
     def prepare(self, rig: Rig) -> None:
         open_filled(rig, 3)
@@ -120,7 +120,7 @@ class Delete(Scenario):
 
 
 class Retain(Scenario):
-    """Lets old segments go: some, then all with the active one, then appends and closes."""
+    """Deletes old segments: some, then all with the active one, then appends and closes."""
 
     def prepare(self, rig: Rig) -> None:
         open_filled(rig, 6)
@@ -132,7 +132,7 @@ class Retain(Scenario):
         rig.append(2)
         rig.work(120_000)
         assert rig.retain(START_MS + 2 * week_ms) >= 2
-        # All of it has gone, unless there was no room to roll.
+        # All records are deleted, unless the disk had no space to roll.
         is_empty = rig.log.log_start_offset == rig.log.log_end_offset
         assert rig.retain(START_MS + 3 * week_ms) == int(not is_empty)
         assert rig.log.log_start_offset == rig.log.log_end_offset
@@ -159,7 +159,7 @@ class Close(Scenario):
 
 
 class OpenClean(Scenario):
-    """Opens a log that was closed in order, and one that has nothing in it yet."""
+    """Opens a log that was closed in order, appends and flushes."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()

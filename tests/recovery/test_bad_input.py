@@ -1,7 +1,7 @@
-"""Every damaged and hostile input that a broker was shown, beside a good batch in one segment.
+"""Every damaged and hostile input that a broker was given, next to a good batch in one segment.
 
-Whatever the bytes are, the directory opens, for writing and read-only; whole batches around them
-are served; nothing whole goes; what is cut is kept beside the log.
+The directory opens with any bytes, for writing and read-only; whole batches around them are served
+and none is removed; truncated bytes are kept in a file next to the log.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def disk_with(content: bytes) -> SimulatedDisk:
 
 
 def read_both_ways(log: Log) -> list[RecordFact]:
-    """Read around damage; check that reading up to it gives the same, then a telling error."""
+    """Read around damage; check that a read up to it gives the same, then a located error."""
     around = [record_fact(record) for record in log.records(on_corrupt="skip")]
     until: list[RecordFact] = []
     try:
@@ -83,7 +83,7 @@ def read_both_ways(log: Log) -> list[RecordFact]:
 
 
 def kept_bytes(disk: SimulatedDisk) -> bytes:
-    """Return the segment with what was cut from it, in order; zeros that were cut are not kept."""
+    """Return the segment and the bytes truncated from it, in order, without truncated zeros."""
     files = disk.snapshot()
     broken = [data for path, data in sorted(files.items()) if path.endswith(".broken")]
     return (files[str(LOG_FILE)] or b"") + b"".join(data or b"" for data in broken)
@@ -91,10 +91,10 @@ def kept_bytes(disk: SimulatedDisk) -> bytes:
 
 @pytest.mark.parametrize("where", ["behind", "before"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_segment_with_invalid_bytes_opens_and_serves_its_neighbours(
+def test_open_log_invalid_bytes_serves_whole_batches_around(
     case: dict[str, Any], where: str
 ) -> None:
-    """The good batch before or behind is served, and the bytes are there afterwards."""
+    """The good batch before or after the bytes is served, and the bytes are kept."""
     raw = bytes.fromhex(case["hex"])
     before, behind = where == "behind", where == "before"
     middle = moved(raw, 3) if before else raw

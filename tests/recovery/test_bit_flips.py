@@ -1,4 +1,4 @@
-"""A bit flipped anywhere but in a base offset: one batch lost, never a wrong record served."""
+"""A flipped bit outside of base offsets costs one batch, and no wrong record is served."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BASE_OFFSET_SIZE = 8
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_bit_flipped_at_any_byte_costs_at_most_its_batch(directory: Path, read_only: bool) -> None:
-    """Of three batches the other two are served; base offsets, which no CRC covers, left out."""
+def test_flipped_bit_at_any_byte_costs_at_most_its_batch(directory: Path, read_only: bool) -> None:
+    """The other two batches are served; base offsets, which no CRC covers, are not tested."""
     with manual_log(directory) as log:
         for number in range(3):
             log.append(numbered(number, 1))

@@ -1,7 +1,7 @@
-"""A compaction is killed at any call, a broker has the directory, then the library again.
+"""A compaction is killed at any call, a broker uses the directory, then the library again.
 
-Every latest value is there, in a log that is only read and in one that is open for writing, and a
-second opening answers as the first (INT-1).
+Every latest value is served, by a read-only log and by a log open for writing, and a second
+opening gives the same records (INT-1).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
 CONFIG = LogConfig(segment_bytes=700, cleanup_policy=("compact",), segment_index_bytes=1024)
-# As a later process has it: several old segments become one.
+# Config of a later process: several old segments become one.
 LARGE = LogConfig(segment_bytes=1400, cleanup_policy=("compact",), segment_index_bytes=1024)
 MEMORY_BYTES = 1 << 20
 STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "1"))
-# Every so many-th call; each of them takes minutes: KAFKALOG_COMPACTION_STRIDE=1.
+# Calls between two that are killed; all of them take minutes: KAFKALOG_COMPACTION_STRIDE=1.
 STRIDE = int(os.environ.get("KAFKALOG_COMPACTION_STRIDE", "13"))
 
 Latest = dict[bytes, bytes]
@@ -71,7 +71,7 @@ def pristine(merges: bool) -> tuple[SimulatedDisk, Latest]:
     disk, latest = SimulatedDisk(), dict[bytes, bytes]()
     with opened(disk, CONFIG) as log:
         for number in range(48):
-            # Of some segments nothing stays; of others each second record.
+            # Some segments become empty; others keep each second record.
             key = b"k%d" % (number % 9 if merges else number % 21)
             latest[key] = b"%02d" % number * 30
             log.append([Record(key=key, value=latest[key], timestamp_ms=START_MS + number)])
@@ -104,12 +104,12 @@ def served(log: Log) -> Latest:
 
 
 def clone(disk: SimulatedDisk) -> SimulatedDisk:
-    """Return a copy of all that is there."""
+    """Return a copy of the disk."""
     return disk.crash(CrashChoice("all"))
 
 
 def compact(disk: SimulatedDisk) -> bool:
-    """Compact until the power goes; return whether it did not."""
+    """Compact until the power cut; return whether the compaction finished."""
     with contextlib.suppress(PowerCut):
         log = opened(disk, LARGE)
         compact_log(log, config=CleanerConfig(), memory_bytes=MEMORY_BYTES)
@@ -135,10 +135,10 @@ def verify(disk: SimulatedDisk, latest: Latest) -> None:
 
 @pytest.mark.parametrize("merges", [True, False], ids=["whole segments go", "each keeps some"])
 @pytest.mark.parametrize("broker", BROKERS, ids=lambda broker: broker.__name__)
-def test_broker_after_compaction_killed_at_any_call_costs_no_latest_value(
+def test_compaction_killed_then_broker_keeps_latest_values(
     broker: Callable[[EmulatedBroker, Latest], None], merges: bool
 ) -> None:
-    """INT-1: whatever a broker makes of what is left, and of what a power cut leaves of it."""
+    """INT-1: a broker loads, appends or cleans the directory, also after a power cut."""
     made, values = pristine(merges)
     unfinished = 0
     for number in range(1 + len(broker.__name__) % STRIDE, 2000, STRIDE):
@@ -167,7 +167,7 @@ def test_broker_after_compaction_killed_at_any_call_costs_no_latest_value(
 
 
 @pytest.mark.parametrize("merges", [True, False], ids=["whole segments go", "each keeps some"])
-def test_broker_killed_while_it_loads_a_killed_compaction_costs_no_latest_value(
+def test_compaction_killed_then_broker_killed_keeps_latest_values(
     merges: bool,
 ) -> None:
     """INT-1: a broker removes old segments in any order, and may be killed between any two."""
@@ -193,10 +193,10 @@ def test_broker_killed_while_it_loads_a_killed_compaction_costs_no_latest_value(
 
 
 @pytest.mark.parametrize("merges", [True, False], ids=["whole segments go", "each keeps some"])
-def test_readers_of_compaction_killed_at_any_call_see_what_the_next_writer_leaves(
+def test_compaction_killed_reader_sees_records_of_the_next_writer(
     merges: bool,
 ) -> None:
-    """HOST-2: a log that is only read finds what the opening for writing makes of the rest."""
+    """HOST-2: a read-only log serves the records that an opening for writing recovers."""
     made, values = pristine(merges)
     for number in range(3, 2000, STRIDE):
         disk = clone(made)

@@ -1,4 +1,4 @@
-"""Logs of all formats with random damage, converted: nothing wrong is made of them, in any way."""
+"""Conversion of logs of all formats with random damage: no wrong record, no unreported loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=256)
 
 
 def message_set(first: int, magic: int, codec: int = 0) -> bytes:
-    """Return five messages, every value of which is another one."""
+    """Return five messages with different values."""
     return encode_set(
         [
             Message(n, magic, 0, T + n if magic else -1, b"key", b"value %d " % n * 9)
@@ -30,7 +30,7 @@ def message_set(first: int, magic: int, codec: int = 0) -> bytes:
     )
 
 
-# Two segments: v0 and v1, plain and compressed, and v2 behind and between them.
+# Two segments: v0 and v1, plain and compressed, and v2 after and between them.
 SEGMENTS = {
     0: message_set(0, 0)
     + message_set(5, 0, codec=1)
@@ -81,10 +81,10 @@ def readable(directory: Path) -> list[tuple[int, bytes | None]]:
 
 @settings(max_examples=25)
 @given(flips)
-def test_damaged_log_into_a_new_directory_is_refused_or_told(
+def test_convert_log_damaged_raises_or_reports_skipped_bytes(
     damage: list[tuple[int, int, int]],
 ) -> None:
-    """Whatever the damage: every record that is there was there, and what is missing is told."""
+    """Every record of the target is one of the source; missing records are reported."""
     root = Path(tempfile.mkdtemp())
     try:
         source = write_damaged(root / "a-0", damage)
@@ -104,14 +104,14 @@ def test_damaged_log_into_a_new_directory_is_refused_or_told(
 
 @settings(max_examples=25)
 @given(flips)
-def test_damaged_log_in_place_loses_nothing_that_could_be_read(
+def test_convert_log_damaged_in_place_keeps_readable_records(
     damage: list[tuple[int, int, int]],
 ) -> None:
-    """What is whole in damaged segments stays; so does what is not, for whoever can make use."""
+    """Damaged segments stay unconverted, with their whole and their damaged batches."""
     root = Path(tempfile.mkdtemp())
     try:
         directory = write_damaged(root / "a-0", damage)
-        # Recovery cuts a torn tail, which is told and kept beside the log.
+        # Recovery truncates a torn tail, which is reported and kept next to the log.
         kafkalog.open_log(directory, config=CONFIG).close()
         expected = readable(directory)
         made = convert_log(

@@ -1,4 +1,4 @@
-"""A segment that lies beside a copy of itself under a higher base offset."""
+"""A segment next to a copy of itself under a higher base offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 30
 
 
 def fill(directory: Path, *, copied_as: int, cut: int) -> list[int]:
-    """Write batches of three records; copy the segment, cut by so many bytes."""
+    """Write batches of three records; copy the segment, shorter by `cut` bytes."""
     with manual_log(directory) as log:
         for number in range(COUNT):
             log.append(numbered(number, 3))
@@ -29,10 +29,8 @@ def fill(directory: Path, *, copied_as: int, cut: int) -> list[int]:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("cut", [0, 5, 700])
-def test_copy_of_a_segment_takes_nothing_from_it(
-    directory: Path, cut: int, is_killed: bool
-) -> None:
-    """HOST-7: all records are served, read-only too, and no offset is given out again."""
+def test_copied_segment_costs_no_record(directory: Path, cut: int, is_killed: bool) -> None:
+    """HOST-7: all records are served, read-only too, and no offset is assigned again."""
     offsets = fill(directory, copied_as=4, cut=cut)
     if is_killed:
         forget_shutdown(directory)
@@ -48,8 +46,8 @@ def test_copy_of_a_segment_takes_nothing_from_it(
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: bool) -> None:
-    """HOST-7: one batch is lost, and reported; the copy has it still."""
+def test_copied_segment_of_a_damaged_one_costs_one_batch(directory: Path, is_killed: bool) -> None:
+    """HOST-7: one batch is lost and reported; the copy still has it."""
     offsets = fill(directory, copied_as=4, cut=700)
     if is_killed:
         forget_shutdown(directory)
@@ -66,10 +64,8 @@ def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: boo
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_copy_of_an_older_segment_takes_nothing_from_the_last(
-    directory: Path, is_killed: bool
-) -> None:
-    """HOST-7: another one lies between a segment and its copy."""
+def test_copied_segment_of_an_older_one_costs_no_record(directory: Path, is_killed: bool) -> None:
+    """HOST-7: another segment is between a segment and its copy."""
     with manual_log(directory) as log:
         for number in range(0, 30, 3):
             log.append(numbered(number, 3))
@@ -86,10 +82,8 @@ def test_copy_of_an_older_segment_takes_nothing_from_the_last(
 
 
 @pytest.mark.parametrize("cut", [0, 700])
-def test_copy_that_begins_where_its_segment_does_takes_nothing_from_it(
-    directory: Path, cut: int
-) -> None:
-    """HOST-7: a compacted segment begins above its base, and above the name of a copy perhaps."""
+def test_copied_segment_of_a_compacted_one_costs_no_record(directory: Path, cut: int) -> None:
+    """HOST-7: a compacted segment begins above its base, perhaps above the base of its copy."""
     offsets = fill(directory, copied_as=4, cut=0)
     base = log_file(directory)
     start = batch_positions(base)[5]
@@ -108,8 +102,8 @@ def test_copy_that_begins_where_its_segment_does_takes_nothing_from_it(
     assert not log_file(directory, 4).exists()
 
 
-def test_copy_with_zeros_behind_it_takes_nothing_from_its_segment(directory: Path) -> None:
-    """HOST-7: an opening cuts them, and the next one would see a copy then."""
+def test_copied_segment_with_zeros_after_it_costs_no_record(directory: Path) -> None:
+    """HOST-7: an opening truncates the zeros, and the next opening would see a copy."""
     offsets = fill(directory, copied_as=4, cut=0)
     forget_shutdown(directory)
     with log_file(directory, 4).open("ab") as file:
@@ -120,8 +114,8 @@ def test_copy_with_zeros_behind_it_takes_nothing_from_its_segment(directory: Pat
                 assert offsets == [record.offset for record in log.records()]
 
 
-def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
-    """HOST-7: what only the copy has is served, but for the batch that its name cuts in two."""
+def test_copied_segment_with_more_records_is_served(directory: Path) -> None:
+    """HOST-7: records of the copy alone are served, except the batch that its base divides."""
     offsets = fill(directory, copied_as=4, cut=0)
     forget_shutdown(directory)
     truncate(log_file(directory), batch_positions(log_file(directory))[5])
@@ -136,8 +130,8 @@ def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
             } | set(served)
 
 
-def test_wrapper_of_a_copy_serves_nothing_below_its_base_behind_damage(directory: Path) -> None:
-    """HOST-7: named by the base of the copy, behind one that cannot be there."""
+def test_copied_segment_wrapper_serves_no_record_below_its_base(directory: Path) -> None:
+    """HOST-7: after damage; a record below the base of the copy raises."""
     wrappers = chapters_of([(1, 1, 1), (1, 1, 2), (1, 1, 1), (1, 1, 2)])
     data = bytearray(write_chapters(directory, wrappers).read_bytes())
     log_file(directory, 2).write_bytes(data)
@@ -152,10 +146,10 @@ def test_wrapper_of_a_copy_serves_nothing_below_its_base_behind_damage(directory
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_copy_that_begins_in_the_segment_before_takes_nothing_from_it(
+def test_copied_segment_below_its_own_base_costs_no_record(
     directory: Path, is_killed: bool
 ) -> None:
-    """HOST-7: of two copies the one stays whose base no batch of another segment has."""
+    """HOST-7: of two copies that one is removed whose base is inside of another segment."""
     with manual_log(directory) as log:
         for number in range(COUNT):
             log.append(numbered(number, 3))

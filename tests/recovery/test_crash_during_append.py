@@ -13,8 +13,8 @@ LIMIT = 3
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["append", "append_over_segments"])
-def test_append_crashed_at_any_call_reopens_legally(scenario: str, place: Place) -> None:
-    """Every moment of an append leaves a legal log."""
+def test_append_power_cut_at_any_call_leaves_a_legal_log(scenario: str, place: Place) -> None:
+    """A cut at every changing call, with three crash states of each."""
     moments, states = explore(SCENARIOS[scenario](), place, limit=LIMIT)
     assert 10 <= moments
     assert moments <= states
@@ -23,8 +23,6 @@ def test_append_crashed_at_any_call_reopens_legally(scenario: str, place: Place)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["append", "append_over_segments"])
-def test_append_crashed_at_any_call_reopens_legally_from_many_states(
-    scenario: str, place: Place
-) -> None:
-    """The same, with many more survivors of each crash."""
+def test_append_power_cut_many_states_leave_a_legal_log(scenario: str, place: Place) -> None:
+    """The same cuts, with many more crash states of each."""
     explore(SCENARIOS[scenario](), place, limit=MANY_STATES, beyond=LIMIT)

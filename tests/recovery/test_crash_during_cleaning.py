@@ -1,4 +1,4 @@
-"""Power cuts in the midst of a cleaning: each group of segments is the old one or the new one."""
+"""Power cuts during a cleaning: each group of segments is the old group or the new group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pass(Scenario):
     Cleans a log of several segments.
 
     Attributes:
-        stages: what the log was, each time when the cleaning asked whether to go on.
+        stages: shape and records of the log at each check of the cleaning.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Pass(Scenario):
         cleaner.clean(rig.log, CleanableRange(0, rig.log.log_end_offset), check=check)
 
     def watch(self, rig: Rig) -> None:
-        """Do it once pause_cleaning, and take note of the stages."""
+        """Clean once without a power cut, and record the stages."""
 
         def look() -> None:
             if shape_of(rig.log) not in self.stages:
@@ -73,8 +73,8 @@ class Pass(Scenario):
         rig.let_go()
 
 
-def test_cleaning_crashed_at_any_call_has_done_some_groups_whole() -> None:
-    """None is lost that must live, and none is back that was seen to be gone."""
+def test_cleaning_power_cut_at_any_call_leaves_whole_groups() -> None:
+    """No retained record is lost, and no record that readers saw removed is back."""
     scenario = Pass()
     scenario.watch(Rig(PLACE))
     shapes, stages = list(scenario.stages), list(scenario.stages.values())
@@ -84,7 +84,7 @@ def test_cleaning_crashed_at_any_call_has_done_some_groups_whole() -> None:
         published = shapes.index(shape_of(crash.rig.log))
         with crash.reopened() as reopened:
             records = records_of(reopened.log)
-            # What is on the disk may be ahead of what was published, by the one under way.
+            # The disk may be one group ahead of the published segments.
             assert records in stages[published : published + 2]
             found.add(stages.index(records))
             assert not reopened.log.recovery_report.found_damage

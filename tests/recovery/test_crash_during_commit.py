@@ -1,7 +1,7 @@
-"""Power cuts while a transaction commits records and a group's position in one step.
+"""Power cuts while a transaction commits records and a group's position.
 
-Whatever survives: readers of committed records see both records and the position, or none of the
-three; all of them once `commit_transaction` has returned; and the next process can go on.
+In every crash state readers of committed records see both records and the position, or none of the
+three; all of them once `commit_transaction` has returned; and the next process can continue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Scene:
     """
     Two topics' logs on a simulated disk, the first transaction committed.
 
-    Of that one nothing is on the disk but what the commit itself has synced: its COMPLETE is not
+    The disk has only the bytes of it that the commit has synced, which are without its COMPLETE
     (DUR-1).
     """
 
@@ -54,11 +54,11 @@ class Scene:
         for partition in (0, 1):
             self.producer.send("orders", value, partition=partition)
         self.producer.send_offsets_to_transaction({INPUT: offset}, "group")
-        # Nobody moves the time in which a full disk might get room.
+        # Without a time-out, because no other thread advances the clock or frees space.
         self.producer.commit_transaction(timeout_ms=0)
 
-    def let_go(self) -> None:
-        """Close in whatever state."""
+    def release(self) -> None:
+        """Close in any state."""
         self.disk.clear_faults()
         with contextlib.suppress(PowerCut, KafkaLogError):
             self.producer.close(0)
@@ -91,7 +91,7 @@ def seen(logs: Logs) -> tuple[list[bytes | None], list[bytes | None], int]:
 
 
 def crashed(limit: int, only: frozenset[str]) -> Iterator[tuple[str, bool, SimulatedDisk]]:
-    """Crash the second step at each call; yield what it was, if it had returned, and the disk."""
+    """Crash the second step at each call; yield the moment, if the step had returned, the disk."""
     for number in range(1, 1000):
         scene = Scene()
         scene.disk.crash_at(number, only=only)
@@ -101,14 +101,14 @@ def crashed(limit: int, only: frozenset[str]) -> Iterator[tuple[str, bool, Simul
             finished = True
         for choice, disk in scene.disk.crash_states(limit, seed=number):
             yield f"crash at call {number}, {choice}", finished, disk
-        scene.let_go()
+        scene.release()
         if finished:
             return
     raise AssertionError("the commit does not end")
 
 
 def check(moment: str, finished: bool, disk: SimulatedDisk) -> bool:
-    """Hold what a crash left to the promises; return whether the step had happened."""
+    """Check a crash state against the guarantees; return whether the step had happened."""
     logs = found_on(disk)
     with contextlib.closing(logs):
         clients: Clients = logs.clients()
@@ -129,23 +129,23 @@ def check(moment: str, finished: bool, disk: SimulatedDisk) -> bool:
 
 
 def explore(limit: int, only: frozenset[str]) -> set[bool]:
-    """Check every state of every crash; return what had happened in them."""
+    """Check every state of every crash; return the set of outcomes."""
     return {check(*each) for each in crashed(limit, only)}
 
 
-def test_commit_with_a_position_crashed_at_any_sync_is_whole() -> None:
-    """Before the decision is on the disk nothing of it happened, afterwards all of it."""
+def test_commit_power_cut_at_any_sync_is_atomic() -> None:
+    """Nothing is committed before the decision is on the disk, and all of it afterwards."""
     assert explore(3, SYNCING) == {False, True}
 
 
 @pytest.mark.slow
-def test_commit_with_a_position_crashed_at_any_call_is_whole() -> None:
-    """The same at every changing call, with more survivors."""
+def test_commit_power_cut_at_any_call_is_atomic() -> None:
+    """The same at every changing call, with more crash states."""
     assert explore(MANY_STATES, MUTATING) == {False, True}
 
 
-def test_finishing_a_commit_crashed_at_any_sync_is_whole() -> None:
-    """The next process may fall too, while it finishes what the one before it decided."""
+def test_commit_recovery_power_cut_at_any_sync_is_atomic() -> None:
+    """The next process crashes too, while it finishes the decided transaction."""
     decided = [disk for _m, finished, disk in crashed(1, SYNCING) if not finished][-1]
     for number in range(1, 200):
         disk = decided.crash()
@@ -166,8 +166,8 @@ def test_finishing_a_commit_crashed_at_any_sync_is_whole() -> None:
     assert finished
 
 
-def test_commit_crashed_by_a_kill_is_whole() -> None:
-    """A process that ends leaves all that it wrote: at each call of the step."""
+def test_commit_killed_at_any_call_is_atomic() -> None:
+    """All bytes written before the kill survive it."""
     outcomes = set()
     for number in range(1, 1000):
         scene = Scene()
@@ -177,15 +177,15 @@ def test_commit_crashed_by_a_kill_is_whole() -> None:
             scene.step(b"second", 17)
             finished = True
         outcomes.add(check(f"killed at call {number}", finished, scene.disk.killed()))
-        scene.let_go()
+        scene.release()
         if finished:
             break
     assert outcomes == {False, True}
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
-def test_commit_with_any_call_failing_is_whole(error_number: int) -> None:
-    """A typed error, and then all or nothing: for who goes on, and for the next process."""
+def test_commit_failing_call_is_atomic(error_number: int) -> None:
+    """A typed error, and then all or nothing: in this process and in the next."""
     outcomes = set()
     for number in range(1, 1000):
         scene = Scene()
@@ -195,7 +195,7 @@ def test_commit_with_any_call_failing_is_whole(error_number: int) -> None:
             scene.step(b"second", 17)
             finished = True
         untouched = scene.disk.faults_waiting > 0
-        scene.let_go()
+        scene.release()
         outcomes.add(check(f"call {number} failed", finished, scene.disk))
         if untouched:
             break

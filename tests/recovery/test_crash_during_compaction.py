@@ -1,7 +1,7 @@
-"""Power cuts and failing calls at any moment of a cleaning, and at any phase of it.
+"""Power cuts and failing calls at any moment and in any phase of a cleaning.
 
-No record that must live is lost; no removed record is there again once somebody has seen that it
-was gone; a second opening finds nothing to do; another cleaning does what this one did not.
+No retained record is lost; no record is back after a reader saw it removed; a second opening finds
+nothing to do; another cleaning completes the work of the first.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.support.simulated_disk import (
     SimulatedDisk,
 )
 
-# Every so many-th moment is taken, which are others for each test; all of them, with more states of
-# each, take minutes: KAFKALOG_COMPACTION_STRIDE=1 KAFKALOG_CRASH_STATES=20.
+# Distance of the tested moments, which differ by test. All of them, with more states of each, take
+# minutes: KAFKALOG_COMPACTION_STRIDE=1 KAFKALOG_CRASH_STATES=20.
 STRIDE = int(os.environ.get("KAFKALOG_COMPACTION_STRIDE", "13"))
 STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "2"))
 UNFINISHED = (FileState.SWAP, FileState.CLEANED)
-ROOMS = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 
 
 def cleaned(place: Place, entries: int) -> Served:
-    """Return what a log serves that was cleaned without being disturbed."""
+    """Return the records of a log that was cleaned without a crash."""
     scene = Scene.made(place)
     clean_whole(scene, entries)
     scene.let_go()
@@ -51,7 +51,7 @@ def clean_whole(scene: Scene, entries: int) -> None:
 
 
 def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None:
-    """Open what is left: all rules hold; a second time: nothing to do; clean: all is done."""
+    """Reopen the log and check all rules; reopen it without work; clean it to the end."""
     again = scene.reopened(disk)
     try:
         assert not again.log.recovery_report.corrupt_ranges
@@ -65,7 +65,7 @@ def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None
         third.log.close()
         after = disk.snapshot()
         changed = {name for name in before | after if before.get(name) != after.get(name)}
-        # Each opening of what was closed in order makes the note of the session again.
+        # Each opening after an orderly close writes the session note again.
         assert changed <= {str(scene.place.directory.parent / SESSION_NOTE)}
         last = scene.reopened(disk)
         clean_whole(last, 400)
@@ -78,7 +78,7 @@ def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None
 def crashes(
     place: Place, entries: int, first: int, stride: int
 ) -> Iterator[tuple[Scene, SimulatedDisk, str]]:
-    """Let the power go at every so many-th changing call; yield what that may leave."""
+    """Cut the power at every `stride`-th changing call; yield the crash states."""
     for number in range(first, 3000, stride):
         scene = Scene.made(place)
         scene.disk.crash_at(number)
@@ -96,11 +96,9 @@ def crashes(
 
 
 @pytest.mark.parametrize("entries", [400, 3])
-@ROOMS
-def test_crash_at_any_call_loses_nothing_and_brings_nothing_back(
-    place: Place, entries: int
-) -> None:
-    """With a map for all keys, and with one that takes several passes, and several cleanings."""
+@EVERY_PLACE
+def test_compaction_power_cut_at_any_call_keeps_the_rules(place: Place, entries: int) -> None:
+    """With a map for all keys, and with a map that needs several passes and cleanings."""
     expected = cleaned(place, 400)
     stride = STRIDE if entries == 400 else 10 * STRIDE - 9
     count = 0
@@ -125,7 +123,7 @@ FAILURES = {
 
 
 def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
-    """Let one call of a cleaning fail, and verify all that follows; return whether one did."""
+    """Let one call of a cleaning fail, and verify the log after it; return whether one failed."""
     error_number, only, _ = FAILURES[failure]
     scene = Scene.made(place)
     scene.disk.fail_at(number, error_number, only=only)
@@ -138,7 +136,7 @@ def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
     gc.collect()
     failed = not scene.disk.faults_waiting
     scene.disk.clear_faults()
-    # A cleaning may go on where only something of no importance failed.
+    # A cleaning continues after an unimportant failure.
     scene.verify(Served.of(scene.log))
     if raised is not None and scene.log.offline_error is None:
         assert not unfinished(scene)
@@ -153,14 +151,14 @@ def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
 
 
 def unfinished(scene: Scene) -> list[str]:
-    """Return the files that a cleaning has left for nobody."""
+    """Return the unfinished files that a cleaning has left."""
     return [name for name in scene.disk.list(scene.place.directory) if name.endswith(UNFINISHED)]
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-@ROOMS
-def test_call_that_fails_loses_nothing_and_brings_nothing_back(place: Place, failure: str) -> None:
-    """Every few calls; a log that is not latched takes records, and the next cleaning."""
+@EVERY_PLACE
+def test_compaction_failing_call_keeps_the_rules(place: Place, failure: str) -> None:
+    """A log that is not offline accepts records and the next cleaning."""
     expected = cleaned(place, 400)
     stride = FAILURES[failure][2]
     for number in range(1 + len(failure + place.name) % stride, 3000, stride):
@@ -174,9 +172,9 @@ def test_call_that_fails_loses_nothing_and_brings_nothing_back(place: Place, fai
     raise AssertionError("the cleaning does not end")
 
 
-@ROOMS
-def test_full_disk_stops_a_cleaning_and_nothing_else(place: Place) -> None:
-    """Nothing is left of it, the log goes on, and another cleaning does it when there is room."""
+@EVERY_PLACE
+def test_compaction_disk_full_stops_only_the_cleaning(place: Place) -> None:
+    """No file of it is left, the log stays online, and a cleaning with space succeeds."""
     expected = cleaned(place, 400)
     refused = 0
     for free_sectors in range(0, 60, 9):
@@ -196,7 +194,7 @@ def test_full_disk_stops_a_cleaning_and_nothing_else(place: Place) -> None:
     assert 0 < refused < 7
 
 
-# Is it seen at all? A protocol without one of its syncs must be found out.
+# Self-test: the crashes must detect a protocol without one of its syncs.
 
 
 def changes(place: Place) -> list[tuple[str, str]]:
@@ -210,7 +208,7 @@ def changes(place: Place) -> list[tuple[str, str]]:
 
 
 def is_caught(place: Place, sync: int, crash_numbers: Iterable[int], states: int) -> bool:
-    """Return whether a cleaning whose n-th sync does nothing is found out by one of the crashes."""
+    """Return whether one of the crashes detects a cleaning whose n-th sync does nothing."""
     expected = cleaned(place, 400)
     for number in crash_numbers:
         scene = Scene.made(place)
@@ -227,8 +225,8 @@ def is_caught(place: Place, sync: int, crash_numbers: Iterable[int], states: int
     return False
 
 
-def test_protocol_without_the_sync_of_a_file_is_found_out() -> None:
-    """Records: the names are on the disk, and no bytes."""
+def test_compaction_without_the_sync_of_a_file_is_detected() -> None:
+    """The names are on the disk without the bytes of the records."""
     place = PLACES[0]
     calls = changes(place)
     forgotten = next(
@@ -245,8 +243,8 @@ def test_protocol_without_the_sync_of_a_file_is_found_out() -> None:
     assert is_caught(place, sync, range(end, forgotten + 2, -3), 1)
 
 
-def test_protocol_without_the_sync_of_its_names_is_found_out() -> None:
-    """Between the two names that a new segment gets: the second without what the first was for."""
+def test_compaction_without_the_sync_of_names_is_detected() -> None:
+    """The sync between the two renames of a new segment: the second may survive alone."""
     place = PLACES[0]
     calls = changes(place)
     renamed = calls.index(("rename", f"{0:020}.log.cleaned"))

@@ -1,4 +1,4 @@
-"""Power cuts while a log is converted: the target is there whole, or not at all."""
+"""Power cuts while a log is converted: the target is whole, or does not exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offsets(disk: SimulatedDisk, path: Path) -> list[int]:
 
 
 def ensure_indexes(disk: SimulatedDisk, path: Path) -> None:
-    """Hold every index file against the batches of its segment."""
+    """Compare every index file with the batches of its segment."""
     with open_on(disk, path) as log:
         for segment in log.segments():
             scan = segment.scan()
@@ -64,8 +64,8 @@ def ensure_indexes(disk: SimulatedDisk, path: Path) -> None:
                 assert entries == read_file(disk, file, max_bytes=1 << 20)
 
 
-def test_conversion_cut_at_any_call_leaves_all_or_nothing() -> None:
-    """Whatever survives: no target, or one with every record, and a source as it was."""
+def test_convert_log_power_cut_at_any_call_is_atomic() -> None:
+    """No target, or a target with every record, and an unchanged source."""
     moments = complete = 0
     for number in range(1, 10_000):
         disk = disk_with_log()
@@ -89,8 +89,8 @@ def test_conversion_cut_at_any_call_leaves_all_or_nothing() -> None:
     assert 0 < complete
 
 
-def test_conversion_after_a_crash_says_what_is_in_its_way() -> None:
-    """What an earlier attempt left is not taken for anything; who removes it can go on."""
+def test_convert_log_after_a_crash_names_the_file_to_remove() -> None:
+    """The temporary directory of an earlier attempt is not used; its removal allows a retry."""
     disk = disk_with_log()
     disk.crash_at(20)
     with contextlib.suppress(PowerCut):
@@ -104,8 +104,8 @@ def test_conversion_after_a_crash_says_what_is_in_its_way() -> None:
             assert list(range(300)) == offsets(state, TARGET)
 
 
-def test_failing_call_ends_in_a_typed_error_and_leaves_nothing_half_made() -> None:
-    """Any change may fail: the room is given back, and a second attempt succeeds."""
+def test_convert_log_failing_call_raises_and_leaves_no_target() -> None:
+    """Any changing call may fail: space is freed, and a second attempt succeeds."""
     refused = 0
     for number in range(1, 10_000):
         disk = disk_with_log()

@@ -1,4 +1,4 @@
-"""Power cuts and failing disks while a log is converted in place: every record, at every moment."""
+"""Power cuts and failing disks while a log is converted in place: no record is ever lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def disk_with_log(config: LogConfig) -> SimulatedDisk:
     return disk
 
 
-# Each segment becomes one smaller one; or, uncompressed, several.
+# Each segment becomes one smaller segment; or, uncompressed, several.
 LARGE = replace(SMALL, segment_bytes=1 << 20)
 SHRINKING = (LARGE, Codec.GZIP)
 SPLITTING = (replace(LARGE, compression_type="gzip"), Codec.NONE)
@@ -51,7 +51,7 @@ def convert(disk: SimulatedDisk, codec: Codec) -> kafkalog.LogConversion:
 
 
 def ensure_whole(disk: SimulatedDisk) -> None:
-    """See that the log holds every record, takes the next one, and that nothing lies about."""
+    """Check that the log has every record and its end, and left no temporary files."""
     with manual_log(LOG, config=SMALL, filesystem=disk) as log:
         assert not log.corrupt_ranges()
         assert not log.recovery_report.cut
@@ -63,8 +63,10 @@ def ensure_whole(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("kind", [SHRINKING, SPLITTING], ids=["shrinking", "splitting"])
-def test_conversion_in_place_cut_at_any_call_loses_nothing(kind: tuple[LogConfig, Codec]) -> None:
-    """Whatever survives is whole, and who converts it again goes on where it ended."""
+def test_convert_in_place_power_cut_at_any_call_keeps_all_records(
+    kind: tuple[LogConfig, Codec],
+) -> None:
+    """Every crash state is whole, and another conversion continues the work."""
     config, codec = kind
     # Three segments, and an empty one for what is appended next.
     expected = 7 if codec is Codec.NONE else 4
@@ -73,7 +75,7 @@ def test_conversion_in_place_cut_at_any_call_loses_nothing(kind: tuple[LogConfig
     for number in calls(10_000, 3):
         disk = disk_with_log(config)
         disk.crash_at(number)
-        # Closing the log on the way out may fail in its own way: the disk has no power any more.
+        # The close after the power cut may fail with another error.
         with contextlib.suppress(PowerCut, LogStorageError):
             convert(disk, codec)
         for chosen, (_choice, state) in enumerate(disk.crash_states(limit=STATES)):
@@ -90,10 +92,10 @@ def test_conversion_in_place_cut_at_any_call_loses_nothing(kind: tuple[LogConfig
 
 @pytest.mark.parametrize("kind", [SHRINKING, SPLITTING], ids=["shrinking", "splitting"])
 @pytest.mark.parametrize("only", [MUTATING, SYNCING], ids=["writes", "syncs"])
-def test_conversion_in_place_failing_at_any_call_loses_nothing(
+def test_convert_in_place_failing_call_keeps_all_records(
     kind: tuple[LogConfig, Codec], only: frozenset[str]
 ) -> None:
-    """A typed error; who opens the log again finds it whole, and can begin again."""
+    """A typed error; a reopened log is whole, and another conversion succeeds."""
     config, codec = kind
     refused = 0
     for number in calls(10_000, 3):
@@ -113,8 +115,8 @@ def test_conversion_in_place_failing_at_any_call_loses_nothing(
     assert 1 < refused
 
 
-def test_disk_that_fails_in_the_swap_latches_the_log() -> None:
-    """What the files are is not known until the next opening: nothing is appended on top."""
+def test_convert_in_place_failing_swap_marks_the_log_offline() -> None:
+    """The state of the files is unknown until the next opening, so appends are refused."""
     disk = disk_with_log(LARGE)
     disk.history = []
     convert(disk, Codec.GZIP)

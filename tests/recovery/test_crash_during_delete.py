@@ -1,4 +1,4 @@
-"""Power cuts while the log start moves and segments leave."""
+"""Power cuts while the log start moves and segments are deleted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LIMIT = 3
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_delete_crashed_at_any_call_reopens_legally(place: Place) -> None:
-    """Every moment of a deletion leaves a legal log."""
+def test_delete_power_cut_at_any_call_leaves_a_legal_log(place: Place) -> None:
+    """A cut at every changing call, with three crash states of each."""
     moments, states = explore(SCENARIOS["delete"](), place, limit=LIMIT)
     assert 30 <= moments
     assert moments <= states
@@ -21,6 +21,6 @@ def test_delete_crashed_at_any_call_reopens_legally(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_delete_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
-    """The same, with many more survivors of each crash."""
+def test_delete_power_cut_many_states_leave_a_legal_log(place: Place) -> None:
+    """The same cuts, with many more crash states of each."""
     explore(SCENARIOS["delete"](), place, limit=MANY_STATES, beyond=LIMIT)

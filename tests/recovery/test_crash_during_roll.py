@@ -1,4 +1,4 @@
-"""Power cuts while a log rolls, by hand and by size, and flushes behind it."""
+"""Power cuts while a log rolls, by a call and by size, and flushes after it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LIMIT = 3
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_roll_crashed_at_any_call_reopens_legally(place: Place) -> None:
-    """Every moment of a roll leaves a legal log."""
+def test_roll_power_cut_at_any_call_leaves_a_legal_log(place: Place) -> None:
+    """A cut at every changing call, with three crash states of each."""
     moments, states = explore(SCENARIOS["roll"](), place, limit=LIMIT)
     assert 30 <= moments
     assert moments <= states
@@ -21,6 +21,6 @@ def test_roll_crashed_at_any_call_reopens_legally(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_roll_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
-    """The same, with many more survivors of each crash."""
+def test_roll_power_cut_many_states_leave_a_legal_log(place: Place) -> None:
+    """The same cuts, with many more crash states of each."""
     explore(SCENARIOS["roll"](), place, limit=MANY_STATES, beyond=LIMIT)

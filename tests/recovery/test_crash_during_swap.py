@@ -1,4 +1,4 @@
-"""Power cuts while new segments take the place of old ones, in a log and in the next opening."""
+"""Power cuts while new segments replace old segments, in a log and in the next opening."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def put(disk: SimulatedDisk, path: Path, data: bytes) -> None:
 
 class Outputs(Scenario):
     """
-    Opens a log beside which a compaction, or a split, has left its new segments.
+    Opens a log next to which a compaction, or a split, has left its new segments.
 
     Args:
         kept: offsets of the records that the new segments hold.
         bases: their base offsets.
-        states: how far each of them came: SWAP, or CLEANED.
+        states: state of each of them: SWAP, or CLEANED.
         is_marked: whether this library made them, which leaves a mark.
     """
 
@@ -92,7 +92,7 @@ class Outputs(Scenario):
 
 
 def verify_finished(rig: Rig) -> None:
-    """Nothing is damaged, and no file says that there is something left to do."""
+    """Assert that nothing is damaged, and that no file of unfinished work is left."""
     assert not rig.log.recovery_report.found_damage
     unfinished = (FileState.SWAP, FileState.CLEANED, FileState.DELETED, FileState.COVERED)
     assert not [name for name in rig.disk.list(PLACE.directory) if name.endswith(unfinished)]
@@ -104,10 +104,10 @@ def verify_finished(rig: Rig) -> None:
     [(0,), (0, 6), (0, 3, 6, 9)],
     ids=lambda bases: f"{len(bases)} segments",
 )
-def test_finished_compaction_crashed_while_it_is_swapped_in_comes_whole(
+def test_swap_of_a_finished_compaction_power_cut_installs_all_segments(
     bases: tuple[int, ...], is_marked: bool
 ) -> None:
-    """Whatever the power takes: all of the new segments, none of those they are for."""
+    """Every crash state ends with all new segments and without the old segments."""
     if len(bases) > 1 and not is_marked:
         pytest.skip("a broker makes one segment of several, or several of one")
     kept = [*range(0, 9, 2), *range(9, RECORD_COUNT)]
@@ -124,8 +124,8 @@ def test_finished_compaction_crashed_while_it_is_swapped_in_comes_whole(
 
 
 @pytest.mark.parametrize("states", ["cleaned cleaned cleaned", "cleaned swap swap"])
-def test_unfinished_split_crashed_while_it_is_undone_leaves_the_old_segments(states: str) -> None:
-    """A part of the new segments beside the old ones would be records twice."""
+def test_undo_of_an_unfinished_split_power_cut_keeps_the_old_segments(states: str) -> None:
+    """New segments next to old segments would be duplicate records."""
     done = [FileState("." + state) for state in states.split()]
     scenario = Outputs(range(RECORD_COUNT), (0, 4, 8), done)
     for crash in crashes(scenario, PLACE, limit=STATES):
@@ -136,7 +136,7 @@ def test_unfinished_split_crashed_while_it_is_undone_leaves_the_old_segments(sta
 
 
 class Split(Scenario):
-    """Puts three segments in the place of one, which holds the same records."""
+    """Replaces one segment by three with the same records."""
 
     def prepare(self, rig: Rig) -> None:
         log = rig.open()
@@ -154,8 +154,8 @@ class Split(Scenario):
         cleaner_access(rig.log).replace_segments(leaving, (0, 4, 8), leaves_offsets_out=False)
 
 
-def test_split_crashed_at_any_call_has_happened_or_not() -> None:
-    """A later new segment without an earlier one would count as one that is covered, and go."""
+def test_split_power_cut_at_any_call_is_atomic() -> None:
+    """A later new segment without an earlier one would count as replaced, and be removed."""
     found = set()
     for crash in crashes(Split(), LARGE, limit=2 * STATES):
         with crash.reopened() as rig:
@@ -166,7 +166,7 @@ def test_split_crashed_at_any_call_has_happened_or_not() -> None:
 
 
 class Merge(Scenario):
-    """Puts one segment, or two, in the place of three, which may end below the last of them."""
+    """Replaces three segments by one or two, which may end below the last of the three."""
 
     def __init__(self, kept: Sequence[int], bases: Sequence[int]) -> None:
         self.kept = kept
@@ -197,10 +197,10 @@ class Merge(Scenario):
     [((0, 5), (0,)), ((), (0,)), ((1, 11), (0,)), ((0, 5, 6, 7), (0, 6))],
     ids=str,
 )
-def test_merge_crashed_at_any_call_has_happened_or_not(
+def test_merge_power_cut_at_any_call_is_atomic(
     kept: tuple[int, ...], bases: tuple[int, ...]
 ) -> None:
-    """Nothing that was removed is there again once a reader may have missed it."""
+    """No removed record is back after a reader may have seen its removal."""
     found = set()
     for crash in crashes(Merge(kept, bases), LARGE, limit=STATES):
         old = crash.rig.model.served()
@@ -218,13 +218,13 @@ def test_merge_crashed_at_any_call_has_happened_or_not(
     assert {len(kept) + 2, RECORD_COUNT + 2} == found
 
 
-def test_merge_without_the_sync_of_its_mark_is_found_out() -> None:
-    """Nothing of the old segments stays, and nothing but the mark says that this is right."""
+def test_merge_without_the_sync_of_its_marker_is_detected() -> None:
+    """No record is retained, and only the marker shows that this is right."""
     for number in range(1, 30):
         rig = Rig(LARGE)
         scenario = Merge((), (0,))
         scenario.prepare(rig)
-        # Or the first sync would be that of a cleaner offset.
+        # Otherwise the first sync would be that of a cleaner offset.
         cleaner_access(rig.log).checkpoint_cleaner_offset(0)
         rig.disk.forget_sync_at(1)
         rig.disk.crash_at(number)

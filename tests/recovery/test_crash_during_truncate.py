@@ -1,4 +1,4 @@
-"""Power cuts while a log is cut back, in part and altogether."""
+"""Power cuts while a log is truncated, in part and fully."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LIMIT = 3
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["truncate", "restart"])
-def test_truncate_crashed_at_any_call_reopens_legally(scenario: str, place: Place) -> None:
-    """Every moment of a truncation leaves a legal log."""
+def test_truncate_power_cut_at_any_call_leaves_a_legal_log(scenario: str, place: Place) -> None:
+    """A cut at every changing call, with three crash states of each."""
     moments, states = explore(SCENARIOS[scenario](), place, limit=LIMIT)
     assert 30 <= moments
     assert moments <= states
@@ -23,8 +23,6 @@ def test_truncate_crashed_at_any_call_reopens_legally(scenario: str, place: Plac
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["truncate", "restart"])
-def test_truncate_crashed_at_any_call_reopens_legally_from_many_states(
-    scenario: str, place: Place
-) -> None:
-    """The same, with many more survivors of each crash."""
+def test_truncate_power_cut_many_states_leave_a_legal_log(scenario: str, place: Place) -> None:
+    """The same cuts, with many more crash states of each."""
     explore(SCENARIOS[scenario](), place, limit=MANY_STATES, beyond=LIMIT)

@@ -1,4 +1,4 @@
-"""The power goes while a manager cleans in the background: no key loses its latest value."""
+"""Power cuts while a manager cleans in the background: no key loses its latest value."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ TURNS = 4
 @dataclass
 class Table:
     """
-    What a table must say.
+    Expected content of a table.
 
     Attributes:
-        latest: of each key the last value that is on the disk.
-        pending: a key and its value, of which nobody was told that they are there.
+        latest: last durable value of each key.
+        pending: a key and its value, which were not acknowledged.
     """
 
     latest: dict[bytes, bytes] = field(default_factory=dict)
     pending: tuple[bytes, bytes] | None = None
 
     def allows(self, found: dict[bytes, bytes]) -> bool:
-        """Say whether a log may say so."""
+        """Return whether a log may have this content."""
         return found == self.latest or (
             self.pending is not None and found == self.latest | dict([self.pending])
         )
 
 
 def live(manager: ManualManager, table: Table) -> None:
-    """Append values, wait for the disk, and let the cleaner have its rounds."""
+    """Append durable values, and let the cleaner run between them."""
     manager.create_topic("table", 1, COMPACTED)
     for turn in range(TURNS):
         for number in range(KEYS + turn):
@@ -68,7 +68,7 @@ def content(manager: ManualManager) -> list[tuple[bytes, bytes]]:
 
 
 def verify(disk: SimulatedDisk, table: Table, config: ManagerConfig) -> None:
-    """Open what a crash left; it says the same before and after it was cleaned again."""
+    """Open a crash state; its content is the same before and after another cleaning."""
     manager = manual_manager(DATA, config=config, filesystem=disk)
     if manager.topics():
         assert table.allows(dict(content(manager)))
@@ -90,7 +90,7 @@ def verify(disk: SimulatedDisk, table: Table, config: ManagerConfig) -> None:
 
 
 def explore(states: int, step: int, config: ManagerConfig = CONFIG) -> tuple[int, int]:
-    """Let the power go at every `step`-th changing call; return how many, and cleanings."""
+    """Cut the power at every `step`-th changing call; return the numbers of calls and cleanings."""
     for moment in calls(20_000, step):
         disk, table = SimulatedDisk(), Table()
         disk.crash_at(moment)
@@ -112,14 +112,14 @@ def explore(states: int, step: int, config: ManagerConfig = CONFIG) -> tuple[int
     raise AssertionError("the life never ended")
 
 
-def test_power_gone_during_cleanings_takes_no_latest_value() -> None:
-    """A few states of each of a few moments; the slow run takes more of both."""
+def test_background_cleaning_power_cut_keeps_latest_values() -> None:
+    """A few states of a few moments; the slow run has more of both."""
     moments, cleanings = explore(states=2, step=31)
     assert moments > 200
     assert cleanings >= 3
 
 
-def test_power_gone_during_cleanings_beside_zeros_takes_no_latest_value() -> None:
+def test_background_cleaning_with_zeros_power_cut_keeps_latest_values() -> None:
     """Some moments, with zeros written ahead of the records."""
     moments, cleanings = explore(states=2, step=61, config=ZEROS_AHEAD)
     assert moments > 200
@@ -127,8 +127,8 @@ def test_power_gone_during_cleanings_beside_zeros_takes_no_latest_value() -> Non
 
 
 @pytest.mark.slow
-def test_power_gone_at_many_calls_takes_no_latest_value() -> None:
-    """Every tenth moment, and more of what may survive it; `KAFKALOG_CRASH_STEP=1` takes all."""
+def test_background_cleaning_power_cut_at_many_calls_keeps_latest_values() -> None:
+    """Every tenth moment, and more crash states of each; `KAFKALOG_CRASH_STEP=1` takes all."""
     moments, cleanings = explore(states=MANY_STATES, step=10)
     assert moments > 200
     assert cleanings >= 3

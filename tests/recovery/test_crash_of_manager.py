@@ -1,4 +1,4 @@
-"""The power goes in every step of a manager's life: making, writing, deleting, closing."""
+"""Power cuts in every step of a manager: creating, writing, deleting, closing."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ZEROS_AHEAD = CONFIG.replace(log=with_zeros_ahead(SMALL_LOG))
 @dataclass
 class Promised:
     """
-    What calls that returned have promised.
+    Guarantees of the calls that returned.
 
     Attributes:
         partitions: topic -> partitions, of topics that were created.
         gone: topics that were deleted.
         durable: texts that are on the disk, by topic (its partition 0).
-        settings: what topics say.
+        settings: of topics.
         starts: log starts.
-        retention_bytes: the default, where it was changed.
+        retention_bytes: the default, if it was changed.
         changing: topics that a call is changing: either state is right.
-        sizes: topic -> how many partitions it gets, of topics whose creation was begun.
+        sizes: topic -> number of partitions, of topics whose creation was begun.
     """
 
     partitions: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ Scenario = Callable[[ManualManager, Promised], None]
 
 
 def create(manager: ManualManager, promised: Promised, topic: str, count: int) -> None:
-    """Create a topic with a setting of its own."""
+    """Create a topic with a setting."""
     promised.sizes[topic] = count
     with promised.change(topic):
         manager.create_topic(topic, count, {"retention.bytes": "12345"})
@@ -73,7 +73,7 @@ def append(manager: ManualManager, promised: Promised, topic: str, *texts: str) 
 
 
 def living(manager: ManualManager, promised: Promised) -> None:
-    """Topics come and go, with everything that a manager writes in between."""
+    """Create, write, reconfigure and delete topics."""
     create(manager, promised, "one", 3)
     append(manager, promised, "one", "a", "b")
     create(manager, promised, "two", 3)
@@ -118,13 +118,13 @@ def coming_again(manager: ManualManager, promised: Promised) -> None:
 
 
 def verify(disk: SimulatedDisk, promised: Promised, config: ManagerConfig = CONFIG) -> None:
-    """Open what a crash left; what was promised is there, and the manager works."""
+    """Open a crash state; the guarantees hold, and the manager works."""
     manager = manual_manager(A, B, config=config, filesystem=disk)
     assert manager.health().is_healthy
     assert manager.config.log.retention_bytes in (promised.retention_bytes, 9999)
     topics = manager.topics()
     for topic, numbers in topics.items():
-        # All of them or none, whatever was cut short.
+        # All partitions or none, wherever the creation was cut.
         assert tuple(range(promised.sizes[topic])) == numbers
     for topic, count in promised.partitions.items():
         if topic not in promised.changing:
@@ -153,7 +153,7 @@ def verify(disk: SimulatedDisk, promised: Promised, config: ManagerConfig = CONF
 
 
 def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = CONFIG) -> int:
-    """Let the power go at every `step`-th changing call; return how many there are at most."""
+    """Cut the power at every `step`-th changing call; return the number of calls."""
     for moment in calls(2_000, step):
         disk = SimulatedDisk()
         promised = Promised()
@@ -176,19 +176,19 @@ def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_power_gone_at_any_call_leaves_what_was_promised(scenario: Scenario) -> None:
-    """A few states of each of a few moments; the slow run takes more of both."""
+def test_manager_power_cut_keeps_the_guarantees(scenario: Scenario) -> None:
+    """A few states of a few moments; the slow run has more of both."""
     assert explore(scenario, 2, step=5) > 50
 
 
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_power_gone_beside_zeros_leaves_what_was_promised(scenario: Scenario) -> None:
+def test_manager_with_zeros_power_cut_keeps_the_guarantees(scenario: Scenario) -> None:
     """Some moments, with zeros written ahead of the records."""
     assert explore(scenario, 2, step=19, config=ZEROS_AHEAD) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_power_gone_at_many_calls_leaves_what_was_promised(scenario: Scenario) -> None:
-    """Every sixth moment, or every one, and more of what may survive it."""
+def test_manager_power_cut_at_many_calls_keeps_the_guarantees(scenario: Scenario) -> None:
+    """Every sixth moment, or every moment, and more crash states of each."""
     assert explore(scenario, MANY_STATES, step=MANAGER_CALL_STEP) > 50

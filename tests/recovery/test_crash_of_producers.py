@@ -1,4 +1,4 @@
-"""Power cuts while producers write: state, stable offset and epochs are those of what is left."""
+"""Power cuts while producers write: state, stable offset and epochs follow from the batches."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Partition:
         )
         return self.opened
 
-    def let_go(self) -> None:
-        """Leave nothing behind in the process."""
+    def release(self) -> None:
+        """Close the log, whatever its state."""
         self.disk.clear_faults()
         if self.opened is not None:
             with contextlib.suppress(PowerCut, KafkaLogError):
@@ -73,7 +73,7 @@ def transact(partition: Partition) -> None:
 
 
 def cut_and_go_on(partition: Partition) -> None:
-    """Truncations that take markers and snapshots away, and other batches in their place."""
+    """Truncations that remove markers and snapshots, and other batches at their offsets."""
     transact(partition)
     log, (first, _second) = partition.opened, partition.clients
     assert log is not None
@@ -120,14 +120,14 @@ def crashes(
             except (AssertionError, KafkaLogError, ValueError) as error:
                 error.add_note(f"crash at call {number}, {choice}")
                 raise
-        partition.let_go()
+        partition.release()
         if finished:
             return
     raise AssertionError("the scenario does not end")
 
 
 def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
-    """Reopen what a crash left: all that is said of producers follows from the batches."""
+    """Reopen a crash state: the state of producers follows from the batches."""
     partition = Partition(disk, config)
     log = partition.open()
     outcome = outcome_of(log)
@@ -152,8 +152,8 @@ def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
-def test_producers_crashed_at_any_call_are_those_of_the_batches_left(scenario: object) -> None:
-    """Every moment; none of what was not synced survives, all of it, and something between."""
+def test_producers_power_cut_at_any_call_follow_from_the_batches(scenario: object) -> None:
+    """Every moment; of the unsynced bytes nothing survives, all, and a part."""
     count = 0
     for disk in crashes(scenario, limit=3):
         verify(disk)
@@ -162,7 +162,7 @@ def test_producers_crashed_at_any_call_are_those_of_the_batches_left(scenario: o
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
-def test_producers_crashed_beside_zeros_are_those_of_the_batches_left(scenario: object) -> None:
+def test_producers_with_zeros_power_cut_follow_from_the_batches(scenario: object) -> None:
     """Some moments, with zeros written ahead of the records."""
     count = 0
     for disk in crashes(scenario, limit=2, config=ZEROS_AHEAD, step=9):
@@ -171,8 +171,8 @@ def test_producers_crashed_beside_zeros_are_those_of_the_batches_left(scenario: 
     assert count > 6
 
 
-def test_truncation_cut_short_leaves_no_abort_that_hides_what_is_committed_later() -> None:
-    """The marker went, its entry did not: what has its offset then is no end of a transaction."""
+def test_truncation_power_cut_leaves_no_abort_that_hides_later_commits() -> None:
+    """The marker is gone, its entry may stay: a later batch with its offset is not a marker."""
     ends: list[int] = []
     for call in range(1, 40):
         partition = Partition()
@@ -183,7 +183,7 @@ def test_truncation_cut_short_leaves_no_abort_that_hides_what_is_committed_later
         partition.disk.crash_at(call)
         with contextlib.suppress(PowerCut):
             log.truncate_to(2)
-        partition.let_go()
+        partition.release()
         after = Partition(partition.disk.crash(CrashChoice("all")))
         log = after.open()
         ends.append(log.log_end_offset)
@@ -191,5 +191,5 @@ def test_truncation_cut_short_leaves_no_abort_that_hides_what_is_committed_later
         client.end(log, "commit")
         expected = [0, 1, 2, 3] if ends[-1] == 2 else [3, 4]
         assert expected == committed_offsets(log), call
-        after.let_go()
+        after.release()
     assert {2, 3} == set(ends)

@@ -1,10 +1,10 @@
-"""Every kind of damage that a real broker answers with loss, wrong records or silence.
+"""Every kind of damage after which a real broker loses records, serves wrong ones, or is silent.
 
-Kafka 4.1 was given copies of a killed broker's directory, each damaged in one way. Some it repairs
-as one would wish; in others it deletes thousands of whole records for one flipped bit, believes a
+Kafka 4.1 was given copies of a killed broker's directory, with one damage each. Some it repairs as
+one would wish; in others it deletes thousands of whole records for one flipped bit, trusts a
 garbled index and silently leaves records out, or starts as if nothing were wrong. Each test here
-makes one such damage on the same data and holds kafkalog to more: no whole record is lost, none is
-wrong, and no damage to data stays without a report.
+makes one such damage on the same data and expects more of kafkalog: no whole record is lost, no
+record is wrong, and no damage to data stays without a report.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PARTITION = "u-log-0"
 COMPRESSED = "u-lz4-0"
 TRANSACTIONAL = "u-txn-0"
 
-# The last two segments of u-log-0 lie above the checkpointed recovery point, 2814.
+# The last two segments of u-log-0 are above the checkpointed recovery point, 2814.
 OLD_SEGMENT = 1046
 UNFLUSHED_SEGMENT = 2814
 LAST_SEGMENT = 3070
-# Of the offsets one of so many is looked up, others in each test: readers of files look for new
+# Distance of the offsets that are looked up, from a random first one: readers of files look for new
 # segments at each call.
 OFFSETS_STEP = 29
 
@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["writing", "reading"])
 def read_only(request: pytest.FixtureRequest) -> bool:
-    """Both ways to open a log: the one may repair the disk, the other may change nothing."""
+    """Both modes of a log: a writer may repair the disk, a reader may change nothing."""
     return bool(request.param == "reading")
 
 
@@ -96,7 +96,7 @@ def random_bytes(size: int) -> bytes:
 
 
 def closed_in_order(data: Path) -> None:
-    """Say what a broker says after an ordinary stop: believe what lies there, recover nothing."""
+    """Write the files of an orderly stop, after which a broker recovers nothing."""
     (data / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":17}')
     marks = data / "recovery-point-offset-checkpoint"
     lines = marks.read_text().splitlines()
@@ -149,7 +149,7 @@ def ensure_every_offset_is_found(log: Log, expected: list[RecordFact]) -> None:
 
 def ensure_every_time_is_found(log: Log, partition: str) -> None:
     """Assert that look-ups by time give the first record in the log that is late enough."""
-    # A broker's answer may be a control record; a consumer never sees one. Here neither is asked.
+    # Compared with records of the manifest: a broker's answer may be a control record.
     facts = records_of(partition)
     for fact in facts[::97]:
         first = next(each for each in facts if each.timestamp_ms >= fact.timestamp_ms)
@@ -160,7 +160,7 @@ def ensure_every_time_is_found(log: Log, partition: str) -> None:
 
 def ensure_only_these_are_missing(log: Log, victims: list[BatchFact], path: Path) -> None:
     """
-    Assert the three promises for damage to whole batches, of which `victims` are unreadable.
+    Assert the three guarantees for damage to whole batches, of which `victims` are unreadable.
 
     Skipping gives every other record; raising gives all before the damage and then names it; and
     the log lists the range.
@@ -199,8 +199,8 @@ def read_until_damage(log: Log) -> tuple[list[int], CorruptRecordError]:
 
 
 @pytest.mark.parametrize("missing", [1, 11, 40, 62, None])
-def test_last_batch_cut_is_the_only_loss(data: Path, missing: int | None, read_only: bool) -> None:
-    """Cut by a byte, in its header, in its records, down to nothing: all before it is served."""
+def test_torn_last_batch_is_the_only_loss(data: Path, missing: int | None, read_only: bool) -> None:
+    """Cut by a byte, in its header, in its records, fully: all records before it are served."""
     last = batches_of(PARTITION, LAST_SEGMENT)[-1]
     path = segment(data, LAST_SEGMENT)
     kept = 11 if missing is None else last.batch_size - missing
@@ -219,8 +219,8 @@ def test_last_batch_cut_is_the_only_loss(data: Path, missing: int | None, read_o
             assert last.position == path.stat().st_size
 
 
-def test_last_segment_empty_loses_only_its_own_records(data: Path, read_only: bool) -> None:
-    """A segment that was made and never reached the disk: the log ends where it begins."""
+def test_empty_last_segment_costs_only_its_own_records(data: Path, read_only: bool) -> None:
+    """The log ends at the base offset of a segment whose records never reached the disk."""
     shorten(segment(data, LAST_SEGMENT), 0)
 
     with open_partition(data, read_only=read_only) as log:
@@ -229,10 +229,10 @@ def test_last_segment_empty_loses_only_its_own_records(data: Path, read_only: bo
 
 
 @pytest.mark.parametrize("tail", [bytes(100), bytes(9000), b"garbage", random_bytes(700)])
-def test_bytes_behind_the_last_batch_cost_no_record(
+def test_bytes_after_the_last_batch_cost_no_record(
     data: Path, tail: bytes, read_only: bool
 ) -> None:
-    """Zeros of an extended file, garbage of a torn write: removed, and kept unless all zero."""
+    """Zeros of an extended file, garbage of a torn write: truncated, and kept unless all zero."""
     path = segment(data, LAST_SEGMENT)
     size = path.stat().st_size
     append(path, tail)
@@ -251,7 +251,7 @@ def test_bytes_behind_the_last_batch_cost_no_record(
             ensure_all_served(log)
 
 
-# ------------------------------------------------------------------- damage with whole data behind
+# -------------------------------------------------------------------- damage before whole batches
 
 
 @pytest.mark.parametrize("base_offset", [OLD_SEGMENT, UNFLUSHED_SEGMENT, LAST_SEGMENT])
@@ -259,7 +259,7 @@ def test_bytes_behind_the_last_batch_cost_no_record(
     ("byte", "mask"),
     [(70, 1), (61, 0x80), (11, 1), (10, 1), (8, 0x40), (16, 0x0B), (23, 0x40), (58, 1)],
 )
-def test_flipped_bit_costs_the_one_batch(
+def test_flipped_bit_costs_one_batch(
     data: Path, base_offset: int, byte: int, mask: int, read_only: bool
 ) -> None:
     """
@@ -274,7 +274,7 @@ def test_flipped_bit_costs_the_one_batch(
     with open_partition(data, read_only=read_only) as log:
         assert Manifest(UNCLEAN, PARTITION).summary.log_end_offset == log.log_end_offset
         if base_offset >= UNFLUSHED_SEGMENT:
-            # Above the recovery point every byte was read: the report knows before a reader does.
+            # Above the recovery point every byte was read, so the report has the damage already.
             assert [victim.position] == [
                 each.position for each in log.recovery_report.corrupt_ranges
             ]
@@ -289,10 +289,10 @@ def test_flipped_bit_costs_the_one_batch(
         (LAST_SEGMENT, 0),
     ],
 )
-def test_flipped_offset_beyond_the_segment_costs_the_one_batch(
+def test_flipped_offset_beyond_the_segment_costs_one_batch(
     data: Path, base_offset: int, byte: int, read_only: bool
 ) -> None:
-    """No CRC covers a base offset; one that belongs behind the segment cannot be right."""
+    """No CRC covers a base offset; an offset beyond the segment cannot be right."""
     victim = batches_of(PARTITION, base_offset)[3]
     path = segment(data, base_offset)
     flip(path, victim.position + byte, 0x40)
@@ -303,10 +303,10 @@ def test_flipped_offset_beyond_the_segment_costs_the_one_batch(
 
 
 @pytest.mark.parametrize("byte", [8, 9, 10, 11])
-def test_flipped_length_in_a_single_segment_costs_the_one_batch(
+def test_flipped_length_in_a_single_segment_costs_one_batch(
     data: Path, byte: int, read_only: bool
 ) -> None:
-    """Batch 4 of a log of one segment: a broker keeps 58 of its records, here only 4's are gone."""
+    """Batch 4 of a log of one segment: a broker keeps 58 records, kafkalog loses only batch 4."""
     victim = batches_of(COMPRESSED, 0)[3]
     path = segment(data, 0, partition=COMPRESSED)
     flip(path, victim.position + byte, 0x20)
@@ -323,10 +323,10 @@ def test_flipped_length_in_a_single_segment_costs_the_one_batch(
         ]
 
 
-def test_damage_below_the_recovery_point_is_found_after_a_clean_stop(
+def test_damage_below_the_recovery_point_is_found_by_the_reader(
     data: Path, read_only: bool
 ) -> None:
-    """Nothing is scanned at such a start: the reader meets the damage, typed, and may go on."""
+    """A clean start scans nothing: the reader raises a typed error, or skips the damage."""
     closed_in_order(data)
     victim = batches_of(PARTITION, OLD_SEGMENT)[3]
     flip(segment(data, OLD_SEGMENT), victim.position + 70)
@@ -336,8 +336,8 @@ def test_damage_below_the_recovery_point_is_found_after_a_clean_stop(
         ensure_only_these_are_missing(log, [victim], segment(data, OLD_SEGMENT))
 
 
-def test_two_damaged_neighbours_are_one_range(data: Path, read_only: bool) -> None:
-    """A hole over the border of two batches costs both and no third."""
+def test_two_damaged_neighbours_are_one_corrupt_range(data: Path, read_only: bool) -> None:
+    """Zeros over the border of two batches cost both of them and no other."""
     victims = list(batches_of(PARTITION, UNFLUSHED_SEGMENT)[5:7])
     path = segment(data, UNFLUSHED_SEGMENT)
     content = bytearray(path.read_bytes())
@@ -348,8 +348,8 @@ def test_two_damaged_neighbours_are_one_range(data: Path, read_only: bool) -> No
         ensure_only_these_are_missing(log, victims, path)
 
 
-def test_flipped_leader_epoch_harms_no_record(data: Path, read_only: bool) -> None:
-    """No CRC covers it and no record depends on it: everything is served as it was."""
+def test_flipped_leader_epoch_costs_no_record(data: Path, read_only: bool) -> None:
+    """No CRC covers it and no record depends on it: all records are served unchanged."""
     victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
     flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 15, 4)
 
@@ -357,8 +357,8 @@ def test_flipped_leader_epoch_harms_no_record(data: Path, read_only: bool) -> No
         ensure_all_served(log)
 
 
-def test_recovery_leaves_whole_bytes_alone(data: Path) -> None:
-    """Damage in the middle is fenced in place: not a byte of any segment changes."""
+def test_recovery_of_damage_in_the_middle_changes_no_segment(data: Path) -> None:
+    """The damage becomes a corrupt range; not a byte of any segment changes."""
     victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
     flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
     logs = {name: digest for name, digest in snapshot(data).items() if name.endswith(".log")}
@@ -370,7 +370,7 @@ def test_recovery_leaves_whole_bytes_alone(data: Path) -> None:
     assert logs == after
 
 
-def test_append_after_fencing_goes_on_at_the_old_end(data: Path) -> None:
+def test_append_after_damage_continues_at_the_old_end(data: Path) -> None:
     """Appends to a damaged log, and both sides of the corrupt range, survive a reopening."""
     victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
     flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
@@ -405,7 +405,7 @@ def zero_index(path: Path) -> None:
 
 
 def shift_positions(path: Path) -> None:
-    """Make every entry lie by one byte: it stays in order and in range."""
+    """Make every entry wrong by one byte: entries stay in order and in range."""
     content = bytearray(path.read_bytes())
     for slot in range(0, len(content), 8):
         position = int.from_bytes(content[slot + 4 : slot + 8]) + 1
@@ -414,7 +414,7 @@ def shift_positions(path: Path) -> None:
 
 
 def swap_promises(path: Path) -> None:
-    """Promise every offset where a later batch lies: in order, in range, at real batches."""
+    """Give every offset the position of a later batch: in order, in range, at real batches."""
     entries = bytearray(path.read_bytes())
     offsets = [entries[slot : slot + 4] for slot in range(0, len(entries), 8)]
     for number, slot in enumerate(range(8, len(entries), 8)):
@@ -431,10 +431,10 @@ def unlink(path: Path) -> None:
     "damage",
     [garble_index, cut_index_to_67_bytes, zero_index, shift_positions, swap_promises, unlink],
 )
-def test_offset_index_damaged_costs_no_record(
+def test_damaged_offset_index_costs_no_record(
     data: Path, damage: Callable[[Path], None], clean: bool, read_only: bool
 ) -> None:
-    """A broker believes it: 253 of 3,537 records were never returned, without an error."""
+    """A broker trusts it: 253 of 3,537 records were never returned, without an error."""
     if clean:
         closed_in_order(data)
     damage(segment(data, OLD_SEGMENT, ".index"))
@@ -445,10 +445,10 @@ def test_offset_index_damaged_costs_no_record(
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
 @pytest.mark.parametrize("damage", [garble_index, cut_index_to_67_bytes, zero_index, unlink])
-def test_time_index_damaged_gives_every_answer(
+def test_damaged_time_index_finds_every_time(
     data: Path, damage: Callable[[Path], None], clean: bool, read_only: bool
 ) -> None:
-    """A broker believes it: 11 of 22 look-ups by time answered 'no such record'."""
+    """A broker trusts it: 11 of 22 look-ups by time found no record."""
     if clean:
         closed_in_order(data)
     damage(segment(data, OLD_SEGMENT, ".timeindex"))
@@ -461,8 +461,8 @@ def test_time_index_damaged_gives_every_answer(
         assert largest == answer.timestamp_ms
 
 
-def test_all_indexes_missing_are_rebuilt(data: Path, read_only: bool) -> None:
-    """The log alone is enough; a writer leaves the files there for the next who comes."""
+def test_missing_indexes_are_rebuilt(data: Path, read_only: bool) -> None:
+    """The log is enough to rebuild them; a writer also writes the files."""
     for path in (data / PARTITION).iterdir():
         if path.suffix in (".index", ".timeindex"):
             path.unlink()
@@ -473,8 +473,8 @@ def test_all_indexes_missing_are_rebuilt(data: Path, read_only: bool) -> None:
     assert (set() if read_only else {".index", ".timeindex"}) == rebuilt
 
 
-def test_reading_a_damaged_directory_changes_nothing(data: Path) -> None:
-    """Opened read-only, every damage of this file at once is worked around in memory."""
+def test_read_only_damaged_directory_is_unchanged(data: Path) -> None:
+    """A reader works around every damage of this file at once, in memory."""
     flip(segment(data, UNFLUSHED_SEGMENT), batches_of(PARTITION, UNFLUSHED_SEGMENT)[3].position + 9)
     append(segment(data, LAST_SEGMENT), b"garbage")
     garble_index(segment(data, OLD_SEGMENT, ".index"))
@@ -490,16 +490,16 @@ def test_reading_a_damaged_directory_changes_nothing(data: Path) -> None:
 # ---------------------------------------------------------------------------------- other files
 
 
-def test_snapshot_with_flipped_bit_costs_nothing(data: Path, read_only: bool) -> None:
-    """Producer state is remembered for speed; what it is made from is in the log."""
+def test_flipped_bit_in_a_snapshot_costs_no_record(data: Path, read_only: bool) -> None:
+    """Snapshots only save time: producer state is rebuilt from the log."""
     flip(segment(data, 1048, ".snapshot", TRANSACTIONAL), 20)
 
     with open_partition(data, TRANSACTIONAL, read_only=read_only) as log:
         ensure_equal(list(records_of(TRANSACTIONAL)), log)
 
 
-def test_transaction_index_cut_inside_an_entry_costs_nothing(data: Path, read_only: bool) -> None:
-    """A reader of everything does not depend on it: the same records, markers left out."""
+def test_torn_transaction_index_costs_no_record(data: Path, read_only: bool) -> None:
+    """A reader of uncommitted records does not use it: all records without the markers."""
     path = next(iter(sorted((data / TRANSACTIONAL).glob("*.txnindex"))))
     shorten(path, path.stat().st_size - 20)
 
@@ -515,17 +515,17 @@ BROKEN_CHECKPOINT = b"0\n7\nx"
     [
         Path.unlink,
         lambda path: path.write_bytes(b""),
-        # Of the log start a damaged one says too little: see the next test.
+        # A damaged log start checkpoint raises: see the next test.
         lambda path: (
             path.write_bytes(BROKEN_CHECKPOINT) if path.name != LOG_START_OFFSET_CHECKPOINT else 0
         ),
     ],
     ids=["missing", "empty", "broken"],
 )
-def test_checkpoints_damaged_cost_time_only(
+def test_damaged_checkpoints_cost_only_time(
     data: Path, damage: Callable[[Path], None], read_only: bool
 ) -> None:
-    """Without a recovery point everything is scanned, and everything is there."""
+    """Without a recovery point every segment is scanned, and every record is served."""
     for path in data.glob("*-checkpoint"):
         damage(path)
 
@@ -535,10 +535,10 @@ def test_checkpoints_damaged_cost_time_only(
         ensure_all_served(log)
 
 
-def test_log_start_checkpoint_broken_is_an_error_and_changes_nothing(
+def test_damaged_log_start_checkpoint_raises_and_changes_nothing(
     data: Path, read_only: bool
 ) -> None:
-    """PAR-3: deleted records would be back; it is for the user to say that they may be."""
+    """PAR-3: deleted records would be back; only the user may decide that, by removing the file."""
     path = data / LOG_START_OFFSET_CHECKPOINT
     path.write_bytes(BROKEN_CHECKPOINT)
 
@@ -552,8 +552,8 @@ def test_log_start_checkpoint_broken_is_an_error_and_changes_nothing(
         ensure_all_served(log)
 
 
-def test_undamaged_copy_is_the_control_of_this_experiment(data: Path, read_only: bool) -> None:
-    """What the damaged copies are compared with: recovery of the killed broker's own bytes."""
+def test_undamaged_copy_recovers_without_loss(data: Path, read_only: bool) -> None:
+    """The control of this experiment: recovery of the killed broker's own bytes."""
     with open_partition(data, read_only=read_only) as log:
         assert not log.recovery_report.clean
         assert ((), ()) == (log.recovery_report.cut, log.recovery_report.corrupt_ranges)

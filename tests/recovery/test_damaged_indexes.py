@@ -1,4 +1,4 @@
-"""Indexes that are missing, cut, padded, out of order or simply wrong: look-ups stay right."""
+"""Indexes that are missing, truncated, padded, out of order or wrong: look-ups stay right."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def backwards(path: Path) -> None:
 
 
 def shifted(path: Path) -> None:
-    """In order, and wrong: each entry names what belongs to the one before."""
+    """In order, and wrong: each entry has the position or offset of its successor."""
     data, size = path.read_bytes(), entry_size(path)
     if size == 8:
         entries = [struct.unpack_from(">ii", data, start) for start in range(0, len(data), 8)]
@@ -78,7 +78,7 @@ def shifted(path: Path) -> None:
 
 
 def inside_batches(path: Path) -> None:
-    """In order, and each position a few bytes behind the start of a batch."""
+    """In order, and each position a few bytes after the start of a batch."""
     data, size = bytearray(path.read_bytes()), entry_size(path)
     for start in range(size - 4, len(data), size):
         (value,) = struct.unpack_from(">i", data, start)
@@ -123,10 +123,10 @@ def bases(directory: Path) -> list[int]:
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_index_damaged_look_ups_stay_right(
+def test_damaged_index_lookups_stay_right(
     log_directory: Path, damage: Damage, suffix: str, which: str, read_only: bool
 ) -> None:
-    """Every offset and every time is found; only the damaged segment's index changes on disk."""
+    """Every offset and every time is found; no other segment's index changes on disk."""
     present = bases(log_directory)
     base = {"first": present[0], "middle": present[len(present) // 2], "last": present[-1]}[which]
     victim = log_directory / f"{base:020}{suffix}"

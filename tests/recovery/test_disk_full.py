@@ -1,4 +1,4 @@
-"""Disks that run full in the middle of an append over many segments, and get room again."""
+"""Disks that run full during an append over many segments, and get space again."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.support.simulated_disk import CrashChoice
 
 
 def used_bytes(rig: Rig) -> int:
-    """Return the room that all files take, in whole sectors."""
+    """Return the space that all files use, in whole sectors."""
     sizes = (len(data) for data in rig.disk.snapshot().values() if data)
     return sum(-(-size // 512) * 512 for size in sizes)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("free_sectors", range(12))
-def test_append_on_a_disk_that_runs_full_is_undone_and_resumes(
+def test_append_disk_full_is_undone_and_succeeds_with_space(
     place: Place, free_sectors: int
 ) -> None:
-    """Nothing of it is kept, reads and deletions go on, and with room the same append works."""
+    """No record of it is kept, reads and deletions work, and with space the same append works."""
     rig = Rig(place)
     rig.open()
     rig.append(6, 100, durable=True)
@@ -43,15 +43,15 @@ def test_append_on_a_disk_that_runs_full_is_undone_and_resumes(
 
 
 def verify_after_power_cut(rig: Rig) -> None:
-    """Reopen what a crash leaves, on a disk with room."""
+    """Reopen crash states, on a disk with space."""
     for kind in ("nothing", "all"):
         disk = rig.disk.crash(CrashChoice(kind))
         disk.capacity_bytes = None
         verify_reopening(rig.place, disk, rig.model)
 
 
-def test_small_appends_fill_a_disk_to_the_brim_and_go_on_later() -> None:
-    """Appends fail one after another while there is no room, none of them by half."""
+def test_append_small_batches_disk_full_are_refused_whole() -> None:
+    """Appends fail one by one while the disk is full, and no append is stored in part."""
     rig = Rig(PLACES[0])
     rig.open()
     rig.disk.capacity_bytes = used_bytes(rig) + 8 * 512

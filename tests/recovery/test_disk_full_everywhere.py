@@ -1,8 +1,8 @@
-"""A disk that is full at any step: what needs room is refused and latches nothing, all else works.
+"""A disk that is full at any step: calls that need space are refused, and the log stays online.
 
-What needs none, or gives some back, works with not a sector left: reads, markers of transactions
-that fit into a sector that is there, rolls, deletions, retention, openings. Everything else raises
-`DiskFullError`, leaves the log as it was, and works as soon as there is room.
+Calls that need no space, or free some, work without a free sector: reads, transaction markers that
+fit into an allocated sector, rolls, deletions, retention, openings. Other calls raise
+`DiskFullError`, leave the log unchanged, and work as soon as the disk has space.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Scene:
 
     @classmethod
     def made(cls, place: Place) -> Scene:
-        """Return one with room."""
+        """Return a scene on a disk with space."""
         disk = place.new_disk()
         scheduler = ManualScheduler(ManualClock())
         scene = cls(place, disk, opened(place, disk, scheduler), scheduler, Client(7), Client(8))
@@ -55,7 +55,7 @@ class Scene:
         return scene
 
     def fill(self, free_sectors: int) -> None:
-        """Leave so much room."""
+        """Leave a number of free sectors."""
         self.disk.capacity_bytes = self.disk.used_bytes + SECTOR * free_sectors
 
     def records(self) -> list[Record]:
@@ -67,7 +67,7 @@ class Scene:
         return self.log.segments()[slot].base_offset
 
     def verify(self) -> None:
-        """Hold what the log says of producers against its batches, now and after a crash."""
+        """Compare the state of producers with the batches, now and after a crash."""
         outcome = outcome_of(self.log)
         assert outcome.committed == committed_offsets(self.log)
         self.log.flush()
@@ -97,19 +97,19 @@ def opened(
 
 
 def roll_and_flush(scene: Scene) -> None:
-    """Roll, with the recovery point that follows."""
+    """Roll, with the checkpoint of the recovery point after it."""
     scene.log.roll()
     scene.scheduler.advance(0)
 
 
 def give_up(scene: Scene) -> None:
-    """Abort the open transaction, where it is open yet."""
+    """Abort the open transaction, if it is still open."""
     if scene.log.list_transactions():
         scene.log.abort_transaction(8)
 
 
-# What has to work whenever there is not a sector left.
-NEEDS_NO_ROOM: dict[str, Callable[[Scene], object]] = {
+# Calls that must work without a free sector.
+NEEDS_NO_SPACE: dict[str, Callable[[Scene], object]] = {
     "abort": give_up,
     "roll": roll_and_flush,
     "flush": lambda scene: scene.log.flush(),
@@ -118,8 +118,8 @@ NEEDS_NO_ROOM: dict[str, Callable[[Scene], object]] = {
     "retention of all": lambda scene: scene.log.apply_retention(now_ms=START_MS + YEAR_MS),
     "high watermark": lambda scene: scene.log.set_high_watermark(None),
 }
-# What may be refused, and then has changed nothing.
-NEEDS_ROOM: dict[str, Callable[[Scene], object]] = {
+# Calls that may be refused, and then have changed nothing.
+NEEDS_SPACE: dict[str, Callable[[Scene], object]] = {
     "append": lambda scene: scene.log.append(numbered(900, 60)),
     "durable append": lambda scene: scene.log.append(numbered(900, 9), wait="durable"),
     "first batch of a producer": lambda scene: Client(9).send(scene.log, 9, transactional=True),
@@ -131,8 +131,8 @@ NEEDS_ROOM: dict[str, Callable[[Scene], object]] = {
 }
 
 
-def go_on(scene: Scene) -> None:
-    """With room: everything works at once, without opening the log again."""
+def check_with_space(scene: Scene) -> None:
+    """With space, every call works at once, without a reopening of the log."""
     scene.disk.capacity_bytes = None
     scene.log.append(numbered(990, 20), wait="durable")
     give_up(scene)
@@ -142,43 +142,43 @@ def go_on(scene: Scene) -> None:
     scene.log.close()
 
 
-@pytest.mark.parametrize("name", NEEDS_NO_ROOM)
+@pytest.mark.parametrize("name", NEEDS_NO_SPACE)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_full_disk_does_not_stop_what_needs_no_room(place: Place, name: str) -> None:
-    """Not a sector is left, or few; nothing is latched, and appends go on when there is room."""
+def test_disk_full_calls_that_need_no_space_work(place: Place, name: str) -> None:
+    """With no sector left, or few; the log stays online, and appends work with space."""
     for free_sectors in FREE_SECTORS:
         scene = Scene.made(place)
         scene.fill(free_sectors)
-        NEEDS_NO_ROOM[name](scene)
+        NEEDS_NO_SPACE[name](scene)
         assert scene.records() == list(scene.log.records(scene.log.log_start_offset))
-        go_on(scene)
+        check_with_space(scene)
 
 
-@pytest.mark.parametrize("name", NEEDS_ROOM)
+@pytest.mark.parametrize("name", NEEDS_SPACE)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_full_disk_refuses_the_rest_whole_and_takes_it_later(place: Place, name: str) -> None:
-    """Refused at least with not a sector left; and the same again when there is room."""
+def test_disk_full_calls_that_need_space_are_refused_whole(place: Place, name: str) -> None:
+    """Refused at least without a free sector; the same call works with space."""
     refusals = []
     for free_sectors in FREE_SECTORS:
         scene = Scene.made(place)
         before = scene.records()
         scene.fill(free_sectors)
         try:
-            NEEDS_ROOM[name](scene)
+            NEEDS_SPACE[name](scene)
         except DiskFullError as error:
             assert error.retriable
             refusals.append(free_sectors)
             assert before == scene.records()
             scene.disk.capacity_bytes = None
-            NEEDS_ROOM[name](scene)
-        go_on(scene)
+            NEEDS_SPACE[name](scene)
+        check_with_space(scene)
     assert FREE_SECTORS[: len(refusals)] == tuple(refusals)
     assert refusals or name == "first batch of a producer"
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_deletions_make_the_room_that_appends_wait_for(place: Place) -> None:
-    """Retention on a disk without a sector left, the delayed deletion, and appends go on."""
+def test_disk_full_retention_frees_space_for_appends(place: Place) -> None:
+    """Retention works without a free sector; appends work after the delayed deletion."""
     scene = Scene.made(place)
     scene.fill(0)
     with pytest.raises(DiskFullError):
@@ -194,8 +194,8 @@ def test_deletions_make_the_room_that_appends_wait_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_deletion_up_to_the_middle_of_a_segment_goes_as_far_as_it_can(place: Place) -> None:
-    """Where the log start cannot be said, the segments below it go, and the caller is told."""
+def test_disk_full_delete_records_inside_a_segment_deletes_whole_segments(place: Place) -> None:
+    """The log start cannot be written: segments below it are deleted, and the call raises."""
     scene = Scene.made(place)
     scene.fill(0)
     base = scene.base(2)
@@ -206,12 +206,12 @@ def test_deletion_up_to_the_middle_of_a_segment_goes_as_far_as_it_can(place: Pla
         scene.log.delete_records(base + 1)
     scene.scheduler.advance(1000)
     assert base + 1 == scene.log.delete_records(base + 1)
-    go_on(scene)
+    check_with_space(scene)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_crash_while_segments_go_from_a_full_disk_leaves_no_hole(place: Place) -> None:
-    """The start could not be checkpointed: the oldest goes first, each before the next."""
+def test_disk_full_delete_records_power_cut_leaves_no_hole(place: Place) -> None:
+    """Without a checkpoint of the start, segments are deleted one by one, oldest first."""
     starts = set()
     for number in range(1, 200):
         scene = Scene.made(place)
@@ -239,8 +239,8 @@ def test_crash_while_segments_go_from_a_full_disk_leaves_no_hole(place: Place) -
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("kind", ["closed", "killed", "crashed"])
-def test_log_on_a_full_disk_is_opened_read_and_cut_at_its_start(place: Place, kind: str) -> None:
-    """What spares the next opening some work is left unwritten; producers are known even so."""
+def test_disk_full_open_log_keeps_records_and_producers(place: Place, kind: str) -> None:
+    """Files that only save time are not written; producer state is complete without them."""
     for free_sectors in FREE_SECTORS:
         scene = Scene.made(place)
         data = scene.idle.batch()
@@ -261,12 +261,12 @@ def test_log_on_a_full_disk_is_opened_read_and_cut_at_its_start(place: Place, ki
         again = scene.log.append_batches(data)
         assert (first.first_offset, True) == (again.first_offset, again.is_duplicate)
         scene.log.delete_records(scene.base(1))
-        go_on(scene)
+        check_with_space(scene)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_first_append_waits_for_room_of_its_leader_epoch(place: Place) -> None:
-    """Of a new log, and after a truncation; the same epoch is written when there is room."""
+def test_disk_full_first_append_needs_space_for_its_leader_epoch(place: Place) -> None:
+    """In a new log, and after a truncation; with space the same epoch is written."""
     disk = place.new_disk()
     with opened(place, disk, ManualScheduler(ManualClock())) as log:
         for epoch in range(3):
@@ -282,8 +282,8 @@ def test_first_append_waits_for_room_of_its_leader_epoch(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_close_on_a_full_disk_tells_so_and_loses_nothing(place: Place) -> None:
-    """The next opening recovers what the closing could not write down."""
+def test_disk_full_close_raises_and_loses_nothing(place: Place) -> None:
+    """The next opening recovers the state that close could not write."""
     scene = Scene.made(place)
     scene.log.flush()
     before, outcome = scene.records(), outcome_of(scene.log)
@@ -300,29 +300,31 @@ def test_close_on_a_full_disk_tells_so_and_loses_nothing(place: Place) -> None:
 
 
 def abort_all(scene: Scene) -> None:
-    """Abort what a truncation has left open, whose marker it took."""
+    """Abort the transactions whose marker a truncation has removed."""
     for transaction in scene.log.list_transactions():
         scene.log.abort_transaction(transaction.producer_id)
 
 
 TRUNCATIONS: dict[str, Callable[[Scene], object]] = {
-    name: NEEDS_ROOM[name]
+    name: NEEDS_SPACE[name]
     for name in ("truncate within a segment", "truncate the first segment", "begin anew above")
 }
 TRUNCATIONS["truncate within a batch"] = lambda scene: scene.log.truncate_to(scene.base(2) + 3)
-# What takes room. A hole takes none; of a rename that found none a log is latched.
-TAKES_ROOM = frozenset({"create", "pwrite", "pwritev"})
+# Calls that use space. A hole uses none; a rename without space marks the log offline.
+USES_SPACE = frozenset({"create", "pwrite", "pwritev"})
 
 
 @pytest.mark.parametrize("name", TRUNCATIONS)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_full_disk_at_any_call_of_a_truncation_latches_nothing(place: Place, name: str) -> None:
-    """DUR-5: what needs room comes before the first change; the same truncation works later."""
+def test_disk_full_at_any_call_of_a_truncation_keeps_the_log_online(
+    place: Place, name: str
+) -> None:
+    """DUR-5: calls that need space precede the first change; the same truncation works later."""
     truncate = TRUNCATIONS[name]
     for number in range(1, 200):
         scene = Scene.made(place)
         before, end_offset = scene.records(), scene.log.log_end_offset
-        scene.disk.fail_at(number, errno.ENOSPC, only=TAKES_ROOM)
+        scene.disk.fail_at(number, errno.ENOSPC, only=USES_SPACE)
         try:
             truncate(scene)
         except DiskFullError:
@@ -331,13 +333,13 @@ def test_full_disk_at_any_call_of_a_truncation_latches_nothing(place: Place, nam
             assert not [path for path in scene.disk.snapshot() if path.endswith(".log.tmp")]
             truncate(scene)
         else:
-            # Of index files the memory has what the disk lacks.
+            # Index files that could not be written are kept in memory.
             if scene.disk.faults_waiting:
                 scene.disk.clear_faults()
                 abort_all(scene)
-                go_on(scene)
+                check_with_space(scene)
                 break
         abort_all(scene)
-        go_on(scene)
+        check_with_space(scene)
     else:
         raise AssertionError("a truncation has no end of calls")

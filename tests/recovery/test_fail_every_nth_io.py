@@ -1,7 +1,7 @@
 """The first, second, third ... call to the disk fails, until a scenario passes untouched.
 
-Whatever call it is: a typed error or none, reads that go on, writes that go on or are refused for
-good, and a log that reopens to what it promised.
+After any call: a typed error or none, reads that work, writes that work or are refused until a
+reopening, and a log that reopens with its guarantees.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.support.shares import calls
 from tests.support.simulated_disk import MUTATING, SYNCING, CrashChoice
 
 STRIDE = 5
-# Of the calls but every fifth, every third one fails in a run.
+# Of the calls without every fifth, every third fails in a run.
 STEP = 3
 WRITING = frozenset({"pwrite", "pwritev"})
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How the n-th call fails, of those in `only` (None: of all, reads too)."""
+    """Failure of the n-th call of those in `only` (None: of all, reads too)."""
 
     name: str
     place: Place
@@ -52,8 +52,8 @@ FAILURES = (
 )
 
 
-class Look(Scenario):
-    """Opens a closed log, reads it in every way, and again read-only."""
+class OpenAndRead(Scenario):
+    """Opens a closed log, reads it by every read API, and again read-only."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -74,7 +74,7 @@ class Look(Scenario):
 
 
 def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[bytes, str]]) -> bool:
-    """Let call `number` of a scenario fail and look at the consequences; False where none was."""
+    """Let call `number` of a scenario fail and check the log; return False if no call failed."""
     rig = Rig(failure.place)
     scenario.prepare(rig)
     rig.disk.fail_at(
@@ -100,13 +100,13 @@ def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[byte
         check_open_log(rig)
     verify_once(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model, seen)
     rig.let_go()
-    # The same disk, no power cut: what a failed sync left in memory only must be written again.
+    # The same disk, no power cut: bytes that a failed sync left in memory only are written again.
     verify_reopening(failure.place, rig.disk, rig.model)
     return True
 
 
 def fail_each(name: str, failure: Failure, *, quick: bool) -> int:
-    """Fail every fifth call of a scenario, or a share of the others; return the last there was.
+    """Fail every fifth call of a scenario, or a share of the others; return the number of calls.
 
     The fifths begin with another call for each scenario. Together the two take every call.
     """
@@ -115,13 +115,13 @@ def fail_each(name: str, failure: Failure, *, quick: bool) -> int:
     fifths = [number for number in range(1, 1000) if (number - first) % STRIDE == 0]
     others = [number for number in range(1, 1000) if (number - first) % STRIDE]
     for number in fifths if quick else [others[each - 1] for each in calls(len(others), STEP)]:
-        if not fail((SCENARIOS | {"look": Look})[name](), failure, number, seen):
+        if not fail((SCENARIOS | {"look": OpenAndRead})[name](), failure, number, seen):
             return number
     raise AssertionError(f"{name} does not end")
 
 
 def check_open_log(rig: Rig) -> None:
-    """After a failure a log serves what it held, and either takes records or refuses for good."""
+    """Check that a log serves its records after a failure, and accepts records or is offline."""
     log = rig.log
     seen = observe(log)
     rig.model.verify(seen)
@@ -137,25 +137,23 @@ def check_open_log(rig: Rig) -> None:
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
 @pytest.mark.parametrize("name", [*SCENARIOS, "look"])
-def test_scenario_with_any_one_failing_call_stays_legal(name: str, failure: Failure) -> None:
-    """A typed error or none; the log goes on or is latched; reopening finds what was promised."""
+def test_scenario_failing_call_leaves_a_legal_log(name: str, failure: Failure) -> None:
+    """A typed error or none; the log works or is offline; a reopened log has its guarantees."""
     fail_each(name, failure, quick=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
 @pytest.mark.parametrize("name", [*SCENARIOS, "look"])
-def test_scenario_with_each_single_failing_call_stays_legal(name: str, failure: Failure) -> None:
-    """The same for calls but the fifths above: every third, or all of them."""
+def test_scenario_failing_call_of_many_leaves_a_legal_log(name: str, failure: Failure) -> None:
+    """The same for the other calls: every third, or all of them."""
     assert 2 <= fail_each(name, failure, quick=False)
 
 
 @pytest.mark.parametrize("place", [ALONE, INSIDE], ids=lambda place: place.name)
 @pytest.mark.parametrize("number", range(1, 40))
-def test_append_without_room_leaves_nothing_and_may_be_tried_again(
-    place: Place, number: int
-) -> None:
-    """Nothing of it is kept, in this process and after a crash; the same append works later."""
+def test_append_disk_full_at_any_call_may_be_repeated(place: Place, number: int) -> None:
+    """No record of it is kept, in this process and after a crash; the same append works later."""
     rig = Rig(place)
     rig.open()
     rig.append(3, durable=True)
@@ -178,8 +176,8 @@ def test_append_without_room_leaves_nothing_and_may_be_tried_again(
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_sync_failing_latches_the_log(wait: bool) -> None:
-    """No retry says "durable"; writes are refused, reads go on, reopening recovers."""
+def test_failing_sync_marks_the_log_offline(wait: bool) -> None:
+    """No retry reports "durable"; writes are refused, reads work, a reopening recovers."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(2, durable=True)

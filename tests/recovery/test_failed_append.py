@@ -1,4 +1,4 @@
-"""Appends that failed, then a power cut: what was refused does not come back."""
+"""Appends that failed, then a power cut: refused records do not come back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATES = 16
 
 
 def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
-    """Whatever survives, the log holds what the model does, and no more."""
+    """Check that the log has the records of the model in every crash state, and no more."""
     for choice, state in disk.crash_states(STATES):
         after = Rig(rig.place, state)
         seen = observe(after.open())
@@ -25,8 +25,8 @@ def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_append_that_failed_does_not_come_back_after_a_power_cut(place: Place) -> None:
-    """Neither its bytes in the segment that took them first, nor its new segments."""
+def test_failed_append_does_not_come_back_after_a_power_cut(place: Place) -> None:
+    """Neither its bytes in the first segment nor its new segments come back."""
     moments = 0
     for number in range(1, 100):
         rig = Rig(place)
@@ -45,8 +45,8 @@ def test_append_that_failed_does_not_come_back_after_a_power_cut(place: Place) -
     assert 4 <= moments
 
 
-def test_append_whose_undoing_fails_latches_the_log() -> None:
-    """What the file holds is unknown: no record may follow it."""
+def test_failed_append_failing_undo_marks_the_log_offline() -> None:
+    """The content of the file is unknown, so no record may follow it."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(3, durable=True)

@@ -1,7 +1,7 @@
 """A sync fails, and the log is opened again on the same running machine.
 
-The page cache shows everything, the disk lacks what the sync was for, and the next sync says "ok"
-whatever it covers. What the new log calls durable must be on the disk all the same.
+The page cache has everything, the disk lacks the bytes of the failed sync, and the next sync
+succeeds without writing them. Records that the new log calls durable must still be on the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BIG = Place("big", Path("/big/orders-0"), small_config(segment_bytes=8192, batch
 
 
 def fail_a_sync(rig: Rig, number: int = 1) -> None:
-    """Append without a sync, then let the n-th segment of a flush fail, and let the log go."""
+    """Let the sync of the n-th segment of a flush fail, and release the log."""
     rig.disk.fail_at(number, errno.EIO, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         rig.flush()
@@ -29,7 +29,7 @@ def fail_a_sync(rig: Rig, number: int = 1) -> None:
 
 
 def verify_all_on_disk(place: Place, disk: SimulatedDisk, count: int) -> None:
-    """Whatever a power cut takes now, `count` records are there."""
+    """Check that every crash state has `count` records."""
     for _choice, state in disk.crash_states(12, seed=count):
         rig = Rig(place, state)
         assert count == len(observe(rig.open()).records)
@@ -38,10 +38,8 @@ def verify_all_on_disk(place: Place, disk: SimulatedDisk, count: int) -> None:
 
 @pytest.mark.parametrize("place", [*PLACES, BIG], ids=lambda place: place.name)
 @pytest.mark.parametrize("count", [1, 7, 40])
-def test_log_reopened_after_a_failed_sync_has_on_disk_what_it_serves(
-    place: Place, count: int
-) -> None:
-    """In one segment and in many: it calls all of it durable, and a power cut takes nothing."""
+def test_reopen_after_a_failed_sync_makes_all_records_durable(place: Place, count: int) -> None:
+    """In one segment and in many: all records are durable, and a power cut loses none."""
     rig = Rig(place)
     rig.open()
     rig.append(2, durable=True)
@@ -55,8 +53,8 @@ def test_log_reopened_after_a_failed_sync_has_on_disk_what_it_serves(
 
 
 @pytest.mark.parametrize("number", range(1, 8))
-def test_any_sync_of_many_segments_may_be_the_one_that_failed(number: int) -> None:
-    """Those before it are on the disk, it is not, and those behind it were never tried."""
+def test_reopen_after_a_failed_sync_of_any_segment_recovers(number: int) -> None:
+    """Segments before it are on the disk; it is not, and later segments were not synced."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(30, 90)
@@ -67,13 +65,13 @@ def test_any_sync_of_many_segments_may_be_the_one_that_failed(number: int) -> No
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_sync_failing_again_while_opening_is_told_and_the_next_opening_recovers(
+def test_reopen_failing_sync_raises_and_the_next_opening_recovers(
     place: Place,
 ) -> None:
-    """An opening that could not write is no opening; nothing of it is believed by the next.
+    """The next opening does not rely on the results of a failed opening.
 
-    The first failure may be an old one that nobody had seen, so the file is written again, and
-    after a second one copied to new blocks.
+    The first failure may be old and not reported, so the file is written again, and
+    after a second failure copied to new blocks.
     """
     rig = Rig(place)
     rig.open()
@@ -106,8 +104,8 @@ def failed_on_a_full_disk(*, keeps_unwritten: bool) -> Rig:
     return rig
 
 
-def test_reopening_needs_no_space_where_blocks_can_be_written_again() -> None:
-    """The disk may be full: the bytes are written where they are."""
+def test_reopen_disk_full_rewrites_blocks_in_place() -> None:
+    """A full disk is enough if blocks can be written again in place."""
     rig = failed_on_a_full_disk(keeps_unwritten=False)
     again = Rig(BIG, rig.disk)
     assert 60 == again.open().durable_offset
@@ -115,8 +113,8 @@ def test_reopening_needs_no_space_where_blocks_can_be_written_again() -> None:
     again.let_go()
 
 
-def test_reopening_without_space_for_new_blocks_is_refused_and_loses_nothing() -> None:
-    """DUR-2: a typed error, as often as it is tried; readers see all; with space all is there."""
+def test_reopen_disk_full_for_new_blocks_raises_and_loses_nothing() -> None:
+    """DUR-2: a typed error at each attempt; readers see all; with space all is durable."""
     rig = failed_on_a_full_disk(keeps_unwritten=True)
     names = rig.disk.list(BIG.directory)
     for _ in range(3):
@@ -132,8 +130,8 @@ def test_reopening_without_space_for_new_blocks_is_refused_and_loses_nothing() -
     again.let_go()
 
 
-def test_what_lies_below_the_recovery_point_is_not_written_again() -> None:
-    """After a close in order only what came since is: the rest was on the disk once."""
+def test_reopen_rewrites_only_bytes_above_the_recovery_point() -> None:
+    """Bytes from before an orderly close were on the disk and are not rewritten."""
     rig = Rig(BIG)
     rig.open()
     rig.append(20, 90)
@@ -154,8 +152,8 @@ def facts_of(disk: SimulatedDisk, path: Path) -> tuple[int, int]:
     return facts.size_bytes, facts.modified_ms
 
 
-def test_segments_that_are_written_again_are_no_younger_for_it() -> None:
-    """Retention goes by the time of the file where records have none."""
+def test_reopen_rewrite_keeps_the_modification_time() -> None:
+    """Retention uses the time of the file if records have no timestamp."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(30, 90)
@@ -168,8 +166,8 @@ def test_segments_that_are_written_again_are_no_younger_for_it() -> None:
     again.let_go()
 
 
-def test_opening_in_order_and_read_only_writes_nothing_again() -> None:
-    """A clean log is believed, and a reader changes nothing."""
+def test_reopen_clean_or_read_only_rewrites_nothing() -> None:
+    """A clean log is trusted, and a reader changes nothing."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(5)
@@ -186,8 +184,8 @@ def test_opening_in_order_and_read_only_writes_nothing_again() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_directory_whose_name_was_not_synced_is_synced_by_the_next_opening(place: Place) -> None:
-    """The first opening failed between making the directory and syncing the one above it."""
+def test_reopen_syncs_a_directory_name_that_was_not_synced(place: Place) -> None:
+    """The first opening failed between making the directory and syncing its parent."""
     rig = Rig(place)
     rig.disk.fail_at(2, errno.EIO, only=frozenset({"sync_directory"}))
     with pytest.raises(LogStorageError):

@@ -1,7 +1,7 @@
-"""Write-backs that fail on a disk whose blocks then stay unwritten, as ext4's do (DUR-2).
+"""Write-backs that fail on a disk whose blocks then stay unwritten, as in ext4 (DUR-2).
 
-The bytes in doubt must come to the disk in new blocks before anything is called durable: the rig
-cuts the power at every call of the opening that does it, and once more afterwards.
+The uncertain bytes must be written to new blocks before any record is called durable: the rig cuts
+the power at every call of the opening that copies them, and once more afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("reads_past_cache", [True, False])
-def test_opening_that_copies_to_new_blocks_cut_at_any_call_loses_nothing(
+def test_copy_to_new_blocks_power_cut_at_any_call_loses_nothing(
     place: Place, reads_past_cache: bool
 ) -> None:
     """DUR-2: during the copy, its sync, the rename and the sync of the directory."""
@@ -65,8 +65,8 @@ def test_opening_that_copies_to_new_blocks_cut_at_any_call_loses_nothing(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_opening_killed_while_it_copies_is_done_again_by_the_next(place: Place) -> None:
-    """The page cache stays, the errors were reported to the one that was killed."""
+def test_copy_to_new_blocks_killed_is_repeated_by_the_next_opening(place: Place) -> None:
+    """The page cache stays, and the errors were reported to the killed process."""
     for number in range(1, 30, 2):
         rig = failed(place)
         rig.disk.crash_at(number, only=MUTATING)
@@ -83,7 +83,7 @@ def test_opening_killed_while_it_copies_is_done_again_by_the_next(place: Place) 
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_records_appended_behind_bytes_in_doubt_reach_the_disk(place: Place) -> None:
+def test_append_after_uncertain_bytes_reaches_the_disk(place: Place) -> None:
     """DUR-2: neighbours in the same block were lost with them, though their sync succeeded."""
     rig = failed(place, 1)
     rig.open()
@@ -100,8 +100,8 @@ def test_records_appended_behind_bytes_in_doubt_reach_the_disk(place: Place) -> 
     rig.let_go()
 
 
-def test_reader_keeps_the_old_file_and_follows_to_the_new_one() -> None:
-    """A read-only log that was open before the copy took the name goes on without a gap."""
+def test_copy_to_new_blocks_reader_continues_without_a_gap() -> None:
+    """A read-only log opened before the rename keeps the old file and then reads the new one."""
     rig = failed(ALONE)
     reader = Rig(ALONE, rig.disk)
     log = reader.open(read_only=True)
@@ -117,8 +117,8 @@ def test_reader_keeps_the_old_file_and_follows_to_the_new_one() -> None:
     rig.let_go()
 
 
-def test_transaction_index_in_doubt_reaches_the_disk_before_the_recovery_point_rises() -> None:
-    """A broker believes the file once the log was closed in order."""
+def test_uncertain_transaction_index_is_durable_before_the_recovery_point() -> None:
+    """A broker trusts the file after an orderly close."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(2)
@@ -137,8 +137,8 @@ def test_transaction_index_in_doubt_reaches_the_disk_before_the_recovery_point_r
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_sector_that_cannot_be_read_is_no_damage(place: Place) -> None:
-    """An I/O error is not corruption: opening is refused, nothing is cut, later all is there."""
+def test_unreadable_sector_raises_and_is_not_damage(place: Place) -> None:
+    """After an I/O error the opening raises and truncates nothing; later it serves all records."""
     rig = Rig(place)
     rig.open()
     rig.append(2, durable=True)

@@ -1,4 +1,4 @@
-"""Each call of the disk fails once in a manager's life: typed errors, and nothing promised lost."""
+"""Each call of the disk fails once in the life of a manager: typed errors, all guarantees hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = 2_000
 def explore(
     scenario: Scenario, error_number: int, step: int, config: ManagerConfig = CONFIG
 ) -> int:
-    """Let every `step`-th call fail, one in each life; return how many calls a life has."""
+    """Let every `step`-th call fail, one in each run; return the number of calls of a run."""
     for moment in calls(STEPS, step):
         disk = SimulatedDisk()
         promised = Promised()
@@ -59,16 +59,14 @@ def explore(
 @pytest.mark.sample
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_call_that_fails_costs_nothing_that_was_promised(
-    scenario: Scenario, error_number: int
-) -> None:
-    """A few of the calls; the slow run takes more."""
+def test_manager_failing_call_keeps_the_guarantees(scenario: Scenario, error_number: int) -> None:
+    """A few of the calls; the slow run has more."""
     assert explore(scenario, error_number, 11) > 50
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_call_that_fails_beside_zeros_costs_nothing_that_was_promised(
+def test_manager_with_zeros_failing_call_keeps_the_guarantees(
     scenario: Scenario, error_number: int
 ) -> None:
     """Some of the calls, with zeros written ahead of the records."""
@@ -78,8 +76,8 @@ def test_call_that_fails_beside_zeros_costs_nothing_that_was_promised(
 @pytest.mark.slow
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_any_of_many_calls_that_fails_costs_nothing_that_was_promised(
+def test_manager_failing_call_of_many_keeps_the_guarantees(
     scenario: Scenario, error_number: int
 ) -> None:
-    """A sixth of the calls, or all of them, those that only look too."""
+    """A sixth of the calls, or all of them, reads included."""
     assert explore(scenario, error_number, MANAGER_CALL_STEP) > 50

@@ -1,4 +1,4 @@
-"""A `.txnindex` with a flipped bit: no checksum covers it, the log's batches and markers do."""
+"""A `.txnindex` with a flipped bit: it has no checksum, and is checked by batches and markers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = range(12)
 
 
 def committed(directory: Path, *, read_only: bool) -> list[tuple[int, bytes | None]]:
-    """Return what readers of committed records are served."""
+    """Return offset and value of all committed records."""
     with kafkalog.open_log(directory, read_only=read_only) as log:
         return [(each.offset, each.value) for each in log.records(isolation="read_committed")]
 
@@ -26,7 +26,7 @@ def committed(directory: Path, *, read_only: bool) -> list[tuple[int, bytes | No
 @pytest.mark.parametrize("partition", ["transactions-0", "transactions-1"])
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_transaction_index_with_a_flipped_bit_shows_no_aborted_record(
+def test_transaction_index_flipped_bit_shows_no_aborted_record(
     tmp_path: Path, partition: str, read_only: bool, seed: int
 ) -> None:
     """HOST-15: a bit of an offset in an entry of every file, low bits most of all."""

@@ -33,10 +33,10 @@ def _with_hidden_wrapper(directory: Path, *, damage: bool) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("damage", [True, False])
-def test_wrapper_below_its_segment_is_found_by_each_way_of_reading(
+def test_wrapper_below_its_segment_is_served_by_every_read_api(
     tmp_path: Path, damage: bool, read_only: bool
 ) -> None:
-    """What `records` serves around the damage, `get` and `get_many` serve as well."""
+    """`get` and `get_many` serve the same records around the damage as `records`."""
     directory = tmp_path / "t-0"
     _with_hidden_wrapper(directory, damage=damage)
     with kafkalog.open_log(directory, read_only=read_only) as log:
@@ -54,7 +54,7 @@ def test_wrapper_below_its_segment_is_found_by_each_way_of_reading(
 
 
 def _with_lowered_wrapper(directory: Path, *sizes: int) -> None:
-    """Write a wrapper a segment, put junk behind the first, and lower the second."""
+    """Write a wrapper a segment, put junk after the first, and lower the second."""
     config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
     first = 0
     with kafkalog.open_log(directory, config=config) as log:
@@ -71,12 +71,10 @@ def _with_lowered_wrapper(directory: Path, *sizes: int) -> None:
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_wrapper_below_its_segment_is_not_believed_behind_damage(
-    tmp_path: Path, read_only: bool
-) -> None:
-    """HOST-4: where nobody knows the end before, only a segment's name by its last offset tells."""
+def test_wrapper_below_its_segment_after_damage_is_corrupt(tmp_path: Path, read_only: bool) -> None:
+    """HOST-4: after damage only the base offset of its segment shows the offsets of a wrapper."""
     directory = tmp_path / "t-0"
-    # The second is named 21 in place of 29: its records would be 12 to 21.
+    # The second has offset 21 instead of 29: its records would be 12 to 21.
     _with_lowered_wrapper(directory, 20, 10, 1)
     for _ in range(2):
         with kafkalog.open_log(directory, read_only=read_only) as log:
@@ -85,8 +83,8 @@ def test_wrapper_below_its_segment_is_not_believed_behind_damage(
             assert any(each.first_offset <= 20 < each.next_offset for each in log.corrupt_ranges())
 
 
-def test_append_behind_a_wrapper_that_is_not_believed_is_served(tmp_path: Path) -> None:
-    """HOST-5: recovery judges the last wrapper as readers do, and the log ends behind it."""
+def test_append_after_a_corrupt_wrapper_is_served(tmp_path: Path) -> None:
+    """HOST-5: recovery checks the last wrapper as readers do, and the log ends after it."""
     directory = tmp_path / "t-0"
     _with_lowered_wrapper(directory, 20, 10)
     (directory / f"{30:020d}.log").unlink()
@@ -101,10 +99,10 @@ def test_append_behind_a_wrapper_that_is_not_believed_is_served(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_message_between_damage_has_no_offset_of_the_wrapper_behind(
+def test_raised_message_between_damage_costs_no_record_of_the_next_wrapper(
     tmp_path: Path, read_only: bool
 ) -> None:
-    """HOST-3: a raised message takes no offset that only the records in a wrapper tell."""
+    """HOST-3: a raised message does not get an offset of a record inside the next wrapper."""
     directory = tmp_path / "t-0"
     path = directory / f"{0:020d}.log"
     starts = []
@@ -132,10 +130,10 @@ def test_message_between_damage_has_no_offset_of_the_wrapper_behind(
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_wrapper_with_a_flipped_offset_is_served_nowhere_else(
+def test_wrapper_with_a_flipped_offset_is_not_served_at_other_offsets(
     tmp_path: Path, read_only: bool, is_first: bool
 ) -> None:
-    """HOST-4: records above the end before and below the base are those of a base that lies."""
+    """HOST-4: records after the previous end and below the base come from a false base offset."""
     directory = tmp_path / "t-0"
     _with_hidden_wrapper(directory, damage=False)
     path = directory / f"{5:020d}.log"
@@ -154,10 +152,8 @@ def test_wrapper_with_a_flipped_offset_is_served_nowhere_else(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_wrapper_with_an_offset_below_what_it_holds_is_fenced(
-    tmp_path: Path, read_only: bool
-) -> None:
-    """HOST-4: a broker takes the offsets inside as they are, which count from 0."""
+def test_wrapper_with_an_offset_below_its_count_is_corrupt(tmp_path: Path, read_only: bool) -> None:
+    """HOST-4: a broker serves the inner offsets unchanged, which count from 0."""
     directory = tmp_path / "t-0"
     config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
     with kafkalog.open_log(directory, config=config) as log:
@@ -174,10 +170,10 @@ def test_wrapper_with_an_offset_below_what_it_holds_is_fenced(
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_append_behind_a_segment_under_the_name_of_its_last_record_is_served(
+def test_append_to_a_segment_named_by_its_last_record_is_served(
     tmp_path: Path, magic: int, read_only: bool
 ) -> None:
-    """HOST-4: only the name of the last wrapper fits, and not the first record in it."""
+    """HOST-4: the offset of the last wrapper fits the segment, its first record does not."""
     directory = tmp_path / "t-0"
     wrappers = chapters_of([(magic, 1, 3), (magic, 1, 4), (magic, 1, 5)])
     write_chapters(directory, wrappers, base_offset=11)
@@ -191,10 +187,10 @@ def test_append_behind_a_segment_under_the_name_of_its_last_record_is_served(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_wrapper_that_becomes_the_last_one_is_judged_as_the_last(
+def test_wrapper_that_becomes_the_last_is_checked_as_the_last(
     tmp_path: Path, read_only: bool
 ) -> None:
-    """HOST-4: the segments behind it are cut away, and so is what spoke against its offset."""
+    """HOST-4: later segments are truncated, and with them the evidence against its offset."""
     directory = tmp_path / "t-0"
     config = kafkalog.LogConfig(message_format_version="0.9.0", compression_type="gzip")
     with kafkalog.open_log(directory, config=config) as log:
@@ -243,10 +239,10 @@ def _flipped_wrappers(
         (directory / name).unlink(missing_ok=True)
 
 
-def test_message_behind_a_wrapper_outside_the_segment_is_served_after_a_roll(
+def test_message_after_a_wrapper_outside_the_segment_is_served_after_a_roll(
     tmp_path: Path,
 ) -> None:
-    """HOST-4: its records count, though the base of the next segment rules its offset out."""
+    """HOST-4: its record count is used, though the next segment contradicts its offset."""
     directory = tmp_path / "t-0"
     _flipped_wrappers(directory, "0.9.0", [6, 1, 1], {0: 16, 2: 1})
     for number in range(3):
@@ -258,10 +254,10 @@ def test_message_behind_a_wrapper_outside_the_segment_is_served_after_a_roll(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_wrappers_that_contradict_what_is_further_away_are_judged_with_it(
+def test_wrappers_that_contradict_earlier_batches_are_checked_with_them(
     tmp_path: Path, read_only: bool
 ) -> None:
-    """HOST-4: the records of a wrapper in question may speak against the batch before all of it."""
+    """HOST-4: the records of a doubtful wrapper may contradict a batch before the doubtful ones."""
     directory = tmp_path / "t-0"
     _flipped_wrappers(directory, "0.10.2", [4, 5, 3, 1, 1], {1: 2, 3: 2})
     with kafkalog.open_log(directory, read_only=read_only) as log:

@@ -1,7 +1,7 @@
-"""Segments with gigabytes of holes that have data behind them: nothing goes through the holes.
+"""Segments with holes of gigabytes and data after them: no read walks through the holes.
 
 To read a hole fills memory page by page, which the faults of the process show: 8 GiB take more than
-a hundred thousand even where the system brings sixteen pages at once.
+a hundred thousand even if the system loads sixteen pages at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNT = 6
 
 @contextmanager
 def few_faults() -> Iterator[None]:
-    """Hold what is done within against the faults that a walk through the hole would take."""
+    """Assert that the block has fewer page faults than a walk through the hole."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < FAULTS_MAX
@@ -48,7 +48,7 @@ def _encoded(offset: int, record: Record) -> bytes:
 
 
 def write(path: Path, before: bytes, behind: bytes, *, odd: int = 0) -> None:
-    """Write a file with a hole between two pieces, the second one at no block's beginning."""
+    """Write a file with a hole between two parts; `odd` moves the second off a block's start."""
     path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:
         file.write(before)
@@ -58,7 +58,7 @@ def write(path: Path, before: bytes, behind: bytes, *, odd: int = 0) -> None:
 
 
 def served(log: Log) -> list[int]:
-    """Return the offsets that are served around damage, the same by every way of reading."""
+    """Return the offsets served around damage, which are the same by every read API."""
     offsets = [record.offset for record in log.records(on_corrupt="skip")]
     rows, error = rows_of_scan(log.scan(columns=["offset"], on_corrupt="skip"))
     assert (offsets, None) == ([offset for (offset,) in rows], error)
@@ -79,8 +79,8 @@ def openings(directory: Path) -> Iterator[Log]:
 
 
 @pytest.mark.parametrize("odd", [0, 4093])
-def test_hole_between_batches_is_passed_over(tmp_path: Path, odd: int) -> None:
-    """Wherever the data behind it begins, the batches there are served; the hole is reported."""
+def test_hole_between_batches_is_skipped_and_reported(tmp_path: Path, odd: int) -> None:
+    """The batches after it are served, at a block's start or not."""
     encoded = batches()
     directory = tmp_path / "t-0"
     write(log_file(directory, 0), b"".join(encoded[:3]), b"".join(encoded[3:]), odd=odd)
@@ -92,10 +92,10 @@ def test_hole_between_batches_is_passed_over(tmp_path: Path, odd: int) -> None:
         assert COUNT == log.append([Record(value=b"new")]).first_offset
 
 
-def test_hole_between_batches_of_a_segment_that_others_follow_is_passed_over(
+def test_hole_between_batches_of_a_sealed_segment_is_skipped(
     tmp_path: Path,
 ) -> None:
-    """As of the last segment."""
+    """As in the last segment."""
     encoded = batches()
     directory = tmp_path / "t-0"
     write(log_file(directory, 0), b"".join(encoded[:2]), b"".join(encoded[2:4]))
@@ -105,8 +105,8 @@ def test_hole_between_batches_of_a_segment_that_others_follow_is_passed_over(
             assert list(range(COUNT)) == served(log)
 
 
-def test_batch_with_a_damaged_length_before_a_hole_costs_itself(tmp_path: Path) -> None:
-    """Its length leads into the hole, and nothing goes there."""
+def test_hole_after_a_damaged_length_costs_one_batch(tmp_path: Path) -> None:
+    """The length leads into the hole, which is not read."""
     encoded = batches()
     damaged = bytearray(encoded[2])
     damaged[8:12] = (1 << 24).to_bytes(4)
@@ -118,8 +118,8 @@ def test_batch_with_a_damaged_length_before_a_hole_costs_itself(tmp_path: Path) 
             assert [0, 1, 3, 4, 5] == served(log)
 
 
-def test_junk_behind_a_hole_is_cut_and_kept_with_the_hole(tmp_path: Path) -> None:
-    """A torn tail of gigabytes: its copy has the hole, too."""
+def test_hole_before_junk_is_truncated_and_kept_as_a_hole(tmp_path: Path) -> None:
+    """A torn tail of gigabytes: its copy has the hole too."""
     encoded = batches()
     directory = tmp_path / "t-0"
     write(log_file(directory, 0), b"".join(encoded), b"junk" * 10)

@@ -1,4 +1,4 @@
-"""Files with holes of gigabytes, files that are none: opened in bounded time, or refused."""
+"""Files with holes of gigabytes, and non-regular files: opened in bounded time, or refused."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def _forget_the_stop(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _room(path: Path) -> int:
+def _disk_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("name", [FIRST, LAST])
 @pytest.mark.parametrize("size", [GIGABYTE, 8 * GIGABYTE])
-def test_hole_at_the_end_of_a_segment_is_passed_over(
+def test_hole_at_the_end_of_a_segment_is_skipped(
     tmp_path: Path, size: int, name: str, clean: bool
 ) -> None:
-    """PAR-13, HOST-10: neither opening nor reading goes through it, and no opening fills it."""
+    """PAR-13, HOST-10: no opening and no read walks through it, and no opening fills it."""
     directory = tmp_path / "t-0"
     _partition(directory)
     os.truncate(directory / name, size)
@@ -55,7 +55,7 @@ def test_hole_at_the_end_of_a_segment_is_passed_over(
                 segment.size_bytes for segment in partition_of(log).local.snapshot.segments.segments
             ]
             assert max(sizes) < 4 << 20
-        assert _room(directory / name) < 4 << 20
+        assert _disk_bytes(directory / name) < 4 << 20
     with kafkalog.open_log(directory) as log:
         assert log.append([kafkalog.Record(value=b"new")]).first_offset == 20
     with kafkalog.open_log(directory) as log:
@@ -87,10 +87,10 @@ def _fifo(path: Path) -> None:
 @pytest.mark.parametrize("name", [FIRST, LAST])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("read_only", [True, False])
-def test_what_is_no_regular_file_under_the_name_of_a_segment_is_refused_at_once(
+def test_open_log_segment_that_is_not_a_regular_file_raises(
     tmp_path: Path, put: Callable[[Path], None], name: str, clean: bool, read_only: bool
 ) -> None:
-    """HOST-6, HOST-14: the opening says so, and not a reader that comes to it later."""
+    """HOST-6, HOST-14: the opening raises, not a later read."""
     directory = tmp_path / "t-0"
     _partition(directory)
     put(directory / name)
@@ -101,8 +101,8 @@ def test_what_is_no_regular_file_under_the_name_of_a_segment_is_refused_at_once(
 
 
 @pytest.mark.parametrize("grown", [FIRST, f"{FIRST}.swap"])
-def test_hole_beside_a_swap_file_is_not_gone_through(tmp_path: Path, grown: str) -> None:
-    """HOST-10: neither of what it replaces, nor its own, which makes it one that is not whole."""
+def test_hole_with_a_swap_file_is_skipped(tmp_path: Path, grown: str) -> None:
+    """HOST-10: a hole of the old segment, or of the swap file, which is refused as incomplete."""
     directory = tmp_path / "t-0"
     _partition(directory)
     shutil.copy(directory / FIRST, directory / f"{FIRST}.swap")

@@ -1,4 +1,4 @@
-"""Segments with hostile content: every whole batch around it is served, nothing whole goes."""
+"""Segments with hostile content: every whole batch around it is served, and none is removed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.logs import manual_log, numbered, records_until_error
 
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in vectors("invalid")["cases"]}
 GOOD = bytes.fromhex(CASES["good"]["hex"])
-# The hostile batch may hold offsets up to here; the good ones behind it begin here.
+# The hostile batch may have offsets up to here; the good batches after it begin here.
 BEHIND = 100
 Fact = tuple[int, int, bytes | None, bytes | None]
 
 
-def stamped(base_offset: int) -> bytes:
+def good_batch_at(base_offset: int) -> bytes:
     """Return the good batch of three records at another offset."""
     data = bytearray(GOOD)
     assign_offsets(data, base_offset=base_offset)
@@ -30,7 +30,7 @@ def stamped(base_offset: int) -> bytes:
 
 
 def write_segment(directory: Path, data: bytes, base_offset: int = 0) -> Path:
-    """Write one segment file of a partition, which is made where it is missing."""
+    """Write one segment file of a partition, which is made if it is missing."""
     directory.mkdir(exist_ok=True)
     path = log_file(directory, base_offset)
     path.write_bytes(data)
@@ -38,18 +38,18 @@ def write_segment(directory: Path, data: bytes, base_offset: int = 0) -> Path:
 
 
 def fact_of(record: Record) -> Fact:
-    """Return what is compared of a record; touches key and value."""
+    """Return the compared fields of a record; reads key and value."""
     return record.offset, record.timestamp_ms, record.key, record.value
 
 
 def facts(log: Log, on_corrupt: Literal["raise", "skip"] = "skip") -> list[Fact]:
-    """Return every record, its key and value touched."""
+    """Return every record, with its key and value read."""
     records = log.records(on_corrupt=on_corrupt)
     return [fact_of(record) for record in records]
 
 
 def raised(log: Log) -> tuple[list[Fact], KafkaLogError | None]:
-    """Read with the default of raising; return what came before the error, and the error."""
+    """Read with the default of raising; return the records before the error, and the error."""
     found, error = records_until_error(log)
     return [fact_of(record) for record in found], error
 
@@ -61,7 +61,7 @@ def good_facts(base_offset: int) -> list[Fact]:
 
 @pytest.fixture(name="good", scope="module", autouse=True)
 def fixture_good(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Read the good batch once: what all others are compared with."""
+    """Read the good batch once, for comparison with all others."""
     directory = tmp_path_factory.mktemp("good") / "good-0"
     write_segment(directory, GOOD)
     with manual_log(directory) as log:
@@ -73,7 +73,7 @@ GOOD_FACTS: list[Fact] = []
 
 
 def ensure_appends_are_reread(directory: Path, **settings: Any) -> None:
-    """Append a record at the end, close in order, and find it, with all that was there before."""
+    """Append a record at the end, close in order, and find it after all earlier records."""
     with manual_log(directory, **settings) as log:
         before = facts(log)
         info = log.append([Record(key=b"appended", value=b"later")])
@@ -89,7 +89,7 @@ def ensure_appends_are_reread(directory: Path, **settings: Any) -> None:
 
 
 def ensure_error_is_located(error: KafkaLogError, path: Path, first: int, last: int) -> None:
-    """Assert that an error is of the stored bytes, and says which."""
+    """Assert that an error is about the stored bytes, and has their position."""
     assert isinstance(error, (CorruptRecordError, UnsupportedCodecError))
     assert str(path) == error.path
     assert error.position is not None
@@ -100,8 +100,10 @@ def ensure_error_is_located(error: KafkaLogError, path: Path, first: int, last: 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path, name: str) -> None:
-    """Read-only and for writing: what is whole is served, what is served is no invention."""
+def test_hostile_bytes_alone_in_a_segment_open_and_accept_appends(
+    directory: Path, name: str
+) -> None:
+    """Read-only and for writing: whole batches are served, and no other records."""
     content = bytes.fromhex(CASES[name]["hex"])
     path = write_segment(directory, content)
 
@@ -122,10 +124,10 @@ def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_hostile_bytes_between_good_batches_cost_no_good_one(directory: Path, name: str) -> None:
-    """Before and behind it everything is served, and raising names the place."""
+def test_hostile_bytes_between_good_batches_cost_no_good_batch(directory: Path, name: str) -> None:
+    """All records before and after it are served, and the error has the position."""
     hostile = bytes.fromhex(CASES[name]["hex"])
-    head, tail = stamped(0), stamped(BEHIND)
+    head, tail = good_batch_at(0), good_batch_at(BEHIND)
     content = head + rebased(hostile) + tail
     path = write_segment(directory, content)
 
@@ -140,12 +142,12 @@ def test_hostile_bytes_between_good_batches_cost_no_good_one(directory: Path, na
 
 
 def rebased(hostile: bytes) -> bytes:
-    """Return hostile bytes with the base offset behind the first good batch, where they have 0."""
+    """Return hostile bytes with the base offset after the first good batch instead of 0."""
     return (3).to_bytes(8) + hostile[8:] if hostile[:8] == bytes(8) else hostile
 
 
 def ensure_good_are_served(log: Log, path: Path, first: int, last: int) -> None:
-    """Assert that the good batches around the bytes first to last are served in both ways."""
+    """Assert that the good batches around the bytes first to last are served in both modes."""
     found = facts(log)
     assert good_facts(0) == found[:3]
     assert good_facts(BEHIND) == found[-3:]
@@ -164,14 +166,14 @@ def ensure_good_are_served(log: Log, path: Path, first: int, last: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("v0_", "v1_"))])
-def test_old_messages_with_a_good_crc_are_kept_and_their_offsets_count(
+def test_old_messages_with_a_good_crc_are_kept_and_set_the_log_end(
     directory: Path, name: str
 ) -> None:
     """
-    Whole messages of formats v0 and v1 stay, whatever is inside; others are cut as damage.
+    Whole messages of formats v0 and v1 stay, with any content; others are truncated as damage.
 
-    Where the offset of a wrapper is lower than what it holds counts up to, a broker serves records
-    above the end of its log. Here that offset is not believed, and the wrapper is fenced.
+    If the offset of a wrapper is lower than its last inner offset, a broker serves records above
+    the end of its log. Here that offset is rejected, and the wrapper is a corrupt range.
     """
     content = bytes.fromhex(CASES[name]["hex"])
     whole = CASES[name]["check"]["error"] is None and CASES[name]["walk"]["batches"] == 1
@@ -190,10 +192,12 @@ def test_old_messages_with_a_good_crc_are_kept_and_their_offsets_count(
 
 
 @pytest.mark.parametrize("name", ["zstd_bomb_32MiB", "zstd_record_length_1GiB"])
-def test_decompression_bomb_takes_no_more_memory_than_allowed(directory: Path, name: str) -> None:
-    """Reading, skipping and looking up times: each stops at the limit."""
+def test_decompression_bomb_uses_no_more_memory_than_allowed(directory: Path, name: str) -> None:
+    """Reads, skips and look-ups by time stop at the limit."""
     limit = 100_000
-    write_segment(directory, stamped(0) + rebased(bytes.fromhex(CASES[name]["hex"])) + stamped(50))
+    write_segment(
+        directory, good_batch_at(0) + rebased(bytes.fromhex(CASES[name]["hex"])) + good_batch_at(50)
+    )
     with manual_log(directory, decompressed_max_bytes=limit) as log:
         tracemalloc.start()
         try:
@@ -215,7 +219,7 @@ def test_decompression_bomb_takes_no_more_memory_than_allowed(directory: Path, n
     assert peak < 20 * limit
 
 
-def test_hostile_segment_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+def test_hostile_segment_costs_no_neighbour(tmp_path: Path) -> None:
     """Other segments of the log, and another partition of the data directory."""
     data = tmp_path / "data"
     data.mkdir()
@@ -224,9 +228,9 @@ def test_hostile_segment_leaves_its_neighbours_alone(tmp_path: Path) -> None:
     with manual_log(other) as log:
         log.append(numbered(0, 5))
     directory = data / "orders-0"
-    write_segment(directory, stamped(0))
+    write_segment(directory, good_batch_at(0))
     write_segment(directory, bytes.fromhex(CASES["crc_wrong"]["hex"]), 3)
-    write_segment(directory, stamped(6), 6)
+    write_segment(directory, good_batch_at(6), 6)
 
     for read_only in (True, False):
         with (
@@ -239,6 +243,6 @@ def test_hostile_segment_leaves_its_neighbours_alone(tmp_path: Path) -> None:
                 record.value for record in neighbour.records()
             ]
             assert () == neighbour.corrupt_ranges()
-    assert stamped(0) == log_file(directory, 0).read_bytes()
+    assert good_batch_at(0) == log_file(directory, 0).read_bytes()
     assert bytes.fromhex(CASES["crc_wrong"]["hex"]) == log_file(directory, 3).read_bytes()
-    assert stamped(6) == log_file(directory, 6).read_bytes()
+    assert good_batch_at(6) == log_file(directory, 6).read_bytes()

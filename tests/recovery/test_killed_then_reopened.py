@@ -1,7 +1,8 @@
 """A process is killed, and the log is opened again on the same running machine.
 
-The page cache is what it was; the sync journal says what a sync may have been told of. Whatever the
-log serves afterwards is on the disk, and no more is written again for it than is in doubt.
+The page cache is unchanged; the sync journal has the position of the last sync, whose error may
+have been reported to the killed process. All records that the log serves afterwards are on the
+disk, and only uncertain bytes are written again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Steps = list[Callable[[Rig], None]]
 
 
 def steps() -> Steps:
-    """Return what a writer does: syncs of both kinds, rolls, truncations."""
+    """Return the steps of a writer: syncs of both kinds, rolls, truncations."""
     return [
         lambda rig: rig.append(3),
         lambda rig: rig.append(2, durable=True),
@@ -44,7 +45,7 @@ def steps() -> Steps:
     ]
 
 
-def note_of(place: Place) -> Path:
+def journal_of(place: Place) -> Path:
     """Return the path of a place's sync journal."""
     return place.directory / SYNC_JOURNAL
 
@@ -60,32 +61,32 @@ def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
 
 
 def work_until_killed(rig: Rig, prepare: Callable[[SimulatedDisk], None]) -> bool:
-    """Do all steps; say whether the process lived. The note reaches the disk as it goes."""
+    """Run all steps; return whether the process lived. Each step writes the journal back."""
     rig.open()
     rig.append(1, durable=True)
     prepare(rig.disk)
     try:
         for step in steps():
             with contextlib.suppress(OSError):
-                rig.disk.write_back(note_of(rig.place))
+                rig.disk.write_back(journal_of(rig.place))
             step(rig)
     except PowerCut:
         return False
     return True
 
 
-def lose_note(place: Place, disk: SimulatedDisk) -> None:
-    """Let the disk refuse the note's last state, and the cache forget it."""
+def lose_journal(place: Place, disk: SimulatedDisk) -> None:
+    """Let the write-back of the journal's last state fail, and evict it from the cache."""
     with contextlib.suppress(OSError):
-        disk.fail_write_back(note_of(place))
-        disk.evict(note_of(place))
+        disk.fail_write_back(journal_of(place))
+        disk.evict(journal_of(place))
 
 
 def verify_next_process(rig: Rig, *, lose: bool) -> Rig:
-    """Open the log in the next process: what it serves is legal, and a power cut takes none."""
+    """Open the log in the next process: its records are legal, and a power cut loses none."""
     disk = rig.disk.killed()
     if lose:
-        lose_note(rig.place, disk)
+        lose_journal(rig.place, disk)
     again = Rig(rig.place, disk, rig.model.copy())
     log = again.open()
     seen = observe(log)
@@ -96,7 +97,7 @@ def verify_next_process(rig: Rig, *, lose: bool) -> Rig:
 
 
 def verify_on_disk(place: Place, disk: SimulatedDisk, again: Rig) -> None:
-    """Whatever a power cut takes now, all that the open log serves is there."""
+    """Check that the records of the open log survive every power cut."""
     served = observe(again.log)
     for choice in (CrashChoice("nothing"), CrashChoice("contents"), CrashChoice("random", seed=3)):
         after = Rig(place, disk.crash(choice))
@@ -106,7 +107,7 @@ def verify_on_disk(place: Place, disk: SimulatedDisk, again: Rig) -> None:
 
 @pytest.fixture(params=[False, True], ids=["small syncs", "large syncs"])
 def _size_of_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take every sync for a small one, or many for large ones."""
+    """Treat every sync as small, or many as large."""
     if request.param:
         monkeypatch.setattr(sync_journal, "LARGE_SYNC_BYTES", 300)
 
@@ -114,10 +115,10 @@ def _size_of_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("_size_of_syncs")
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("lose", [False, True], ids=["note kept", "note lost"])
-def test_killed_while_any_sync_failed_nothing_that_is_served_is_missing(
+def test_reopen_after_a_kill_in_a_failed_sync_makes_records_durable(
     place: Place, lose: bool
 ) -> None:
-    """The error was told to a process that told nobody; a later sync would say "ok"."""
+    """The error was reported to the killed process only; a later sync would succeed."""
     for number in range(1, 100):
         rig = Rig(place)
         killed = not work_until_killed(
@@ -136,8 +137,8 @@ def test_killed_while_any_sync_failed_nothing_that_is_served_is_missing(
 
 @pytest.mark.usefixtures("_size_of_syncs")
 @pytest.mark.parametrize("number", range(1, 60, 2))
-def test_killed_anywhere_after_write_backs_that_failed_nothing_is_missing(number: int) -> None:
-    """Nobody was told: the first sync of the next opening tells, or the note has said it."""
+def test_reopen_after_a_kill_and_failed_write_backs_makes_records_durable(number: int) -> None:
+    """The first sync of the next opening reports the error, or the journal shows it."""
     place = PLACES[number // 2 % 2]
     rig = Rig(place)
     work_until_killed(rig, lambda disk: disk.crash_at(number, only=MUTATING))
@@ -149,10 +150,10 @@ def test_killed_anywhere_after_write_backs_that_failed_nothing_is_missing(number
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("number", range(1, 14))
-def test_killed_while_opening_after_a_write_back_failed_nothing_is_missing(
+def test_reopen_killed_after_a_failed_write_back_makes_records_durable(
     place: Place, number: int
 ) -> None:
-    """The opening was told of the error; the next one is told nothing, and knows from the note."""
+    """The error was reported to the killed opening; the next one reads it from the journal."""
     rig = Rig(place)
     rig.open()
     rig.append(2, durable=True)
@@ -170,25 +171,25 @@ def test_killed_while_opening_after_a_write_back_failed_nothing_is_missing(
 
 
 @pytest.mark.parametrize("lose", [False, True], ids=["note kept", "note lost"])
-def test_note_that_cannot_be_synced_is_given_up_and_all_is_in_doubt(lose: bool) -> None:
-    """It would say that no sync was tried; without one, more is written again."""
+def test_sync_journal_failing_sync_makes_all_bytes_uncertain(lose: bool) -> None:
+    """The journal is removed, since it has no sync; without it more bytes are rewritten."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(3)
-    rig.disk.write_back(note_of(ALONE))
+    rig.disk.write_back(journal_of(ALONE))
     rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=SYNC_JOURNAL)
     rig.disk.fail_at(1, errno.EIO, only=SYNC, kills=True, suffix=".log")
     with pytest.raises(PowerCut):
         rig.flush()
     again = verify_next_process(rig, lose=lose)
     report = again.log.recovery_report
-    # In place, and then in new blocks: the write-back that failed was the first of these.
+    # In place, and then in new blocks: the first write fails as its write-back did.
     assert report.rewritten_bytes == 2 * report.scanned_bytes
     again.let_go()
 
 
-def test_append_that_could_not_be_undone_leaves_what_was_there_in_doubt() -> None:
-    """The sync of the cut is one of all bytes before it, too."""
+def test_failed_append_killed_in_its_undo_makes_earlier_bytes_uncertain() -> None:
+    """The sync of the truncation covers all bytes before it too."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(3)
@@ -201,8 +202,8 @@ def test_append_that_could_not_be_undone_leaves_what_was_there_in_doubt() -> Non
     verify_next_process(rig, lose=False).let_go()
 
 
-def test_note_that_can_neither_be_synced_nor_removed_lets_nothing_be_synced() -> None:
-    """A sync that fails could not be told to the next process."""
+def test_sync_journal_neither_synced_nor_removed_allows_no_sync() -> None:
+    """A failed sync could not be reported to the next process."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(3)
@@ -216,11 +217,11 @@ def test_note_that_can_neither_be_synced_nor_removed_lets_nothing_be_synced() ->
     rig.let_go()
 
 
-# What is written again, and what is not.
+# Bytes that are written again.
 
 
 def killed_after_appends(place: Place, *, durable: bool = False) -> tuple[Rig, int]:
-    """Return a rig with 9 records that nobody synced, and where their bytes begin."""
+    """Return a rig with records that were not synced, and the position of their first byte."""
     rig = Rig(place)
     rig.open()
     if durable:
@@ -231,7 +232,7 @@ def killed_after_appends(place: Place, *, durable: bool = False) -> tuple[Rig, i
 
 
 def reopened(rig: Rig, disk: SimulatedDisk) -> tuple[int, int]:
-    """Open the log; return how many bytes it wrote again, and how many it scanned."""
+    """Open the log; return the numbers of rewritten and of scanned bytes."""
     again = Rig(rig.place, disk)
     report = again.open().recovery_report
     assert not report.clean
@@ -242,8 +243,8 @@ def reopened(rig: Rig, disk: SimulatedDisk) -> tuple[int, int]:
     return report.rewritten_bytes, report.scanned_bytes
 
 
-def test_kill_without_any_sync_before_writes_nothing_again() -> None:
-    """The page cache is clean, or its errors are told: one sync a file."""
+def test_reopen_after_a_kill_without_a_sync_rewrites_nothing() -> None:
+    """The page cache has no errors, or the sync reports them: one sync a file."""
     rig, _position = killed_after_appends(ALONE)
     disk = rig.disk.killed()
     disk.history = []
@@ -251,22 +252,24 @@ def test_kill_without_any_sync_before_writes_nothing_again() -> None:
     report = again.open().recovery_report
     assert (0, 1) == (report.rewritten_bytes, report.scanned_segments)
     synced = [Path(path) for call, path in disk.history if call == "sync"]
-    assert [note_of(ALONE), *logs_of(ALONE, disk)] == synced[:2]
+    assert [journal_of(ALONE), *logs_of(ALONE, disk)] == synced[:2]
     assert 1 == sum(path.suffix == ".log" for path in synced)
     verify_on_disk(ALONE, disk, again)
     again.let_go()
 
 
-def test_kill_after_a_durable_append_writes_again_what_came_after_it() -> None:
-    """Small syncs leave the note at "trying"; what the last one covered is not in doubt."""
+def test_reopen_after_a_kill_rewrites_bytes_after_a_small_sync() -> None:
+    """Small syncs leave the journal at "trying"; bytes of the last sync are certain."""
     rig, position = killed_after_appends(ALONE, durable=True)
     written, scanned = reopened(rig, rig.disk.killed())
     assert 0 < position < scanned
     assert scanned - position == written
 
 
-def test_kill_after_a_large_sync_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The note says that no sync was tried since."""
+def test_reopen_after_a_kill_and_a_large_sync_rewrites_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The journal shows that no sync was tried since."""
     monkeypatch.setattr(sync_journal, "LARGE_SYNC_BYTES", 100)
     rig, position = killed_after_appends(ALONE, durable=True)
     assert position > 100
@@ -275,17 +278,17 @@ def test_kill_after_a_large_sync_writes_nothing_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_power_cut_writes_again_no_more_than_a_kill_would(durable: bool) -> None:
-    """After a restart, too, the note errs on the safe side only."""
+def test_reopen_after_a_power_cut_rewrites_no_more_than_after_a_kill(durable: bool) -> None:
+    """After a restart, too, the journal is only wrong on the safe side."""
     rig, position = killed_after_appends(ALONE, durable=durable)
-    rig.disk.write_back(note_of(ALONE))
+    rig.disk.write_back(journal_of(ALONE))
     rig.disk.sync_directory(ALONE.directory)
     written, scanned = reopened(rig, rig.disk.crash(CrashChoice("all")))
     assert (scanned - position if durable else 0) == written
 
 
-def test_write_back_that_failed_unseen_is_found_by_the_sync_and_written_again() -> None:
-    """Nobody was told before; then all above the recovery point is written."""
+def test_reopen_unreported_write_back_failure_rewrites_all_bytes() -> None:
+    """The sync reports it first; then all bytes above the recovery point are rewritten."""
     rig, _position = killed_after_appends(ALONE)
     disk = rig.disk.killed()
     for path in logs_of(ALONE, disk):
@@ -294,8 +297,8 @@ def test_write_back_that_failed_unseen_is_found_by_the_sync_and_written_again() 
     assert 2 * scanned == written
 
 
-def test_system_that_forgets_errors_has_all_written_again() -> None:
-    """Where a sync says nothing of earlier failures, none is believed."""
+def test_reopen_on_a_system_without_kept_errors_rewrites_all_bytes() -> None:
+    """A sync that does not report earlier failures is not trusted."""
     rig = Rig(ALONE)
     rig.disk.keeps_unwritten = False
     rig.open()
@@ -309,13 +312,13 @@ def test_system_that_forgets_errors_has_all_written_again() -> None:
 
 
 def spoil_nothing(place: Place, disk: SimulatedDisk) -> None:
-    """Remove the note."""
-    disk.unlink(note_of(place))
+    """Remove the journal."""
+    disk.unlink(journal_of(place))
 
 
 def spoil_version(place: Place, disk: SimulatedDisk) -> None:
-    """Make it one of a later version, whole in itself."""
-    handle = disk.open(note_of(place), write=True)
+    """Make it a valid journal of a later version."""
+    handle = disk.open(journal_of(place), write=True)
     data = bytearray(handle.pread(32, 0))
     data[8] = 2
     data[28:] = value(bytes(data[:28])).to_bytes(4, "big")
@@ -323,25 +326,25 @@ def spoil_version(place: Place, disk: SimulatedDisk) -> None:
 
 
 def spoil_a_byte(place: Place, disk: SimulatedDisk) -> None:
-    """Let one bit of its offset flip."""
-    handle = disk.open(note_of(place), write=True)
+    """Flip one bit of its offset."""
+    handle = disk.open(journal_of(place), write=True)
     byte = handle.pread(1, 27)[0]
     handle.pwrite(bytes([byte ^ 4]), 27)
 
 
 def spoil_size(place: Place, disk: SimulatedDisk) -> None:
-    """Cut it."""
-    disk.open(note_of(place), write=True).truncate(16)
+    """Truncate it."""
+    disk.open(journal_of(place), write=True).truncate(16)
 
 
 def leave_high_watermarks(place: Place, disk: SimulatedDisk) -> None:
-    """Let a broker have run in the data directory."""
+    """Leave a file of a broker in the data directory."""
     path = place.directory.parent / "replication-offset-checkpoint"
     disk.open(path, create=True).pwrite(b"0\n0\n", 0)
 
 
 def leave_epochs(place: Place, disk: SimulatedDisk) -> None:
-    """Let a broker have led the partition."""
+    """Leave the leader epochs of a broker in the partition directory."""
     path = place.directory / "leader-epoch-checkpoint"
     disk.open(path, create=True).pwrite(b"0\n0\n", 0)
 
@@ -357,10 +360,10 @@ def leave_epochs(place: Place, disk: SimulatedDisk) -> None:
         leave_epochs,
     ],
 )
-def test_note_that_is_not_of_the_last_writer_says_nothing(
+def test_sync_journal_not_of_the_last_writer_is_ignored(
     spoil: Callable[[Place, SimulatedDisk], None],
 ) -> None:
-    """All above the recovery point is written again, as if there were none."""
+    """All bytes above the recovery point are rewritten, as without a journal."""
     rig, _position = killed_after_appends(INSIDE)
     disk = rig.disk.killed()
     spoil(INSIDE, disk)
@@ -370,20 +373,20 @@ def test_note_that_is_not_of_the_last_writer_says_nothing(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_orderly_close_leaves_no_note_and_the_next_writer_is_known_by_it(place: Place) -> None:
-    """After it another program may write, fail and be killed; it would leave no note."""
+def test_sync_journal_exists_only_while_a_writer_is_open(place: Place) -> None:
+    """Another program that writes after the close, and is killed, leaves no journal."""
     rig = Rig(place)
     rig.open()
-    assert rig.disk.stat(note_of(place)) is not None
+    assert rig.disk.stat(journal_of(place)) is not None
     rig.append(3)
     rig.close()
-    assert rig.disk.stat(note_of(place)) is None
+    assert rig.disk.stat(journal_of(place)) is None
     rig.open()
-    assert rig.disk.stat(note_of(place)) is not None
+    assert rig.disk.stat(journal_of(place)) is not None
     rig.let_go()
 
 
-def test_note_of_an_empty_log_alone_does_not_make_the_directory_another_thing() -> None:
+def test_open_log_with_only_a_sync_journal_is_empty() -> None:
     """Killed between the note and the first segment, a log can be opened again."""
     disk = ALONE.new_disk()
     disk.make_directory(ALONE.directory)

@@ -1,4 +1,4 @@
-"""Losses that leave no damaged byte: each in the recovery report, in `health()` and in `doctor`."""
+"""Losses without a damaged byte: each in the recovery report, in `health()` and in `doctor`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def index_of(partition: Path, base: int) -> Path:
 
 
 def garble(partition: Path, base: int) -> Path:
-    """Flip a bit of where an aborted transaction begins."""
+    """Flip a bit of the first offset of an aborted transaction."""
     path = index_of(partition, base)
     flip(path, FIRST_OFFSET)
     return path
@@ -85,7 +85,7 @@ def cut_last(partition: Path) -> None:
 
 
 def damage_start(partition: Path) -> None:
-    """Put something else into the checkpoint of the log starts."""
+    """Overwrite the checkpoint of the log starts."""
     (partition.parent / "log-start-offset-checkpoint").write_text("garbage")
 
 
@@ -95,7 +95,7 @@ def garble_last(partition: Path) -> None:
 
 
 def worst(data: Path) -> list[Finding]:
-    """Return the errors that the doctor finds in directories, but for those of the machine."""
+    """Return the doctor's errors of directories, without those of the machine."""
     found = examine_directories([data]).findings
     areas = ("logs.", "indexes.", "checkpoints.", "files.")
     return [e for e in found if e.severity is Severity.ERROR and e.check.startswith(areas)]
@@ -110,10 +110,10 @@ LOSSES = [
 
 @pytest.mark.parametrize(("lose", "lost", "check"), LOSSES)
 @pytest.mark.parametrize("read_only", [True, False])
-def test_missing_offsets_are_in_report_health_and_doctor(
+def test_missing_offsets_after_a_crash_are_in_report_health_and_doctor(
     tmp_path: Path, lose: Callable[[Path], None], lost: tuple[int, int], check: str, read_only: bool
 ) -> None:
-    """DUR-4: of a log that recovery scans; nothing else is missing."""
+    """DUR-4: in a log that recovery scans; no other range is reported."""
     partition = filled(tmp_path)
     lose(partition)
     (tmp_path / MARKER).unlink()
@@ -135,10 +135,10 @@ def test_missing_offsets_are_in_report_health_and_doctor(
 
 
 @pytest.mark.parametrize(("lose", "lost", "check"), LOSSES)
-def test_missing_offsets_are_found_by_the_doctor_after_a_clean_stop(
+def test_missing_offsets_after_a_clean_stop_are_found_by_the_doctor(
     tmp_path: Path, lose: Callable[[Path], None], lost: tuple[int, int], check: str
 ) -> None:
-    """DUR-4: no opening looks at the ends of sealed segments then, and no reader has been there."""
+    """DUR-4: an opening does not check the ends of sealed segments then, and no reader has."""
     partition = filled(tmp_path)
     lose(partition)
     (finding,) = worst(tmp_path)
@@ -151,10 +151,10 @@ def test_missing_offsets_are_found_by_the_doctor_after_a_clean_stop(
 
 
 @pytest.mark.parametrize(("lose", "lost", "check"), LOSSES[:2])
-def test_missing_offsets_are_in_health_after_a_clean_stop(
+def test_missing_offsets_after_a_clean_stop_are_in_health(
     tmp_path: Path, lose: Callable[[Path], None], lost: tuple[int, int], check: str
 ) -> None:
-    """DUR-4: once retention has run, though no reader has passed; a log at rest stays so."""
+    """DUR-4: after a run of retention, without a reader; an idle log stays idle."""
     partition = filled(tmp_path)
     lose(partition)
     with manual_manager(
@@ -176,8 +176,8 @@ def test_missing_offsets_are_in_health_after_a_clean_stop(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_missing_offsets_are_found_when_asked_for(tmp_path: Path, read_only: bool) -> None:
-    """DUR-4: without a manager, in any log that is open."""
+def test_look_for_holes_reports_missing_offsets(tmp_path: Path, read_only: bool) -> None:
+    """DUR-4: without a manager, in any open log."""
     partition = filled(tmp_path)
     cut_sealed(partition)
     with open_log(partition, read_only=read_only) as log:
@@ -188,29 +188,29 @@ def test_missing_offsets_are_found_when_asked_for(tmp_path: Path, read_only: boo
             assert (16, 24) == (corrupt_range.first_offset, corrupt_range.next_offset)
 
 
-def test_damaged_start_is_an_error_in_all_places(tmp_path: Path) -> None:
-    """PAR-3: the log is not opened, its directory is offline, and the doctor names the file."""
-    homes = tmp_path / "one", tmp_path / "two"
-    partition = filled(homes[0])
-    with manual_manager(*homes):
+def test_damaged_log_start_checkpoint_is_reported_everywhere(tmp_path: Path) -> None:
+    """PAR-3: the log does not open, its directory is offline, and the doctor names the file."""
+    data_directories = tmp_path / "one", tmp_path / "two"
+    partition = filled(data_directories[0])
+    with manual_manager(*data_directories):
         pass
     damage_start(partition)
     for read_only in (True, False):
         with pytest.raises(CorruptStateError, match="log-start-offset-checkpoint"):
             open_log(partition, read_only=read_only)
-    with manual_manager(*homes) as manager:
+    with manual_manager(*data_directories) as manager:
         health = manager.health()
         assert [False, True] == [each.is_online for each in health.directories]
         assert isinstance(health.directories[0].error, CorruptStateError)
         assert not health.is_healthy
-    assert ["files.damaged"] == [each.check for each in worst(homes[0])]
+    assert ["files.damaged"] == [each.check for each in worst(data_directories[0])]
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_index_that_contradicts_its_markers_is_in_the_report(
+def test_contradicted_index_scanned_is_in_the_recovery_report(
     tmp_path: Path, read_only: bool
 ) -> None:
-    """HOST-15: of a segment that is scanned, for an entry that was on the disk before."""
+    """HOST-15: in a scanned segment, for an entry that was on the disk before."""
     partition = filled(tmp_path)
     garble_last(partition)
     (tmp_path / MARKER).unlink()
@@ -232,10 +232,10 @@ def test_index_that_contradicts_its_markers_is_in_the_report(
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("base", BASES)
-def test_index_that_contradicts_its_markers_is_reported_by_its_reader(
+def test_contradicted_index_after_a_clean_stop_is_reported_by_its_reader(
     tmp_path: Path, base: int, read_only: bool
 ) -> None:
-    """HOST-15: after a clean stop, by the first reader of committed records that needs it."""
+    """HOST-15: by the first reader of committed records that needs the index."""
     partition = filled(tmp_path)
     path = garble(partition, base)
     with open_log(partition, read_only=read_only) as log:
@@ -250,8 +250,8 @@ def test_index_that_contradicts_its_markers_is_reported_by_its_reader(
         assert read_only == bool(log.repaired_indexes())
 
 
-def test_index_that_contradicts_its_markers_is_in_health(tmp_path: Path) -> None:
-    """HOST-15: of a log that is open; put right on the disk it leaves the manager healthy."""
+def test_contradicted_index_is_in_health(tmp_path: Path) -> None:
+    """HOST-15: in an open log; the manager is healthy if the index is repaired on the disk."""
     partition = filled(tmp_path)
     garble(partition, BASES[0])
     garble_last(partition)
@@ -278,10 +278,8 @@ def repaired_paths(manager: ManualManager) -> list[Path]:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_index_that_contradicts_its_markers_is_found_by_the_doctor(
-    tmp_path: Path, is_clean: bool
-) -> None:
-    """HOST-15: of every segment; nothing is changed."""
+def test_contradicted_index_is_found_by_the_doctor(tmp_path: Path, is_clean: bool) -> None:
+    """HOST-15: in every segment; no file is changed."""
     partition = filled(tmp_path)
     paths = tuple(garble(partition, base) for base in BASES)
     if not is_clean:
@@ -298,17 +296,17 @@ def lack(path: Path) -> None:
 
 
 def lack_entry(path: Path) -> None:
-    """Take the last entry of an index away, as a crash does that comes before its sync."""
+    """Remove the last entry of an index, as a crash before its sync does."""
     truncate(path, 0)
 
 
 def go_too_far(path: Path) -> None:
-    """Add a part of an entry, of what a crash took."""
+    """Add a part of an entry, the rest of which a crash removed."""
     path.write_bytes(path.read_bytes() + bytes(20))
 
 
 def keep_taken(path: Path) -> None:
-    """Add an entry whose marker a crash took."""
+    """Add an entry whose marker a crash removed."""
     entry = bytearray(path.read_bytes())
     entry[24:26] = entry[32:34] = (100).to_bytes(2, "big")
     path.write_bytes(path.read_bytes() + entry)
@@ -316,10 +314,10 @@ def keep_taken(path: Path) -> None:
 
 @pytest.mark.parametrize("left", [lack_entry, go_too_far, keep_taken])
 @pytest.mark.parametrize("read_only", [True, False])
-def test_index_that_a_crash_left_behind_is_no_loss(
+def test_stale_index_after_a_crash_is_not_a_loss(
     tmp_path: Path, left: Callable[[Path], None], read_only: bool
 ) -> None:
-    """HOST-15: above the recovery point nothing was known to be on the disk."""
+    """HOST-15: bytes above the recovery point need not be on the disk."""
     partition = filled(tmp_path)
     left(index_of(partition, BASES[2]))
     (tmp_path / MARKER).unlink()
@@ -335,21 +333,21 @@ def test_index_that_a_crash_left_behind_is_no_loss(
 
 
 @pytest.mark.parametrize("left", [lack_entry, go_too_far, keep_taken])
-def test_index_that_is_behind_after_a_clean_stop_is_reported(
+def test_stale_index_after_a_clean_stop_is_reported(
     tmp_path: Path, left: Callable[[Path], None]
 ) -> None:
-    """HOST-15: an orderly close has put all of it on the disk."""
+    """HOST-15: an orderly close has synced the whole index."""
     partition = filled(tmp_path)
     left(index_of(partition, BASES[2]))
     if left is not keep_taken:
-        # Of a marker behind the end a reader beside a writer may not know yet.
+        # A reader concurrent with a writer may not have read a marker after the end yet.
         assert ["indexes.contradicted"] == [each.check for each in worst(tmp_path)]
     with open_log(partition) as log:
         committed_offsets(log)
         assert 1 == len(log.repaired_indexes())
 
 
-def test_missing_index_is_no_loss(tmp_path: Path) -> None:
+def test_missing_index_is_not_a_loss(tmp_path: Path) -> None:
     """HOST-15: indexes may be removed while no writer runs."""
     partition = filled(tmp_path)
     for base in BASES:
@@ -360,28 +358,28 @@ def test_missing_index_is_no_loss(tmp_path: Path) -> None:
         assert () == log.repaired_indexes()
 
 
-def test_hole_that_a_compaction_may_have_made_is_none_for_the_doctor(tmp_path: Path) -> None:
-    """DUR-4: the topic says so, changed defaults do, a cleaner's checkpoint, or the caller."""
+def test_hole_of_a_compacted_log_is_not_reported_by_the_doctor(tmp_path: Path) -> None:
+    """DUR-4: compaction by the topic, changed defaults, a cleaner checkpoint, or the caller."""
     data = tmp_path / "data"
     take_segment(filled(data))
-    homes = [tmp_path / name for name in ("topic", "defaults", "cleaner")]
-    for home in homes:
+    data_directories = [tmp_path / name for name in ("topic", "defaults", "cleaner")]
+    for home in data_directories:
         shutil.copytree(data, home)
         assert ["logs.holes"] == [each.check for each in worst(home)]
-    with manual_manager(homes[0]) as manager:
+    with manual_manager(data_directories[0]) as manager:
         manager.reconfigure("orders", {"cleanup.policy": "compact,delete"})
-    with manual_manager(homes[1]) as manager:
+    with manual_manager(data_directories[1]) as manager:
         manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
-    (homes[2] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 12\n")
-    for home in homes:
+    (data_directories[2] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 12\n")
+    for home in data_directories:
         assert not worst(home)
     config = LogConfig(cleanup_policy=("compact", "delete"))
     found = examine_directories([data], config=config).findings
     assert "logs.holes" not in [each.check for each in found]
 
 
-def test_hole_below_the_log_start_is_none_for_the_doctor(tmp_path: Path) -> None:
-    """DUR-4: what was deleted is not missing."""
+def test_hole_below_the_log_start_is_not_reported_by_the_doctor(tmp_path: Path) -> None:
+    """DUR-4: deleted records are not missing."""
     partition = filled(tmp_path)
     with manual_manager(tmp_path) as manager:
         manager.log("orders").delete_records(5)
@@ -391,8 +389,8 @@ def test_hole_below_the_log_start_is_none_for_the_doctor(tmp_path: Path) -> None
     assert not worst(tmp_path)
 
 
-def test_damaged_end_of_a_log_that_was_closed_is_found_by_the_doctor(tmp_path: Path) -> None:
-    """DUR-4: its bytes were on the disk; one that was not closed is for recovery to judge."""
+def test_damaged_end_of_a_closed_log_is_found_by_the_doctor(tmp_path: Path) -> None:
+    """DUR-4: its bytes were on the disk; the end of a log not closed is left to recovery."""
     partition = filled(tmp_path)
     path = log_file(partition, BASES[2])
     flip(path, path.stat().st_size - 1)
@@ -409,8 +407,8 @@ class LockedDisk(PosixFileSystem):
         return 42
 
 
-def test_doctor_leaves_logs_alone_that_a_process_writes(tmp_path: Path) -> None:
-    """DUR-4: between two renames of an exchange offsets are missing that come back."""
+def test_doctor_skips_logs_with_a_writer(tmp_path: Path) -> None:
+    """DUR-4: between two renames of a replacement, offsets are missing for a moment."""
     take_segment(filled(tmp_path))
     diagnosis = examine_directories([tmp_path], filesystem=LockedDisk())
     assert "lock" in [each.check for each in diagnosis.findings]
@@ -419,16 +417,16 @@ def test_doctor_leaves_logs_alone_that_a_process_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", golden.DATA_SETS)
-def test_directories_of_brokers_have_no_such_loss(name: str) -> None:
+def test_doctor_directories_of_brokers_have_no_loss(name: str) -> None:
     """DUR-4, HOST-15: compacted logs, aborted transactions and deleted records among them."""
     found = examine_directories([golden.data_directory(name)]).findings
     assert not [e.seen for e in found if e.check.startswith(("logs.", "indexes.contradicted"))]
 
 
-def test_repaired_index_says_what_was_wrong(tmp_path: Path) -> None:
-    """HOST-15: an entry that no marker bears out goes, and the right one comes."""
+def test_repaired_index_has_its_reason(tmp_path: Path) -> None:
+    """HOST-15: an entry without its marker is removed, and the right entry is added."""
     partition = filled(tmp_path)
-    # 20 becomes 21: its first record would be shown.
+    # 20 becomes 21: the first record of the transaction would be served.
     flip(index_of(partition, BASES[1]), FIRST_OFFSET)
     with open_log(partition) as log:
         committed_offsets(log)

@@ -1,7 +1,7 @@
-"""Indexes that cannot be written: no wrong one may stand beside the marker of a clean shutdown.
+"""Indexes that cannot be written: none of them is wrong after a clean shutdown.
 
-A broker believes an index file that it finds after a clean shutdown, and makes both of a segment
-anew where the first is missing.
+A broker trusts an index file that it finds after a clean shutdown, and rebuilds both indexes of a
+segment if the first is missing.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def put_wrong_entries(disk: SimulatedDisk, suffix: str) -> None:
     handle.sync()
 
 
-def rebuild_without_room(rig: Rig, suffix: str) -> None:
-    """Let look-ups meet the wrong index, and the disk refuse the right one."""
+def rebuild_without_space(rig: Rig, suffix: str) -> None:
+    """Let look-ups find the wrong index, and let the write of the right index fail."""
     rig.disk.fail_at(1, errno.ENOSPC, only=frozenset({"create"}), suffix=suffix + ".tmp")
     for fact in rig.model.records.values():
         record = rig.log.get(fact.offset)
         assert record is not None
         assert fact.value == record.value
         rig.log.offset_for_timestamp(fact.timestamp_ms)
-    # What a look-up does not prove wrong is told to be wrong here.
+    # An index that no look-up finds wrong is distrusted here.
     if rig.disk.faults_waiting:
         segment = rig.log.segments()[0]
         index = segment.offset_index if suffix == ".index" else segment.time_index
@@ -66,14 +66,12 @@ def names(disk: SimulatedDisk) -> set[str]:
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_wrong_index_that_could_not_be_replaced_is_gone_after_an_orderly_close(
-    rig: Rig, suffix: str
-) -> None:
-    """On the disk, too, with the other one of its segment; the next opening makes both anew."""
+def test_wrong_index_not_replaced_is_removed_by_an_orderly_close(rig: Rig, suffix: str) -> None:
+    """On the disk too, with the other index of its segment; the next opening rebuilds both."""
     right = {name: rig.disk.snapshot()[str(FIRST.log.with_suffix(name))] for name in INDEXES}
     put_wrong_entries(rig.disk, suffix)
     assert rig.open().recovery_report.clean
-    rebuild_without_room(rig, suffix)
+    rebuild_without_space(rig, suffix)
     assert FIRST.log.with_suffix(suffix).name not in names(rig.disk)
     rig.close()
     for disk in (rig.disk, rig.disk.crash(CrashChoice("nothing"))):
@@ -90,8 +88,8 @@ def test_wrong_index_that_could_not_be_replaced_is_gone_after_an_orderly_close(
 
 
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_wrong_index_that_cannot_be_removed_either_leaves_no_marker(rig: Rig, suffix: str) -> None:
-    """The close says so; the next opening counts as one after a crash."""
+def test_wrong_index_neither_replaced_nor_removed_leaves_no_marker(rig: Rig, suffix: str) -> None:
+    """The close raises; the next opening recovers as after a crash."""
     put_wrong_entries(rig.disk, suffix)
     rig.open()
     path = FIRST.log.with_suffix(suffix)
@@ -110,10 +108,8 @@ def test_wrong_index_that_cannot_be_removed_either_leaves_no_marker(rig: Rig, su
 
 @pytest.mark.parametrize("call", ["pwrite", "truncate"])
 @pytest.mark.parametrize("suffix", INDEXES)
-def test_index_that_could_not_be_finished_at_a_roll_is_gone_after_the_close(
-    call: str, suffix: str
-) -> None:
-    """Short, or with room behind its entries that a broker would take for some."""
+def test_index_not_finished_at_a_roll_is_removed_by_the_close(call: str, suffix: str) -> None:
+    """Short, or with preallocated zeros that a broker would read as entries."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(4, 60)
@@ -130,18 +126,18 @@ def test_index_that_could_not_be_finished_at_a_roll_is_gone_after_the_close(
     rig.let_go()
 
 
-def test_index_lost_and_written_later_stays(rig: Rig) -> None:
-    """There is room again: nothing is missing, nothing is removed."""
+def test_wrong_index_replaced_later_is_kept(rig: Rig) -> None:
+    """With space again no index is missing, and none is removed."""
     put_wrong_entries(rig.disk, ".index")
     rig.open()
-    rebuild_without_room(rig, ".index")
+    rebuild_without_space(rig, ".index")
     rig.log.segments()[0].offset_index.distrust()
     rig.close()
     assert {path.name for path in (FIRST.offset_index, FIRST.time_index)} <= names(rig.disk)
 
 
-def test_index_removed_by_somebody_while_the_log_is_open_takes_the_other_along(rig: Rig) -> None:
-    """Both or none: a broker that finds the first looks for no other."""
+def test_index_removed_while_the_log_is_open_removes_the_other(rig: Rig) -> None:
+    """Both or neither: a broker that finds the first does not check the other."""
     rig.open()
     active = SegmentFiles(ALONE.directory, rig.log.segments()[-1].base_offset)
     rig.disk.unlink(Path(active.time_index))

@@ -1,6 +1,6 @@
-"""The last producer snapshot goes, and the power with it before there is another.
+"""A power cut after the removal of the last producer snapshot, before a new one is written.
 
-Whatever the disk then shows: a batch that is in the log is a duplicate, one that is not is none.
+In every crash state a batch of the log is a duplicate, and a batch that was lost is not.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def opened(disk: SimulatedDisk) -> Log:
     return manual_log(DIRECTORY, filesystem=disk, segment_bytes=400, index_interval_bytes=100)
 
 
-def left_behind(how: str) -> tuple[SimulatedDisk, bytes]:
+def disk_without_snapshots(how: str) -> tuple[SimulatedDisk, bytes]:
     """
     Return a disk with a producer's batch in the first of many segments, and that batch.
 
-    The recovery point is that of the last segment, and no snapshot is whole. `how` the writer went:
-    "crash"; "close"; "foreign", a crash of one that left no sync journal.
+    The recovery point is that of the last segment, and no snapshot is whole. `how` is the end of
+    the writer: "crash"; "close"; "foreign", a crash of a writer without a sync journal.
     """
     disk, clock = SimulatedDisk(), ManualClock()
     disk.make_durable(DIRECTORY.parent)
@@ -66,7 +66,7 @@ def left_behind(how: str) -> tuple[SimulatedDisk, bytes]:
 
 
 def cut_short(start: SimulatedDisk, *, limit: int = 1, step: int = 1) -> Iterator[SimulatedDisk]:
-    """Yield what power cuts leave, up to `limit` disks of each, at changing calls of an opening."""
+    """Yield up to `limit` crash states of each power cut at changing calls of an opening."""
     for number in range(1, MOST_CALLS, step):
         disk = start.crash(CrashChoice("all"))
         disk.crash_at(number)
@@ -81,15 +81,15 @@ def cut_short(start: SimulatedDisk, *, limit: int = 1, step: int = 1) -> Iterato
 
 
 def assert_known(disk: SimulatedDisk, data: bytes) -> None:
-    """The producer's batch is a duplicate."""
+    """Assert that the producer's batch is a duplicate."""
     with opened(disk) as log:
         assert log.append_batches(data, origin=AppendOrigin.CLIENT).is_duplicate
 
 
 @pytest.mark.parametrize("how", ["crash", "close", "foreign"])
-def test_opening_cut_short_forgets_no_producer(how: str) -> None:
-    """At each changing call, with some of what the disk may show."""
-    start, data = left_behind(how)
+def test_open_power_cut_keeps_producers(how: str) -> None:
+    """At each changing call, with some crash states of each."""
+    start, data = disk_without_snapshots(how)
     count = 0
     for left in cut_short(start, limit=2):
         assert_known(left, data)
@@ -98,17 +98,17 @@ def test_opening_cut_short_forgets_no_producer(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["crash", "foreign"])
-def test_opening_cut_short_twice_forgets_no_producer(how: str) -> None:
-    """What the first has noted, the second must not take back before it has come to its end."""
-    start, data = left_behind(how)
+def test_open_second_power_cut_keeps_producers(how: str) -> None:
+    """The second opening must not undo the first one's notes before it is complete."""
+    start, data = disk_without_snapshots(how)
     for first in cut_short(start, step=5):
         for second in cut_short(first, step=6):
             assert_known(second, data)
 
 
-def test_opening_that_fails_after_a_clean_stop_leaves_none() -> None:
-    """The log is not called closed in order once its last snapshot has gone."""
-    start, data = left_behind("close")
+def test_open_failing_call_after_a_clean_stop_keeps_producers() -> None:
+    """The clean shutdown marker is removed before the last snapshot."""
+    start, data = disk_without_snapshots("close")
     failures = 0
     for number in range(1, MOST_CALLS):
         disk = start.crash(CrashChoice("all"))
@@ -129,8 +129,8 @@ def test_opening_that_fails_after_a_clean_stop_leaves_none() -> None:
     assert failures > 3
 
 
-def test_truncation_cut_short_forgets_no_producer() -> None:
-    """It takes the only snapshot away, and the power goes before the one at the new end stands."""
+def test_truncate_power_cut_keeps_producers() -> None:
+    """A cut after the removal of the only snapshot, before that of the new end is written."""
     client = Client(7)
     kept, gone = client.batch(2), client.batch(1)
 
@@ -143,7 +143,7 @@ def test_truncation_cut_short_forgets_no_producer() -> None:
                 log.append(numbered(number, 1))
             log.append_batches(gone, origin=AppendOrigin.CLIENT)
         for name in disk.list(DIRECTORY):
-            # As where the first producer came after the last roll.
+            # As if the first producer had come after the last roll.
             if name.endswith(".snapshot") and int(name[:20]) < 12:
                 disk.unlink(DIRECTORY / name)
         disk.sync_directory(DIRECTORY)

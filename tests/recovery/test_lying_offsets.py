@@ -1,4 +1,4 @@
-"""Base offsets, which no CRC covers, flipped in whole logs: every way in and out says the same."""
+"""Flipped base offsets, which no CRC covers: every read API and opening gives the same records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
 
 
 def write_log(directory: Path, segments: list[list[Chapter]]) -> None:
-    """Write segments side by side, as a writer that was killed leaves them."""
+    """Write segments as a killed writer leaves them."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     for chapters in segments:
@@ -37,7 +37,7 @@ def flip_offset(directory: Path, chapters: list[Chapter], number: int, bit: int)
 
 
 def served(log: Log) -> list[OldFact]:
-    """Return what reading around damage gives, and hold every other way against it."""
+    """Return the records read around damage, and compare all other reads with them."""
     found = [fact_of(record) for record in log.records(on_corrupt="skip")]
     offsets = {fact[0] for fact in found}
     assert offsets == scanned_offsets(log)
@@ -64,7 +64,7 @@ def scanned_offsets(log: Log) -> set[int]:
 
 
 def check_openings(directory: Path, all_facts: list[OldFact], others: list[OldFact]) -> None:
-    """Read-only, for writing, once more after a crash, and after a clean stop: all are one."""
+    """Check that a read-only opening, a writer, a crash and a clean stop give the same records."""
     end = all_facts[-1][0] + 1
     with manual_log(directory, read_only=True) as log:
         first = served(log)
@@ -74,11 +74,11 @@ def check_openings(directory: Path, all_facts: list[OldFact], others: list[OldFa
         assert () == log.recovery_report.cut
         assert len(first) == len(all_facts) or log.corrupt_ranges()
         assert end <= log.log_end_offset
-        told = log.corrupt_ranges()
+        reported = log.corrupt_ranges()
     forget_shutdown(directory)
     with manual_log(directory) as log:
         assert first == served(log)
-        assert {f.position for f in told if f.size_bytes} <= {
+        assert {f.position for f in reported if f.size_bytes} <= {
             f.position for f in log.corrupt_ranges()
         }
         assert end <= log.append([Record(value=b"new")]).first_offset
@@ -88,16 +88,16 @@ def check_openings(directory: Path, all_facts: list[OldFact], others: list[OldFa
 
 
 def is_plain(chapters: list[Chapter], number: int) -> bool:
-    """Say whether a batch tells how many offsets it takes, and the next one does."""
+    """Return whether a batch and the next one show their number of offsets."""
     return all(each.magic == 2 or not each.codec for each in chapters[number : number + 2])
 
 
 @EVERY_KIND
 @pytest.mark.parametrize("segments", [1, 2])
-def test_log_with_a_flipped_offset_serves_the_others_at_every_opening(
+def test_flipped_offset_costs_one_batch_at_every_opening(
     tmp_path: Path, kind: str, segments: int
 ) -> None:
-    """HOST-3, HOST-4, HOST-9: in the last segment and in a sealed one, whatever the format."""
+    """HOST-3, HOST-4, HOST-9: in the last and in a sealed segment, in every format."""
     directory = tmp_path / "orders-0"
     plan = LOG_KINDS[kind]
     parts = [chapters_of(plan, first_offset=0)]
@@ -117,10 +117,8 @@ def test_log_with_a_flipped_offset_serves_the_others_at_every_opening(
 
 
 @EVERY_KIND
-def test_log_with_a_flipped_offset_in_its_last_batch_gives_no_offset_out_again(
-    tmp_path: Path, kind: str
-) -> None:
-    """HOST-5: after a clean stop, where the recovery point tells the end."""
+def test_flipped_offset_of_the_last_batch_keeps_the_log_end(tmp_path: Path, kind: str) -> None:
+    """HOST-5: after a clean stop the recovery point is the log end."""
     directory = tmp_path / "orders-0"
     chapters = chapters_of(LOG_KINDS[kind], first_offset=0)
     others, end = facts_of(chapters[:-1]), chapters[-1].last_offset + 1
@@ -140,8 +138,8 @@ def test_log_with_a_flipped_offset_in_its_last_batch_gives_no_offset_out_again(
 
 
 @EVERY_KIND
-def test_log_with_two_neighbours_damaged_serves_the_others(tmp_path: Path, kind: str) -> None:
-    """HOST-4: a raised offset, and a batch behind it that is damaged."""
+def test_flipped_offset_before_a_damaged_batch_costs_both_only(tmp_path: Path, kind: str) -> None:
+    """HOST-4: a raised offset, and a damaged batch after it."""
     directory = tmp_path / "orders-0"
     chapters = chapters_of(LOG_KINDS[kind] * 2, first_offset=0)
     for number in (0, 3):
@@ -162,10 +160,10 @@ def test_log_with_two_neighbours_damaged_serves_the_others(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("bit", [41, 50, 61])
-def test_offset_beyond_any_segment_is_not_believed_before_a_stray_batch(
+def test_flipped_offset_beyond_the_segment_before_a_stray_batch_is_corrupt(
     tmp_path: Path, bit: int
 ) -> None:
-    """HOST-5: what follows it may be none of the log's either; found by the mutated directories."""
+    """HOST-5: the batch after it may be stray too; found by the mutated directories."""
     directory = tmp_path / "t-0"
     with manual_log(directory) as log:
         for number in range(6):
@@ -184,8 +182,8 @@ def test_offset_beyond_any_segment_is_not_believed_before_a_stray_batch(
             assert log.log_end_offset < 1 << 40
 
 
-def test_offset_that_lies_between_two_stretches_of_damage_is_fenced(tmp_path: Path) -> None:
-    """What may be images of batches contradict each other, too; by the mutated directories."""
+def test_flipped_offset_between_two_damaged_messages_is_corrupt(tmp_path: Path) -> None:
+    """Candidate batches after damage contradict each other too; found by mutated directories."""
     directory = tmp_path / "t-0"
     with manual_log(directory, message_format_version="0.10.2") as log:
         for number in range(16):
@@ -211,10 +209,10 @@ def test_offset_that_lies_between_two_stretches_of_damage_is_fenced(tmp_path: Pa
 
 
 @pytest.mark.parametrize("magic", ["2.8", "0.10.2"])
-def test_lowered_last_batch_of_a_closed_log_without_recovery_point_is_fenced(
+def test_lowered_offset_of_the_last_batch_without_recovery_point_is_corrupt(
     tmp_path: Path, magic: str
 ) -> None:
-    """HOST-4: the checkpoint is lost, and the marker of the clean stop is there."""
+    """HOST-4: the checkpoint is lost, and the clean shutdown marker exists."""
     directory = tmp_path / "t-0"
     # The index leads to the very last batch.
     with manual_log(directory, message_format_version=magic, index_interval_bytes=1) as log:

@@ -1,7 +1,7 @@
-"""Wrappers of old formats under a name that no sum covers: every way of reading answers the same.
+"""Wrappers of old formats with a flipped offset, which no CRC covers: all read APIs agree.
 
-Of a wrapper only the offset of its last record is in the header. Each low bit of each is flipped,
-and each way of reading comes first once, so that none has what another has found.
+The header of a wrapper has only the offset of its last record. Each low bit of each is flipped, and
+each read API runs first once, so that it has no cached results of another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.scanning import rows_of_scan
 
 FIRST = 40
 SIZES = (4, 9, 7, 12)
-# Entries of the first segment; the last one is a segment of its own.
+# Entries of the first segment; the last entry is in another segment.
 IN_FIRST = 3
 Served = dict[int, bytes | None]
 
@@ -47,7 +47,7 @@ def renamed(chapter: Chapter, bit: int) -> Chapter:
 
 
 def by_records(log: Log, _: range) -> Served:
-    """Read one after the other, around damage."""
+    """Read record by record, around damage."""
     return {record.offset: record.value for record in log.records(on_corrupt="skip")}
 
 
@@ -78,17 +78,17 @@ def _looked_up(log: Log, offsets: Iterable[int]) -> Served:
 
 
 def by_get(log: Log, offsets: range) -> Served:
-    """Look up one after the other."""
+    """Look up the offsets in order."""
     return _looked_up(log, offsets)
 
 
 def by_get_backwards(log: Log, offsets: range) -> Served:
-    """Look up from the last one on."""
+    """Look up the offsets in reverse order."""
     return _looked_up(log, reversed(offsets))
 
 
 def by_get_many(log: Log, offsets: range) -> Served:
-    """Look up with `get_many`, each alone, since one that is lost raises for all."""
+    """Look up with `get_many`, each offset alone, since a lost record raises for all."""
     found: Served = {}
     for offset in offsets:
         try:
@@ -113,7 +113,7 @@ def by_slices(log: Log, offsets: range) -> Served:
     return found
 
 
-WAYS: tuple[Callable[[Log, range], Served], ...] = (
+READ_APIS: tuple[Callable[[Log, range], Served], ...] = (
     by_records,
     by_scan,
     by_batches,
@@ -125,7 +125,7 @@ WAYS: tuple[Callable[[Log, range], Served], ...] = (
 
 
 def is_contradicted(magic: int, number: int, bit: int) -> bool:
-    """Say whether anything speaks against a name: in v1 nothing does at the ends of a log."""
+    """Return whether anything contradicts an offset: in v1 nothing does at the ends of a log."""
     is_raised = not plan(magic)[number].last_offset >> bit & 1
     return magic == 0 or number != (len(SIZES) - 1 if is_raised else 0)
 
@@ -140,10 +140,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("magic", "number", "bit"), CASES)
-def test_wrapper_under_another_offset_is_lost_alone_and_to_every_way_of_reading(
+def test_wrapper_with_a_flipped_offset_is_corrupt_for_every_read_api(
     tmp_path: Path, magic: int, number: int, bit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one way of reading serves all serve, and what none serves is reported."""
+    """All read APIs serve the same records, and the others are reported."""
     if (number + bit) % 2:
         monkeypatch.setattr("kafkalog.log.segment_file.maps_files", lambda _: False)
     chapters = plan(magic)
@@ -151,18 +151,18 @@ def test_wrapper_under_another_offset_is_lost_alone_and_to_every_way_of_reading(
     lost = {fact[0] for fact in chapters[number].facts}
     changed = [*chapters]
     changed[number] = renamed(chapters[number], bit)
-    for way in WAYS:
-        directory = tmp_path / f"{way.__name__}-0"
+    for read_api in READ_APIS:
+        directory = tmp_path / f"{read_api.__name__}-0"
         write(directory, changed)
         for read_only in (True, False, True):
             with manual_log(directory, read_only=read_only) as log:
                 offsets = range(FIRST, FIRST + sum(SIZES))
-                assert others == way(log, offsets), (way.__name__, read_only)
+                assert others == read_api(log, offsets), (read_api.__name__, read_only)
                 corrupt_ranges = [
                     (each.first_offset, each.next_offset) for each in log.corrupt_ranges()
                 ]
                 reported = {offset for first, end in corrupt_ranges for offset in range(first, end)}
-                assert lost <= reported, (way.__name__, read_only, corrupt_ranges)
+                assert lost <= reported, (read_api.__name__, read_only, corrupt_ranges)
                 assert log.log_end_offset >= FIRST + sum(SIZES)
     forget_shutdown(directory)
     with manual_log(directory) as log:
@@ -170,8 +170,8 @@ def test_wrapper_under_another_offset_is_lost_alone_and_to_every_way_of_reading(
         assert [] == [each for each in log.get_many(sorted(others)) if each is None]
 
 
-def test_wrappers_under_other_offsets_cost_each_only_itself(tmp_path: Path) -> None:
-    """More of them than a segment is judged for: each is fenced, and the rest is served."""
+def test_wrappers_with_flipped_offsets_cost_only_themselves(tmp_path: Path) -> None:
+    """More than the limit of checks a segment: each is a corrupt range, and the rest is served."""
     chapters = chapters_of([(0, Codec.GZIP, 3)] * 120, first_offset=FIRST)
     lying = range(1, 120, 2)
     changed = [*chapters]

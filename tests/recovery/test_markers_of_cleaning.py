@@ -1,4 +1,4 @@
-"""What a cleaning relies on is on the disk before it removes anything, markers too."""
+"""Markers and data that a cleaning relies on are on the disk before it removes a record."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CONFIG = LogConfig(cleanup_policy=("compact",))
 
 
 @pytest.mark.parametrize("abort", [True, False], ids=["abort", "commit"])
-def test_marker_that_a_cleaning_relies_on_outlives_a_power_cut(abort: bool) -> None:
-    """PAR-9: aborted data, or a value that a committed one replaced, is not gone without it."""
+def test_cleaning_syncs_markers_before_it_removes_records(abort: bool) -> None:
+    """PAR-9: aborted records, or values replaced by committed ones, survive without the marker."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, config=CONFIG, filesystem=disk)

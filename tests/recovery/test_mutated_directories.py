@@ -1,4 +1,4 @@
-"""Directories damaged at random, seed by seed: no crash, no hang, no record that was not there."""
+"""Directories damaged at random, seed by seed: no crash, no hang, no invented record."""
 
 from __future__ import annotations
 
@@ -90,23 +90,23 @@ def fixture_pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, se
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_directory_mutated_opens_and_serves_only_what_was_written(
+def test_mutated_directory_opens_and_serves_only_written_records(
     pristine: tuple[Path, set[bytes]], directory: Path, seed: int
 ) -> None:
-    """Read-only and writing: typed errors at most, values that were appended, room for more."""
+    """Read-only and for writing: typed errors at most, values that were appended, and appends."""
     mutate_and_check(pristine, directory, seed)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1060))
-def test_old_directory_mutated_opens_and_serves_only_what_was_written(
+def test_mutated_old_directory_opens_and_serves_only_written_records(
     pristine_old: tuple[Path, set[bytes]], directory: Path, seed: int
 ) -> None:
-    """The same of messages of v0 and v1, plain and compressed, between batches of v2."""
+    """The same with messages of v0 and v1, plain and compressed, between batches of v2."""
     mutate_and_check(pristine_old, directory, seed)
 
 
 def mutate_and_check(pristine: tuple[Path, set[bytes]], directory: Path, seed: int) -> None:
-    """Damage a copy at random, and hold what is served and what may be appended against it."""
+    """Damage a copy at random, and check its records and an append."""
     source = random.Random(seed)
     shutil.copytree(pristine[0], directory)
     for _ in range(source.randrange(1, 4)):

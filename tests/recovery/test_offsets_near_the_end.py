@@ -1,4 +1,4 @@
-"""Offsets near 2^63, as asked for and as names of files: typed errors, and a log that works."""
+"""Offsets near 2^63, as arguments and as names of files: typed errors, and a working log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from tests.support.logs import manual_log, numbered
 
 
 @pytest.mark.parametrize("offset", [MAX_BASE_OFFSET + 1, 2**63 - 10, 2**63 - 1])
-def test_log_started_beyond_where_a_segment_may_begin_is_refused(
-    directory: Path, offset: int
-) -> None:
-    """HOST-8: the caller hears of it before anything is removed."""
+def test_truncate_fully_beyond_the_largest_base_offset_raises(directory: Path, offset: int) -> None:
+    """HOST-8: it raises before any file is removed."""
     with manual_log(directory) as log:
         log.append(numbered(0, 3))
         with pytest.raises(OffsetOverflowError, match="at most"):
@@ -26,8 +24,8 @@ def test_log_started_beyond_where_a_segment_may_begin_is_refused(
         assert 4 == len(list(log.records()))
 
 
-def test_log_that_begins_at_the_largest_base_offset_opens_again(directory: Path) -> None:
-    """HOST-8: what is taken can be closed, read and opened."""
+def test_log_at_the_largest_base_offset_reopens(directory: Path) -> None:
+    """HOST-8: such a log can be closed, opened and read."""
     with manual_log(directory) as log:
         log.truncate_fully_and_start_at(MAX_BASE_OFFSET)
         log.append([Record(value=b"last")])
@@ -37,8 +35,8 @@ def test_log_that_begins_at_the_largest_base_offset_opens_again(directory: Path)
 
 
 @pytest.mark.parametrize("suffix", ["", ".swap"])
-def test_file_whose_name_is_no_base_offset_is_ignored(directory: Path, suffix: str) -> None:
-    """HOST-8: reading and writing go on; the file stays, and is named by report and doctor."""
+def test_file_with_an_invalid_base_offset_is_ignored(directory: Path, suffix: str) -> None:
+    """HOST-8: reads and writes work; the file stays, and report and doctor name it."""
     with manual_log(directory) as log:
         log.append(numbered(0, 3))
     odd = log_file(directory).with_name(f"09223372036854775807.log{suffix}")

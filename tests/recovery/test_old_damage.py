@@ -1,7 +1,7 @@
-"""Damage to logs of magic 0, 1 and 2: one entry lost, nothing served that was not there.
+"""Damage to logs of magic 0, 1 and 2: one entry is lost, and no other record is served.
 
-CRC-32 covers a message from its magic on; offset and size are not covered. A wrapper that is stored
-as it was holds whole messages with good sums: nobody may take them for entries of the log.
+CRC-32 covers a message from its magic on; offset and size are not covered. A wrapper whose content
+is not compressed has whole messages with good CRCs: they must not be read as entries of the log.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ FIRST = 40
 OFFSET_SIZE = 8
 SIZE_END = 12
 HEADER_SIZE = 34
-# In a batch of v2; no sum covers it, and nobody reads by it.
+# In a batch of v2; no CRC covers it, and no read depends on it.
 LEADER_EPOCH = range(12, 16)
 EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
 
 
 def around(log: Log) -> list[OldFact]:
-    """Return what is served by a reader that goes around damage."""
+    """Return the records served by a reader that skips damage."""
     return [fact_of(record) for record in log.records(on_corrupt="skip")]
 
 
 def until_raised(log: Log) -> tuple[list[OldFact], KafkaLogError | None]:
-    """Return what is served up to the first error, and the error."""
+    """Return the records served up to the first error, and the error."""
     found, error = records_until_error(log)
     return [fact_of(record) for record in found], error
 
 
 def starts_of(chapters: list[Chapter]) -> list[int]:
-    """Return where each entry begins, and where the last one ends."""
+    """Return the start of each entry, and the end of the last."""
     starts = [0]
     for each in chapters:
         starts.append(starts[-1] + len(each.data))
@@ -59,15 +59,15 @@ def starts_of(chapters: list[Chapter]) -> list[int]:
 
 
 def flips(magic: int, size: int) -> Iterator[int]:
-    """Yield bytes to damage: all of the header but what may change unseen, some of the rest."""
+    """Yield bytes to damage: the header without the leader epoch, some of the rest."""
     for position in (*range(OFFSET_SIZE, min(HEADER_SIZE, size)), *range(HEADER_SIZE, size, 7)):
         if magic < 2 or position not in LEADER_EPOCH:
             yield position
 
 
 @EVERY_KIND
-def test_bit_flipped_behind_the_offset_costs_at_most_its_entry(directory: Path, kind: str) -> None:
-    """Size, CRC, attributes, time, key, value: the others are served, and damage is told."""
+def test_flipped_bit_after_the_offset_costs_at_most_its_entry(directory: Path, kind: str) -> None:
+    """Size, CRC, attributes, time, key, value: other entries are served, damage is reported."""
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     path = write_chapters(directory, chapters)
     data, starts = path.read_bytes(), starts_of(chapters)
@@ -85,10 +85,8 @@ def test_bit_flipped_behind_the_offset_costs_at_most_its_entry(directory: Path, 
 
 
 @EVERY_KIND
-def test_bit_flipped_in_an_offset_is_told_where_anything_contradicts_it(
-    directory: Path, kind: str
-) -> None:
-    """Of all entries but the last, which nothing follows: raised at, or all is right."""
+def test_flipped_bit_in_an_offset_is_reported_if_contradicted(directory: Path, kind: str) -> None:
+    """Every entry but the last, which has no successor: it raises, or all records are right."""
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     path = write_chapters(directory, chapters)
     data, starts = path.read_bytes(), starts_of(chapters)
@@ -104,15 +102,13 @@ def test_bit_flipped_in_an_offset_is_told_where_anything_contradicts_it(
                 assert sorted({fact[0] for fact in served}) == [fact[0] for fact in served]
             if error is not None or log.recovery_report.cut:
                 continue
-            # A first wrapper that was moved down contradicts nobody.
+            # A first wrapper that was moved down contradicts no other entry.
             assert found == facts or (number == 0 and each.magic == 1 and each.codec), (number, bit)
 
 
 @EVERY_KIND
-def test_last_entry_torn_at_any_byte_is_cut_and_nothing_in_it_is_served(
-    tmp_path: Path, kind: str
-) -> None:
-    """Whole messages inside a torn wrapper are not taken for what was written before the crash."""
+def test_torn_last_entry_is_truncated_and_not_served(tmp_path: Path, kind: str) -> None:
+    """Whole messages inside a torn wrapper are not read as entries of the log."""
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     kept, last = chapters[:-1], chapters[-1]
     start = sum(len(each.data) for each in kept)
@@ -134,7 +130,7 @@ def test_last_entry_torn_at_any_byte_is_cut_and_nothing_in_it_is_served(
 
 
 def stored_wrapper(magic: int, first_offset: int, count: int) -> Chapter:
-    """Return a wrapper whose codec stored the messages as they were: they do not compress."""
+    """Return a wrapper with incompressible messages, which its codec stored unchanged."""
     facts: list[OldFact] = []
     messages = []
     for number in range(count):
@@ -158,10 +154,10 @@ def stored_wrapper(magic: int, first_offset: int, count: int) -> Chapter:
 @pytest.mark.parametrize("where", ["middle", "end", "before zeros", "torn"])
 @pytest.mark.parametrize("first_offset", [0, FIRST])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_inside_a_damaged_wrapper_are_not_taken_for_entries(
+def test_damaged_wrapper_inner_messages_are_not_entries(
     directory: Path, magic: int, first_offset: int, where: str
 ) -> None:
-    """Its own lengths tell how far it reaches, though whole messages lie inside, stored raw."""
+    """The lengths of the wrapper give its end, though whole messages are stored raw inside."""
     before = chapter(magic, Codec.NONE, (first_offset,))
     wrapper = stored_wrapper(magic, first_offset + 1, 8)
     behind = chapter(magic, Codec.GZIP, range(first_offset + 9, first_offset + 12))
@@ -185,10 +181,10 @@ def test_messages_inside_a_damaged_wrapper_are_not_taken_for_entries(
         assert (where == "middle") == (log.recovery_report.cut == ())
 
 
-def test_message_in_the_value_of_a_damaged_message_is_not_taken_for_an_entry(
+def test_damaged_message_message_in_its_value_is_not_an_entry(
     directory: Path,
 ) -> None:
-    """A log that is copied into another, value by value, with fitting offsets."""
+    """The values are messages of a copied log with fitting offsets."""
     image = encode_message(Message(FIRST + 5, 1, 0, START_MS, b"image", b"of another log"))
     carrier = encode_message(Message(FIRST, 1, 0, START_MS, None, image * 3))
     behind = chapter(1, Codec.NONE, (FIRST + 1,))
@@ -203,7 +199,7 @@ def test_message_in_the_value_of_a_damaged_message_is_not_taken_for_an_entry(
 
 
 def wrapper_around(content: bytes, *, offset: int, codec: int = Codec.GZIP) -> bytes:
-    """Return a wrapper of magic 1 with a good sum around any bytes."""
+    """Return a wrapper of magic 1 with a good CRC around any bytes."""
     return encode_message(Message(offset, 1, codec, START_MS, None, content))
 
 
@@ -230,10 +226,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_wrapper_in_the_middle_is_raised_at_and_read_around(
-    directory: Path, name: str
-) -> None:
-    """Its own sum is right, so it is no damage to the log: nothing is fenced, nothing else lost."""
+def test_hostile_wrapper_in_the_middle_raises_or_is_skipped(directory: Path, name: str) -> None:
+    """Its CRC is right, so it is not a corrupt range, and no other record is lost."""
     limit = 1_000_000
     before = chapters_of([(0, Codec.LZ4, 4)], first_offset=FIRST)[0]
     behind = chapters_of([(1, Codec.GZIP, 3), (2, Codec.NONE, 2)], first_offset=FIRST + 5)
@@ -265,7 +259,7 @@ def test_hostile_wrapper_in_the_middle_is_raised_at_and_read_around(
     assert peak < 10 * limit
 
 
-def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: Path) -> None:
+def test_damage_before_a_wrapper_costs_no_record_of_it(directory: Path) -> None:
     """The corrupt range ends where its records begin, not at the offset in its header."""
     chapters = chapters_of(
         [(1, Codec.NONE, 1), (1, Codec.GZIP, 5), (1, Codec.LZ4, 6)], first_offset=FIRST
@@ -286,8 +280,8 @@ def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: P
             assert fact == fact_of(next(log.read(fact[0]).records()))
 
 
-def test_bomb_behind_damage_is_not_unpacked_to_find_where_the_fence_ends(directory: Path) -> None:
-    """Its own offset has to do; recovery takes little memory."""
+def test_damage_before_a_bomb_does_not_decompress_it(directory: Path) -> None:
+    """The corrupt range ends at the offset of the bomb; recovery uses little memory."""
     first = chapters_of([(1, Codec.NONE, 1), (1, Codec.NONE, 1)], first_offset=FIRST)
     bomb = wrapper_around(compress(Codec.GZIP, bytes(80_000_000)), offset=FIRST + 4)
     path = write_chapters(directory, [*first, Chapter(bomb, 1, Codec.GZIP, ())])
@@ -305,8 +299,8 @@ def test_bomb_behind_damage_is_not_unpacked_to_find_where_the_fence_ends(directo
     assert peak < 50_000_000
 
 
-def test_offset_lowered_at_an_index_entry_is_not_passed_over_in_silence(directory: Path) -> None:
-    """A look-up that begins there would miss that nothing rises up to it."""
+def test_lowered_offset_at_an_index_entry_raises_in_lookups(directory: Path) -> None:
+    """A look-up that begins at the entry sees no batch before it."""
     chapters = chapters_of([(1, Codec.GZIP, 5)] * 6, first_offset=FIRST)
     path = write_chapters(directory, chapters)
     with manual_log(directory, index_interval_bytes=0):
@@ -330,10 +324,10 @@ def test_offset_lowered_at_an_index_entry_is_not_passed_over_in_silence(director
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("number", [0, 3, -3])
 @EVERY_KIND
-def test_bytes_that_are_missing_from_an_entry_cost_that_one_alone(
+def test_missing_bytes_of_an_entry_cost_that_entry_only(
     kind: str, number: int, sealed: bool, directory: Path
 ) -> None:
-    """HOST-4: its lengths lead too far then, to the middle of another one or behind them all."""
+    """HOST-4: its lengths then lead too far, into another entry or after the last."""
     chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
     for missing in (4, 25):
         directory.mkdir(exist_ok=True)
@@ -354,7 +348,7 @@ def test_bytes_that_are_missing_from_an_entry_cost_that_one_alone(
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_is_served_where_the_one_before_seems_to_reach_the_end(
+def test_damaged_length_up_to_the_log_end_costs_one_message(
     directory: Path, magic: int, read_only: bool
 ) -> None:
     """HOST-4: a damaged length may lead to the end of the log, over whole messages."""

@@ -1,4 +1,4 @@
-"""Who may write: forked children, second writers, closed logs, directories without permission."""
+"""Write permission: forked children, second writers, closed logs, unwritable directories."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def in_child(task: Callable[[], None]) -> None:
         try:
             task()
             status = 0
-        except BaseException:  # noqa: BLE001 - the child has no other way to tell
+        except BaseException:  # noqa: BLE001 - the child reports it by its exit code
             traceback.print_exc()
         finally:
             os._exit(status)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_forked_child_reads_and_is_refused_every_write(tmp_path: Path) -> None:
-    """The child's handle changes nothing, closing it neither; the parent goes on."""
+def test_forked_child_reads_and_every_write_raises(tmp_path: Path) -> None:
+    """The child's handle and its close change nothing; the parent continues."""
     with kafkalog.open_log(tmp_path / "orders-0") as log:
         log.append([Record(value=b"one"), Record(value=b"two")], wait="durable")
 
@@ -72,7 +72,7 @@ def test_forked_child_reads_and_is_refused_every_write(tmp_path: Path) -> None:
 
 
 def test_forked_child_writes_another_log_and_reads_this_one(tmp_path: Path) -> None:
-    """What is opened in the child is the child's own."""
+    """The child owns the logs that it opens."""
     with kafkalog.open_log(tmp_path / "orders-0") as log:
         log.append([Record(value=b"parent")])
 
@@ -87,8 +87,8 @@ def test_forked_child_writes_another_log_and_reads_this_one(tmp_path: Path) -> N
         assert [b"child"] == [record.value for record in other.records()]
 
 
-def test_second_writer_in_this_process_is_refused(tmp_path: Path) -> None:
-    """It is told who has the log open; after close the directory is free."""
+def test_open_log_second_writer_in_this_process_raises(tmp_path: Path) -> None:
+    """The error names the process that has the log open; after close the directory is free."""
     with kafkalog.open_log(tmp_path / "orders-0"):
         with pytest.raises(LogLockedError, match="this process") as caught:
             kafkalog.open_log(tmp_path / "orders-0")
@@ -96,7 +96,7 @@ def test_second_writer_in_this_process_is_refused(tmp_path: Path) -> None:
     kafkalog.open_log(tmp_path / "orders-0").close()
 
 
-def test_second_writer_in_another_process_is_refused(tmp_path: Path) -> None:
+def test_open_log_second_writer_in_another_process_raises(tmp_path: Path) -> None:
     """Locks hold between processes that share nothing but the disk."""
     program = (
         "import sys, kafkalog\n"
@@ -115,8 +115,8 @@ def test_second_writer_in_another_process_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_closed_log_refuses_every_write(name: str, tmp_path: Path) -> None:
-    """Use after close is an error of its own kind; closing again is none."""
+def test_closed_log_every_write_raises(name: str, tmp_path: Path) -> None:
+    """Use after close raises `LogClosedError`; another close does nothing."""
     log = kafkalog.open_log(tmp_path / "orders-0")
     log.append([Record(value=b"v")])
     log.close()
@@ -130,8 +130,8 @@ def test_closed_log_refuses_every_write(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_read_only_log_refuses_every_write(name: str, tmp_path: Path) -> None:
-    """And changes nothing."""
+def test_read_only_log_every_write_raises(name: str, tmp_path: Path) -> None:
+    """Each of them raises `ReadOnlyLogError`."""
     kafkalog.open_log(tmp_path / "orders-0").close()
     with (
         kafkalog.open_log(tmp_path / "orders-0", read_only=True) as log,
@@ -142,8 +142,8 @@ def test_read_only_log_refuses_every_write(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 13, 21])
-def test_call_without_permission_is_a_permission_error(number: int, read_only: bool) -> None:
-    """Any call may meet it; what was opened so far is given back, and with permission it opens."""
+def test_open_log_failing_permission_raises_permission_error(number: int, read_only: bool) -> None:
+    """Any call may fail; files opened before are released, and with permission the log opens."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(3)
@@ -160,7 +160,7 @@ def test_call_without_permission_is_a_permission_error(number: int, read_only: b
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may do anything")
-def test_directory_without_permission_is_a_permission_error(tmp_path: Path) -> None:
+def test_open_log_directory_without_permission_raises_permission_error(tmp_path: Path) -> None:
     """The same from a real disk."""
     tmp_path.chmod(0o500)
     try:

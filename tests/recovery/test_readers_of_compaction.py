@@ -1,7 +1,7 @@
-"""Readers at every moment of a cleaning: in the same process, in another one, new and long there.
+"""Readers at every moment of a cleaning: in the same process, in another, new and old.
 
-The cleaning is stopped at each of its calls to the disk, and somebody looks: the order, the state
-and the head are what they were, nothing comes back, and who holds old segments reads on.
+The cleaning is stopped at each of its calls to the disk, and a reader checks: the order, the state
+and the head are unchanged, no record comes back, and readers of old segments continue.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tests.support.compaction_rules import Served, state_of
 from tests.support.crash_rig import PLACES, Place
 from tests.support.model import record_fact
 
-ROOMS = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 
 
 class LookAtEachCall(list[tuple[str, str]]):
-    """A history of calls that lets somebody look before each that changes something."""
+    """A history of calls that runs a check before each changing call."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         super().__init__()
-        self._look = look
+        self._check = look
         self._is_looking = False
 
     def append(self, call: tuple[str, str]) -> None:
@@ -34,7 +34,7 @@ class LookAtEachCall(list[tuple[str, str]]):
         if not self._is_looking and call[0] in ("rename", "unlink", "create", "sync_directory"):
             self._is_looking = True
             try:
-                self._look()
+                self._check()
             finally:
                 self._is_looking = False
 
@@ -51,7 +51,7 @@ def read_only(scene: Scene) -> Log:
 
 
 def clean_while(scene: Scene, look: Callable[[], None]) -> None:
-    """Clean, and remove the old files, with somebody who looks."""
+    """Clean, and remove the old files, with a check at each call."""
     calls = LookAtEachCall(look)
     scene.disk.history = calls
     scene.cleaner().clean(scene.log, scene.span)
@@ -61,19 +61,21 @@ def clean_while(scene: Scene, look: Callable[[], None]) -> None:
     look()
 
 
-@ROOMS
-def test_reader_in_the_same_process_sees_legal_states_only(place: Place) -> None:
-    """What is gone stays gone."""
+@EVERY_PLACE
+def test_reader_during_a_cleaning_in_the_same_process_sees_legal_states(place: Place) -> None:
+    """Removed records do not come back."""
     scene = Scene.made(place)
     clean_while(scene, scene.look)
     assert scene.seen.offsets < scene.before.offsets
     scene.let_go()
 
 
-@ROOMS
+@EVERY_PLACE
 @pytest.mark.parametrize("is_new", [True, False], ids=["opened each time", "opened before"])
-def test_reader_in_another_process_sees_legal_states_only(place: Place, is_new: bool) -> None:
-    """It lists files while they get their names: never a hole, never a record twice."""
+def test_reader_during_a_cleaning_in_another_process_sees_legal_states(
+    place: Place, is_new: bool
+) -> None:
+    """It lists files between renames: never a hole, never a duplicate record."""
     scene = Scene.made(place)
     reader = read_only(scene)
 
@@ -92,11 +94,13 @@ def test_reader_in_another_process_sees_legal_states_only(place: Place, is_new: 
     scene.let_go()
 
 
-@ROOMS
+@EVERY_PLACE
 @pytest.mark.parametrize("begun", [0, 1, 7, 20])
 @pytest.mark.parametrize("is_other", [False, True], ids=["same process", "another process"])
-def test_reader_that_is_half_way_reads_on(place: Place, begun: int, is_other: bool) -> None:
-    """It goes on in order, in the old segments or the new ones, and ends with the final state."""
+def test_reader_begun_before_a_cleaning_continues_to_the_final_state(
+    place: Place, begun: int, is_other: bool
+) -> None:
+    """It reads on in order, in the old segments or the new, and ends with the final state."""
     scene = Scene.made(place)
     reader = read_only(scene) if is_other else scene.log
     records = reader.records(isolation="read_committed")
@@ -121,7 +125,7 @@ def test_reader_that_is_half_way_reads_on(place: Place, begun: int, is_other: bo
     if begun == 0:
         assert state_of(scene.before) == folded
     else:
-        # Of what it had read before, tombstones may be over: it took longer than they wait.
+        # Tombstones of records read before may have expired: the reader took longer than they stay.
         assert state_of(scene.before).items() <= folded.items()
     if is_other:
         reader.close()

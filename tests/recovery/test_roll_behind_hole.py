@@ -1,4 +1,4 @@
-"""Offsets left out where a segment begins: zeros in front of it must not look like lost batches."""
+"""Offsets missing at the start of a segment: zeros before it must not look like lost batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.support.simulated_disk import SYNCING
 
 STATES = 16
 
-# Batches of three records; four fill a segment, and each segment begins behind a hole.
+# Batches of three records; four fill a segment, and each segment begins after a hole.
 FIRST, SECOND, THIRD = (0, 3, 6, 9), (20, 23, 26, 29), (40, 43)
-# Nothing tells them from lost batches: they are reported, and cost nothing.
+# They look like lost batches, so they are reported; no record is lost.
 HOLES = {(12, 20), (32, 40)}
 
 
@@ -33,7 +33,7 @@ def offsets_of(*bases: int) -> list[int]:
 
 
 class Follow(Scenario):
-    """Takes batches whose offsets leap where segments begin; the first segment is durable."""
+    """Appends batches with a gap of offsets before each segment; the first segment is durable."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -47,7 +47,7 @@ class Follow(Scenario):
 
 
 class FollowAtOnce(Follow):
-    """The same, all of it in one append."""
+    """The same batches in one append."""
 
     def run(self, rig: Rig) -> None:
         follow(rig, *SECOND, *THIRD)
@@ -56,18 +56,18 @@ class FollowAtOnce(Follow):
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", [Follow, FollowAtOnce])
-def test_leap_at_a_roll_crashed_at_any_call_keeps_what_was_durable(
+def test_offset_gap_at_a_roll_power_cut_keeps_durable_records(
     scenario: type[Scenario], place: Place
 ) -> None:
-    """DUR-4: a hole is reported, and zeros in front of one that were preallocated are no damage."""
+    """DUR-4: a hole is reported, and preallocated zeros before it are not damage."""
     bases = set()
     for crash in crashes(scenario(), place, limit=STATES):
         with crash.reopened() as rig:
             seen = observe(rig.log)
             found = [fact.offset for fact in seen.records]
             assert offsets_of(*FIRST) == found[:12]
-            # A segment may outlive the one before it. Without preallocation nothing is synced at a
-            # roll: a batch may, too.
+            # A segment may survive without its predecessor. Without preallocation a roll syncs
+            # nothing, so a batch may too.
             lost = (12,) if place.config.preallocate else (12, 20, 23, 26, 29)
             told = set(seen.corrupt_ranges) - HOLES
             assert all(first in lost and following == 40 for first, following in told)
@@ -84,8 +84,8 @@ def rig() -> Iterator[Rig]:
     rig.let_go()
 
 
-def test_leap_whose_cut_cannot_be_synced_latches_the_log(rig: Rig) -> None:
-    """No later sync would be believed; the next opening finds what was durable."""
+def test_offset_gap_failing_sync_of_the_trim_marks_the_log_offline(rig: Rig) -> None:
+    """No later sync would be trusted; the next opening has the durable records."""
     rig.disk.fail_at(1, errno.EIO, only=SYNCING, suffix=".log")
     with pytest.raises(LogStorageError):
         follow(rig, *SECOND)
@@ -101,8 +101,8 @@ def test_leap_whose_cut_cannot_be_synced_latches_the_log(rig: Rig) -> None:
         after.let_go()
 
 
-def test_leap_whose_cut_fails_may_be_tried_again(rig: Rig) -> None:
-    """Nothing has changed: the file has its room yet, and takes appends."""
+def test_offset_gap_failing_trim_may_be_repeated(rig: Rig) -> None:
+    """Nothing has changed: the file is still preallocated, and accepts appends."""
     rig.disk.fail_at(1, errno.EIO, only=frozenset({"truncate"}), suffix=".log")
     with pytest.raises(LogStorageError):
         follow(rig, *SECOND)
@@ -116,8 +116,8 @@ def test_leap_whose_cut_fails_may_be_tried_again(rig: Rig) -> None:
     assert set(seen.corrupt_ranges) <= HOLES
 
 
-def test_leap_that_fails_behind_the_cut_keeps_the_room_of_the_segment(rig: Rig) -> None:
-    """What was cut for the sake of a segment that could not be made is preallocated again."""
+def test_offset_gap_failing_create_preallocates_the_segment_again(rig: Rig) -> None:
+    """The trimmed tail is preallocated again if the next segment cannot be created."""
     rig.disk.fail_at(1, errno.ENOSPC, only=frozenset({"create"}), suffix=".log")
     with pytest.raises(DiskFullError):
         follow(rig, *SECOND)

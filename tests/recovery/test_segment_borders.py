@@ -1,4 +1,4 @@
-"""What lies between segments: stray files, holes, and offsets that 32 bits do not reach."""
+"""Borders of segments: stray files, holes, and offsets beyond 32 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.logs import manual_log, numbered
 
 
 def fill(directory: Path, count: int) -> None:
-    """Write so many batches of one record, and forget that the log was closed."""
+    """Write `count` batches of one record, and remove the signs of the orderly close."""
     with manual_log(directory) as log:
         for number in range(count):
             log.append(numbered(number, 1))
@@ -21,10 +21,8 @@ def fill(directory: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", bytes(100), b"garbage" * 10], ids=["empty", "0", "junk"])
-def test_stray_segment_takes_nothing_from_the_one_around_it(
-    directory: Path, content: bytes
-) -> None:
-    """HOST-7: all records are served, read-only too, and no offset is given out again."""
+def test_stray_segment_inside_another_costs_no_record(directory: Path, content: bytes) -> None:
+    """HOST-7: all records are served, read-only too, and no offset is assigned again."""
     fill(directory, 10)
     log_file(directory, 5).write_bytes(content)
     for read_only in (True, False):
@@ -36,8 +34,8 @@ def test_stray_segment_takes_nothing_from_the_one_around_it(
     assert not log_file(directory, 5).exists()
 
 
-def test_empty_stray_segment_is_found_after_a_clean_stop(directory: Path) -> None:
-    """HOST-7: its size tells, and costs a look at the end of the segment before."""
+def test_empty_stray_segment_after_a_clean_stop_is_removed(directory: Path) -> None:
+    """HOST-7: its size shows it, and the end of the segment before is read once."""
     with manual_log(directory) as log:
         for number in range(10):
             log.append(numbered(number, 1))
@@ -48,7 +46,7 @@ def test_empty_stray_segment_is_found_after_a_clean_stop(directory: Path) -> Non
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_hole_between_two_segments_is_told(directory: Path, is_clean: bool) -> None:
+def test_hole_between_two_segments_is_reported(directory: Path, is_clean: bool) -> None:
     """DUR-4: by recovery in its report; after a clean stop by the reader that passes it."""
     with manual_log(directory) as log:
         for number in range(10):
@@ -67,8 +65,8 @@ def test_hole_between_two_segments_is_told(directory: Path, is_clean: bool) -> N
         ]
 
 
-def test_hole_that_a_compaction_may_have_made_is_not_told(directory: Path) -> None:
-    """DUR-4: no false alarm where the settings say that records leave."""
+def test_hole_of_a_compacted_log_is_not_reported(directory: Path) -> None:
+    """DUR-4: no false alarm if the settings allow compaction."""
     with manual_log(directory) as log:
         for number in range(10):
             log.append(numbered(number, 1))
@@ -82,8 +80,8 @@ def test_hole_that_a_compaction_may_have_made_is_not_told(directory: Path) -> No
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_segment_whose_offsets_overflow_is_served_whole(directory: Path, read_only: bool) -> None:
-    """PAR-1: nothing whole is cut, and appends go on behind it."""
+def test_overflowing_segment_is_served_whole(directory: Path, read_only: bool) -> None:
+    """PAR-1: no whole batch is truncated, and appends continue after it."""
     directory.mkdir()
     far = 2**31 + 5
     log_file(directory).write_bytes(batch(base_offset=0) + batch(base_offset=far))

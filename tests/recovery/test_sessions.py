@@ -1,4 +1,4 @@
-"""What counts as closed in order: logs that are dropped, interrupted, latched and opened again."""
+"""Orderly and other ends of sessions: logs dropped, interrupted, offline and reopened."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.simulated_disk import CrashChoice
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_log_dropped_without_close_is_recovered(place: Place) -> None:
-    """In the same process too: its records are there, and are on the disk from then on."""
+def test_reopen_log_dropped_without_close_recovers(place: Place) -> None:
+    """In the same process too: its records are served, and are durable from then on."""
     rig = Rig(place)
     rig.open()
     rig.append(3)
@@ -36,8 +36,8 @@ def test_log_dropped_without_close_is_recovered(place: Place) -> None:
     after.let_go()
 
 
-def test_log_that_latched_is_recovered_while_its_neighbour_is_open() -> None:
-    """The marker that the session found says nothing of a partition that failed since."""
+def test_reopen_offline_log_with_an_open_neighbour_recovers() -> None:
+    """The marker from the start of the session does not cover a partition that failed since."""
     rig = Rig(INSIDE)
     neighbour = Rig(Place("neighbour", Path("/data/orders-1"), INSIDE.config), rig.disk)
     for each in (rig, neighbour):
@@ -62,8 +62,8 @@ def test_log_that_latched_is_recovered_while_its_neighbour_is_open() -> None:
     assert rig.disk.stat(Path("/data") / CLEAN_SHUTDOWN_MARKER) is None
 
 
-def test_opening_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recovery that Ctrl-C ended is not taken for a close in order."""
+def test_reopen_after_an_interrupted_opening_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery ended by Ctrl-C is not an orderly close."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(2)
@@ -83,8 +83,8 @@ def test_opening_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
     rig.let_go()
 
 
-def test_marker_removed_by_a_killed_process_does_not_come_back() -> None:
-    """The next writer syncs the removal, whoever made it."""
+def test_marker_removed_by_a_killed_process_stays_removed() -> None:
+    """The next writer syncs the removal by any process."""
     rig = Rig(INSIDE)
     rig.open()
     rig.append(1)
@@ -101,8 +101,8 @@ def test_marker_removed_by_a_killed_process_does_not_come_back() -> None:
     rig.let_go()
 
 
-def test_log_of_another_configuration_reopens_clean() -> None:
-    """Segments and indexes of other sizes than configured now are taken as they are."""
+def test_reopen_log_of_another_configuration_is_clean() -> None:
+    """Segments and indexes of other sizes than configured stay unchanged."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(12, 90)
@@ -117,8 +117,10 @@ def test_log_of_another_configuration_reopens_clean() -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("zeros", [1, 59, 64, 200])
-def test_sealed_segment_with_its_preallocated_tail_is_whole(zeros: int, read_only: bool) -> None:
-    """The cut at the roll was lost with the power; the segment is not scanned at a clean start."""
+def test_reopen_sealed_segment_with_a_preallocated_tail_is_clean(
+    zeros: int, read_only: bool
+) -> None:
+    """A power cut undid the trim of the roll; a clean start does not scan the segment."""
     rig = Rig(INSIDE)
     rig.open()
     rig.append(12, 90)

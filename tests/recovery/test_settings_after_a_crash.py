@@ -1,4 +1,4 @@
-"""What a crash leaves under some settings is read under others."""
+"""Logs that crashed under some settings, opened under others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AFTER = Place("after", BEFORE.directory, small_config(segment_bytes=900))
 
 
 def left_by_a_crash(directory: Path) -> None:
-    """Leave a sealed segment whose preallocated tail was not trimmed, and one behind it."""
+    """Leave a sealed segment whose preallocated tail was not trimmed, and a segment after it."""
     with open_log(directory, config=PREALLOCATED) as log:
         for number in range(10):
             log.append([Record(value=b"%d" % number)])
@@ -26,18 +26,18 @@ def left_by_a_crash(directory: Path) -> None:
         log.append([Record(value=b"behind")])
     with (directory / f"{0:020d}.log").open("rb+") as file:
         file.truncate(PREALLOCATED.segment_bytes)
-    # A crash: nothing is said of an orderly stop, and nothing is known to be on the disk.
+    # A crash: no marker of an orderly stop, and no recovery point.
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
         for path in (directory / name, directory.parent / name):
             path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("first", [PREALLOCATED, PLAIN], ids=["the same", "others"])
-def test_preallocated_tail_of_a_crash_is_no_damage_under_other_settings(
+def test_preallocated_tail_after_a_crash_is_not_damage_under_other_settings(
     tmp_path: Path, first: LogConfig
 ) -> None:
     """
-    A recovery cuts zeros behind a sealed segment; a later opening does not call them damage.
+    A recovery truncates zeros after a sealed segment; a later opening reports no damage.
 
     Found by the judge of kills: the recovery passed over them in memory only, the clean start after
     it looked for none, since its settings preallocate nothing, and reading raised.
@@ -55,7 +55,7 @@ def test_preallocated_tail_of_a_crash_is_no_damage_under_other_settings(
 
 
 def ensure_whole_under_other_settings(disk: SimulatedDisk, count: int, why: object) -> None:
-    """Open what a crash left, twice, with settings that preallocate nothing: all is served."""
+    """Open a crash state twice with settings without preallocation: all records are served."""
     rig = Rig(AFTER, disk)
     for _ in range(2):
         log = rig.open()
@@ -64,12 +64,12 @@ def ensure_whole_under_other_settings(disk: SimulatedDisk, count: int, why: obje
         rig.close()
 
 
-def test_tail_cut_by_a_roll_is_gone_from_the_disk_with_the_next_sync() -> None:
+def test_preallocated_tail_trim_of_a_roll_is_durable_with_the_next_sync() -> None:
     """
-    The cut of a preallocated tail is on the disk before the recovery point passes the segment.
+    The trim of a preallocated tail is on the disk before the recovery point passes the segment.
 
     Found by the judge of power cuts: the bytes were on the disk before the roll, so that no sync
-    covered the cut behind them. The tail came back below the recovery point, settings without
+    covered the trim after them. The tail came back below the recovery point, settings without
     preallocation looked for none, and reading raised.
     """
     rig = Rig(BEFORE)
@@ -83,8 +83,8 @@ def test_tail_cut_by_a_roll_is_gone_from_the_disk_with_the_next_sync() -> None:
     rig.let_go()
 
 
-def test_tail_whose_cut_no_sync_covered_is_cut_by_the_next_start_under_other_settings() -> None:
-    """Power gone right behind a roll at the recovery point: the tail is there, and no damage."""
+def test_preallocated_tail_unsynced_trim_is_repeated_by_the_next_start() -> None:
+    """A power cut right after a roll at the recovery point: the tail is back, and not damage."""
     rig = Rig(BEFORE)
     rig.open()
     rig.append(3, durable=True)

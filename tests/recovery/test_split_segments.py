@@ -1,6 +1,6 @@
 """Segments whose offsets are too far from their base: split by a writer, served by readers (PAR-1).
 
-Brokers before 1.1 left such segments behind (KAFKA-5413, KAFKA-6264).
+Brokers before 1.1 left such segments (KAFKA-5413, KAFKA-6264).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEW = Record(key=b"new", value=b"new", timestamp_ms=NOW_MS + 1000)
 
 
 def timed(base_offset: int, number: int) -> bytes:
-    """Return a batch of three records whose timestamps say which it is."""
+    """Return a batch of three records with timestamps from its number."""
     times = tuple(NOW_MS + 10 * number + each for each in range(3))
     keys = tuple(b"%d" % (base_offset + each) for each in range(3))
     return batch(BatchSpec(timestamps=times, keys=keys), base_offset=base_offset)
@@ -49,7 +49,7 @@ def segment(bases: Sequence[int] = BATCHES) -> bytes:
 
 
 def offsets_of(log: Log) -> list[int]:
-    """Return what a reader of everything finds, which look-ups must agree with."""
+    """Return the offsets of a full read, and check that look-ups agree with it."""
     found = []
     for record in log.records(on_corrupt="skip"):
         assert record == log.get(record.offset)
@@ -64,7 +64,7 @@ def bases_of(log: Log) -> list[int]:
 
 
 def unfinished(directory: Path) -> list[str]:
-    """Return the names of files that say that something is left to do."""
+    """Return the names of files of unfinished work."""
     states = (FileState.SWAP, FileState.CLEANED, FileState.DELETED, FileState.COVERED)
     return [path.name for path in directory.iterdir() if path.name.endswith(states)]
 
@@ -78,10 +78,10 @@ def overflowing(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "last"])
-def test_overflowing_segment_is_split_at_the_batches_that_do_not_fit(
+def test_overflowing_segment_is_split_at_batches_that_do_not_fit(
     overflowing: Path, is_sealed: bool
 ) -> None:
-    """PAR-1: named by them, as by a broker; indexes whole, nothing reported as damaged."""
+    """PAR-1: these batches name the new segments, as in a broker; no damage is reported."""
     end = 2 * FAR + 6
     if is_sealed:
         log_file(overflowing, end).write_bytes(timed(end, 6))
@@ -105,8 +105,8 @@ def test_overflowing_segment_is_split_at_the_batches_that_do_not_fit(
         forget_shutdown(overflowing)
 
 
-def test_overflowing_segment_is_split_after_a_clean_stop(directory: Path) -> None:
-    """PAR-1: nothing is scanned then, and it is found all the same."""
+def test_overflowing_segment_after_a_clean_stop_is_split(directory: Path) -> None:
+    """PAR-1: the segment is found without a scan."""
     with manual_log(directory, **COMPACT) as log:
         log.truncate_fully_and_start_at(2 * FAR + 6)
         log.append([Record(key=b"k", value=b"last")])
@@ -117,8 +117,8 @@ def test_overflowing_segment_is_split_after_a_clean_stop(directory: Path) -> Non
         assert [*OFFSETS, 2 * FAR + 6] == offsets_of(log)
 
 
-def test_segment_with_no_offset_that_fits_gets_another_name(directory: Path) -> None:
-    """PAR-1: as by a broker, one new segment with the name of its first batch."""
+def test_overflowing_segment_without_a_fitting_offset_is_renamed(directory: Path) -> None:
+    """PAR-1: as in a broker, one new segment with the base offset of its first batch."""
     directory.mkdir()
     log_file(directory).write_bytes(segment((FAR, FAR + 3)))
     for _again in range(2):
@@ -131,7 +131,7 @@ def test_segment_with_no_offset_that_fits_gets_another_name(directory: Path) -> 
     assert not log_file(directory).exists()
 
 
-def test_batch_across_the_limit_begins_the_new_segment(directory: Path) -> None:
+def test_overflowing_segment_batch_across_the_limit_begins_a_segment(directory: Path) -> None:
     """PAR-1: its first offset would fit, its last does not."""
     directory.mkdir()
     across = 2**31 - 2
@@ -141,7 +141,7 @@ def test_batch_across_the_limit_begins_the_new_segment(directory: Path) -> None:
         assert [0, 1, 2, across, across + 1, across + 2] == offsets_of(log)
 
 
-def test_largest_offset_that_fits_splits_nothing(directory: Path) -> None:
+def test_segment_with_the_largest_fitting_offset_is_not_split(directory: Path) -> None:
     """PAR-1: the limit itself belongs to the segment."""
     directory.mkdir()
     log_file(directory).write_bytes(segment((0, 2**31 - 3)))
@@ -151,7 +151,7 @@ def test_largest_offset_that_fits_splits_nothing(directory: Path) -> None:
         assert not log.recovery_report.completed_swaps
 
 
-def test_wide_distance_between_two_segments_splits_nothing(directory: Path) -> None:
+def test_segments_far_apart_are_not_split(directory: Path) -> None:
     """PAR-1: only the offsets within a segment count."""
     directory.mkdir()
     log_file(directory).write_bytes(segment((0, 3)))
@@ -161,8 +161,8 @@ def test_wide_distance_between_two_segments_splits_nothing(directory: Path) -> N
         assert not log.recovery_report.completed_swaps
 
 
-def test_readers_serve_an_overflowing_segment_without_splitting_it(overflowing: Path) -> None:
-    """PAR-1: nothing on the disk changes; one that was open before the split goes on behind it."""
+def test_read_only_overflowing_segment_is_served_unsplit(overflowing: Path) -> None:
+    """PAR-1: a reader changes no file; a reader opened before the split continues after it."""
     before = {path.name: path.read_bytes() for path in overflowing.iterdir()}
     with manual_log(overflowing, read_only=True, **COMPACT) as reader:
         assert [0] == bases_of(reader)
@@ -176,7 +176,7 @@ def test_readers_serve_an_overflowing_segment_without_splitting_it(overflowing: 
 
 
 @pytest.mark.parametrize("start", [0, 3, FAR, FAR + 4, 2 * FAR, 2 * FAR + 5])
-def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start: int) -> None:
+def test_range_reader_serves_an_overflowing_segment(overflowing: Path, start: int) -> None:
     """PAR-1: tasks of Spark read the files without opening the log."""
 
     def fail(what: object) -> Any:
@@ -203,16 +203,16 @@ def test_reader_of_ranges_serves_an_overflowing_segment(overflowing: Path, start
     assert [base for base in BATCHES if base + 2 >= start] == found
 
 
-def test_dump_shows_an_overflowing_segment_whole(overflowing: Path) -> None:
-    """PAR-1: every batch is a line, none is damage."""
+def test_dump_overflowing_segment_shows_all_batches(overflowing: Path) -> None:
+    """PAR-1: every batch is a line, and no line is damage."""
     result = CliRunner().invoke(app, ["dump", "--json", str(log_file(overflowing))])
     assert 0 == result.exit_code
     assert len(BATCHES) == result.stdout.count('"kind":"batch"')
     assert '"damage"' not in result.stdout
 
 
-def test_overflowing_segment_with_damage_is_served_and_not_split(overflowing: Path) -> None:
-    """PAR-1: what is whole is served, what is damaged stays where it is."""
+def test_overflowing_segment_with_damage_is_served_unsplit(overflowing: Path) -> None:
+    """PAR-1: whole batches are served, and damaged bytes stay in place."""
     size = len(timed(0, 0))
     flip(log_file(overflowing), size + 70)
     content = log_file(overflowing).read_bytes()
@@ -225,8 +225,8 @@ def test_overflowing_segment_with_damage_is_served_and_not_split(overflowing: Pa
     assert content == log_file(overflowing).read_bytes()[: len(content)]
 
 
-def test_torn_tail_is_cut_and_reported_where_the_segment_is_split(overflowing: Path) -> None:
-    """PAR-1: the report of the opening has what both of its loads found."""
+def test_overflowing_segment_with_a_torn_tail_is_truncated_and_split(overflowing: Path) -> None:
+    """PAR-1: the report of the opening has the results of both of its loads."""
     whole = log_file(overflowing).read_bytes()
     log_file(overflowing).write_bytes(whole + timed(2 * FAR + 6, 6)[:-5])
     with manual_log(overflowing, **COMPACT) as log:
@@ -237,7 +237,7 @@ def test_torn_tail_is_cut_and_reported_where_the_segment_is_split(overflowing: P
         assert OFFSETS == offsets_of(log)
 
 
-def test_aborted_transactions_of_a_split_segment_stay_aborted(directory: Path) -> None:
+def test_overflowing_segment_aborted_transactions_stay_aborted(directory: Path) -> None:
     """PAR-1: the transaction index is divided, too."""
     directory.mkdir()
     parts: list[bytes] = []
@@ -259,8 +259,8 @@ def test_aborted_transactions_of_a_split_segment_stay_aborted(directory: Path) -
         assert 34 == SegmentFiles(directory, base).transaction_index.stat().st_size
 
 
-def test_cleaning_merges_split_segments_no_further_than_offsets_reach(overflowing: Path) -> None:
-    """PAR-1: what a broker of old would have merged again stays apart."""
+def test_cleaning_does_not_merge_split_segments_beyond_the_limit(overflowing: Path) -> None:
+    """PAR-1: old brokers merged such segments again."""
     with manual_log(overflowing, **COMPACT) as log:
         log.append([Record(key=b"end", value=b"v", timestamp_ms=NOW_MS + 100)])
         compact_log(log, include_active=True)
@@ -272,8 +272,8 @@ def test_cleaning_merges_split_segments_no_further_than_offsets_reach(overflowin
         assert {0, FAR, 2 * FAR} <= set(bases)
 
 
-def test_overflowing_segment_on_a_full_disk_is_served_unsplit(overflowing: Path) -> None:
-    """PAR-1: no space for the copy is no reason to refuse a log; later there may be."""
+def test_overflowing_segment_disk_full_is_served_unsplit(overflowing: Path) -> None:
+    """PAR-1: a log opens without space for the copy; the next opening splits the segment."""
     disk = SimulatedDisk()
     place = ALONE.directory
     disk.make_durable(place)
@@ -288,7 +288,7 @@ def test_overflowing_segment_on_a_full_disk_is_served_unsplit(overflowing: Path)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_segment_of_more_bytes_than_positions_is_split(
+def test_segment_beyond_the_largest_position_is_split(
     directory: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
 ) -> None:
     """PAR-13: the limit of 2^31 - 1 is lowered; readers serve the file, a writer divides it."""
@@ -340,7 +340,7 @@ class Opening(Scenario):
 
 
 @pytest.mark.parametrize("bases", [BATCHES, (FAR, FAR + 3)], ids=["three", "another name"])
-def test_split_at_opening_crashed_at_any_call_loses_nothing(bases: tuple[int, ...]) -> None:
+def test_split_at_opening_power_cut_at_any_call_loses_nothing(bases: tuple[int, ...]) -> None:
     """PAR-1: read-only or for writing, the next opening has every record once."""
     place = Place("alone", ALONE.directory, ALONE.config.replace(cleanup_policy=("compact",)))
     expected = [base + delta for base in bases for delta in range(3)]

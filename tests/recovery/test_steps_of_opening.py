@@ -1,4 +1,4 @@
-"""The steps of opening and closing, each on the disk before the next: what other orders leave."""
+"""Order of the steps of open and close: each is on the disk before the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = 16
 
 
 def overwrite(disk: SimulatedDisk, path: Path, position: int, data: bytes) -> None:
-    """Change bytes of a file behind the log's back, on the disk too."""
+    """Change bytes of a file without the log, on the disk too."""
     handle = disk.open(path, write=True)
     handle.pwrite(data, position)
     handle.close()
@@ -33,19 +33,19 @@ def overwrite(disk: SimulatedDisk, path: Path, position: int, data: bytes) -> No
 
 
 def lose_process(rig: Rig) -> None:
-    """Go on with the disk as it is, as after a kill: nothing was closed."""
+    """Continue with the disk unchanged, as after a kill: no file was closed."""
     rig.disk = rig.disk.crash(CrashChoice("all"))
     rig.let_go()
 
 
 def marker_of(place: Place) -> Path:
-    """Return where the marker of a clean shutdown is."""
+    """Return the path of the clean shutdown marker."""
     directory = place.directory if place is ALONE else DATA
     return directory / CLEAN_SHUTDOWN_MARKER
 
 
 class OpenTornBeforeEmpty(Scenario):
-    """Opens a log whose last batch never reached the disk, with an empty segment behind it."""
+    """Opens a log whose last batch never reached the disk, with an empty segment after it."""
 
     def prepare(self, rig: Rig) -> None:
         log = rig.open()
@@ -54,7 +54,7 @@ class OpenTornBeforeEmpty(Scenario):
         position = torn.size_bytes
         rig.append(2)
         rig.roll()
-        # Zeros are not kept in a side file, whose directory sync would do for the segments, too.
+        # Zeros are not kept in a side file, whose directory sync would cover the segments too.
         overwrite(rig.disk, torn.path, position, bytes(torn.size_bytes - position))
         lose_process(rig)
 
@@ -63,8 +63,8 @@ class OpenTornBeforeEmpty(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_segments_behind_a_torn_tail_are_gone_before_it_is_cut(place: Place) -> None:
-    """Or the log would end where they begin, above records that it has not."""
+def test_open_removes_later_segments_before_it_truncates_a_torn_tail(place: Place) -> None:
+    """Otherwise the log would end at their base offset, above records that it lost."""
     for crash in crashes(OpenTornBeforeEmpty(), place, limit=STATES):
         with crash.reopened() as rig:
             assert (3, (0,)) == (rig.log.log_end_offset, observe(rig.log).bases)
@@ -72,10 +72,8 @@ def test_segments_behind_a_torn_tail_are_gone_before_it_is_cut(place: Place) -> 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("count", [0, 3])
-def test_torn_tail_that_was_cut_does_not_come_back_after_a_close_in_order(
-    count: int, place: Place
-) -> None:
-    """Where no append syncs the file any more, the cut itself has."""
+def test_truncated_tail_does_not_come_back_after_an_orderly_close(count: int, place: Place) -> None:
+    """The truncation syncs the file, because no later append may."""
     rig = Rig(place)
     segment = rig.open().segments()[0]
     rig.append(count, durable=True)
@@ -91,8 +89,8 @@ def test_torn_tail_that_was_cut_does_not_come_back_after_a_close_in_order(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_segments_that_were_deleted_do_not_come_back_after_a_close_in_order(place: Place) -> None:
-    """The first segment tells the log start then, and no checkpoint hides them any longer."""
+def test_deleted_segments_do_not_come_back_after_an_orderly_close(place: Place) -> None:
+    """The first segment then gives the log start, and no checkpoint hides deleted segments."""
     rig = Rig(place)
     log = rig.open()
     rig.append(10, 90)
@@ -111,8 +109,8 @@ def test_segments_that_were_deleted_do_not_come_back_after_a_close_in_order(plac
         again.let_go()
 
 
-def test_recovery_point_of_another_log_of_this_name_is_not_believed() -> None:
-    """It would make damage of whatever a crash takes from the new one."""
+def test_recovery_point_of_an_earlier_log_of_the_name_is_ignored() -> None:
+    """It would turn unsynced records of the new log that a crash removes into damage."""
     rig = Rig(INSIDE)
     OffsetCheckpoint(rig.disk, DATA / RECOVERY_POINT_CHECKPOINT).update({ORDERS: 100})
     rig.open()
@@ -126,8 +124,8 @@ def test_recovery_point_of_another_log_of_this_name_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_recovery_is_not_done_twice(place: Place) -> None:
-    """What it has looked at lies below the recovery point when the log is open."""
+def test_recovery_checkpoints_the_recovery_point(place: Place) -> None:
+    """The scanned batches are below the recovery point once the log is open."""
     rig = Rig(place)
     rig.open()
     rig.append(9, 90)
@@ -139,10 +137,8 @@ def test_recovery_is_not_done_twice(place: Place) -> None:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("lost", ["power", "sync"])
-def test_recovery_leaves_the_index_files_that_a_close_in_order_would_have(
-    lost: str, place: Place
-) -> None:
-    """A broker believes them unread: made anew though they read right, and nobody looks them up."""
+def test_recovery_leaves_the_index_files_of_an_orderly_close(lost: str, place: Place) -> None:
+    """A broker trusts the files without a check: they are rebuilt even if no look-up needs them."""
     expected, recovered = Rig(place), Rig(place)
     for rig in (expected, recovered):
         rig.open()
@@ -167,8 +163,8 @@ def test_recovery_leaves_the_index_files_that_a_close_in_order_would_have(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_log_that_ends_below_its_recovery_point_tells_of_it(place: Place) -> None:
-    """No byte is bad, and yet durable records are gone: their offsets are not given out again."""
+def test_log_end_below_the_recovery_point_is_reported(place: Place) -> None:
+    """Durable records are gone without a bad byte: their offsets are not assigned again."""
     rig = Rig(place)
     rig.open()
     rig.append(2)
@@ -191,8 +187,8 @@ def test_log_that_ends_below_its_recovery_point_tells_of_it(place: Place) -> Non
     rig.let_go()
 
 
-def test_reader_of_a_log_that_was_closed_in_order_syncs_nothing() -> None:
-    """A reader leaves the disk alone."""
+def test_read_only_clean_log_syncs_nothing() -> None:
+    """A reader does not write to the disk."""
     rig = Rig(ALONE)
     rig.open()
     rig.append(9, 90)

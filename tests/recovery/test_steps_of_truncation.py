@@ -1,4 +1,4 @@
-"""The steps of a truncation, each on the disk before the next: what other orders would leave."""
+"""Order of the steps of a truncation: each is on the disk before the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = MANY_STATES
 
 
 class CutSegments(Scenario):
-    """Cuts in the middle of a segment that others follow; all was durable."""
+    """Truncates inside a segment that others follow; all records are durable."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -37,8 +37,8 @@ class CutSegments(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_truncation_crashed_at_any_call_leaves_no_hole(place: Place) -> None:
-    """Later segments go first, newest first: what is left is the beginning of what was there."""
+def test_truncation_power_cut_at_any_call_leaves_no_hole(place: Place) -> None:
+    """Later segments are removed first, newest first: the log left is a prefix of the old log."""
     ends = set()
     for crash in crashes(CutSegments(), place, limit=STATES):
         with crash.reopened() as rig:
@@ -50,7 +50,7 @@ def test_truncation_crashed_at_any_call_leaves_no_hole(place: Place) -> None:
 
 
 class RestartAbove(Scenario):
-    """Begins anew above the end of a log whose start was moved."""
+    """Restarts above the end of a log whose start was moved."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -63,22 +63,22 @@ class RestartAbove(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_restart_above_the_end_crashed_at_any_call_has_happened_or_not(place: Place) -> None:
-    """All records, or none and the new start: the start is on the disk before anything goes."""
+def test_restart_above_the_end_power_cut_at_any_call_is_atomic(place: Place) -> None:
+    """All records, or none and the new start, which is durable before any file is removed."""
     ranges = set()
     for crash in crashes(RestartAbove(), place, limit=STATES):
         with crash.reopened() as rig:
             seen = observe(rig.log)
             found = (seen.start_offset, seen.end_offset, len(seen.records))
             assert found in ((2, 10, 8), (40, 40, 0))
-            # Not a file of what lies below the new start is left.
+            # No file below the new start is left.
             assert found[1] == 10 or seen.bases == (40,)
             ranges.add(found)
     assert 2 == len(ranges)
 
 
 class OpenBelowStart(Scenario):
-    """Opens what a restart above the end has left that got no further than its first step."""
+    """Opens a log whose restart above the end was killed after its first step."""
 
     def prepare(self, rig: Rig) -> None:
         log = rig.open()
@@ -94,8 +94,8 @@ class OpenBelowStart(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_what_lies_below_the_start_never_stays_beside_a_new_segment(place: Place) -> None:
-    """It is gone from the disk first, or no later start would know that all of it is to go."""
+def test_open_removes_files_below_the_start_before_a_new_segment(place: Place) -> None:
+    """Otherwise a later opening could not see that all of these files must be removed."""
     for crash in crashes(OpenBelowStart(), place, limit=STATES):
         with crash.reopened() as rig:
             assert (40,) == observe(rig.log).bases
@@ -103,7 +103,7 @@ def test_what_lies_below_the_start_never_stays_beside_a_new_segment(place: Place
 
 
 class GrowAfterRestart(Scenario):
-    """Begins anew, and fills several segments without a sync."""
+    """Restarts, and fills several segments without a sync."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -126,10 +126,10 @@ class GrowAfterOpening(Scenario):
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", [GrowAfterRestart, GrowAfterOpening])
-def test_name_of_the_first_segment_is_on_the_disk_before_others_follow(
+def test_first_segment_name_is_durable_before_later_segments(
     scenario: type[Scenario], place: Place
 ) -> None:
-    """Or later ones could outlive it, and the log would begin with them."""
+    """Otherwise later segments could survive alone, and the log would begin with them."""
     for crash in crashes(scenario(), place, limit=STATES):
         with crash.reopened() as rig:
             assert crash.rig.model.start_offset == rig.log.log_start_offset
@@ -137,8 +137,8 @@ def test_name_of_the_first_segment_is_on_the_disk_before_others_follow(
 
 @pytest.mark.parametrize("kind", ["nothing", "all"])
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_recovery_point_falls_with_a_restart_below_it(place: Place, kind: str) -> None:
-    """Or what was written in place of the old records would count as damage when it is lost."""
+def test_recovery_point_restart_below_it_lowers_it(place: Place, kind: str) -> None:
+    """Otherwise new records lost below the old recovery point would count as damage."""
     rig = Rig(place)
     rig.open()
     rig.append(10, 90)
@@ -157,8 +157,8 @@ def test_recovery_point_falls_with_a_restart_below_it(place: Place, kind: str) -
         each.let_go()
 
 
-def test_truncation_tried_again_leaves_nothing_of_the_first_try() -> None:
-    """The longer copy of the one that failed is emptied, or its end would come back as records."""
+def test_truncation_repeated_leaves_no_record_of_the_first() -> None:
+    """The longer copy of the failed one is emptied: its end would come back as records."""
     place = Place(
         "large", ALONE.directory, small_config(segment_bytes=8192, segment_index_bytes=1024)
     )
@@ -180,7 +180,7 @@ def test_truncation_tried_again_leaves_nothing_of_the_first_try() -> None:
 
 
 class CutBatch(Scenario):
-    """Cuts a batch in its middle, which leaves its first offsets empty; all was durable."""
+    """Truncates inside a batch, which leaves its first offsets empty; all records are durable."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -194,13 +194,13 @@ class CutBatch(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_batch_cut_in_its_middle_and_crashed_at_any_call_is_no_damage(place: Place) -> None:
-    """It goes as a whole or stays: no byte is damaged, nothing torn, or given out twice."""
+def test_truncation_inside_a_batch_power_cut_is_not_damage(place: Place) -> None:
+    """The batch is removed whole or stays: no byte is damaged, no offset is assigned twice."""
     ends = set()
     for crash in crashes(CutBatch(), place, limit=STATES):
         with crash.reopened() as rig:
             seen = observe(rig.log)
-            # The offsets below the cut that went with the batch: nothing tells that it was meant.
+            # Offsets of the batch below the target: their removal looks like a loss.
             assert set(seen.corrupt_ranges) <= {(0, 3)}
             assert not any(corrupt_range.size_bytes for corrupt_range in rig.log.corrupt_ranges())
             assert not [tail for tail in rig.log.recovery_report.cut if tail.kept_in is not None]
@@ -208,5 +208,5 @@ def test_batch_cut_in_its_middle_and_crashed_at_any_call_is_no_damage(place: Pla
             is_done = not crash.rig.model.doubts
             assert not is_done or 3 == seen.end_offset
             ends.add(seen.end_offset)
-    # Gone, but without the segment that keeps the end: the caller was not told yet.
+    # 0: removed before the segment with the new end was made; the call had not returned.
     assert {0, 3, 7} == ends

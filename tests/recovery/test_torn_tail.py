@@ -1,4 +1,4 @@
-"""Bytes behind the last whole batch: kept aside, cut once, and nothing whole goes with them."""
+"""Bytes after the last whole batch: kept in a side file and truncated, without a whole batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCHES = 3
 
 
 def make_log(directory: Path) -> list[int]:
-    """Make a log of three batches of one record that nobody closed; return their positions."""
+    """Make a log of three batches of one record, not closed; return their positions."""
     with manual_log(directory) as log:
         for number in range(BATCHES):
             log.append(numbered(number, 1))
@@ -62,12 +62,12 @@ def report(count: int, size: int, cut: tuple[TruncatedTail, ...]) -> RecoveryRep
 
 
 def without_rebuilt(found: RecoveryReport) -> RecoveryReport:
-    """Return a report without the index files, which depend on where the cut lies."""
+    """Return a report without the index files, which depend on the position of the cut."""
     return replace(found, rebuilt=())
 
 
-def test_last_batch_cut_at_every_byte_costs_that_batch_alone(tmp_path: Path) -> None:
-    """Each length the write may have had: reported, kept aside, cut, and appended to anew."""
+def test_torn_tail_at_every_byte_costs_one_batch(tmp_path: Path) -> None:
+    """Each length of the torn write: reported, kept in a side file, truncated, appended to."""
     original = tmp_path / "original-0"
     positions = make_log(original)
     data = log_file(original).read_bytes()
@@ -113,10 +113,10 @@ def test_last_batch_cut_at_every_byte_costs_that_batch_alone(tmp_path: Path) -> 
     ],
     ids=["byte", "text", "zero", "header of zeros", "zeros", "zeros and a byte"],
 )
-def test_bytes_behind_the_last_batch_are_kept_unless_all_zero(
+def test_torn_tail_is_kept_unless_all_zero(
     directory: Path, tail: bytes, reason: str | None
 ) -> None:
-    """Zeros say nothing and are cut; anything else is kept byte for byte."""
+    """Zeros are truncated without a copy; other bytes are kept byte for byte."""
     end = make_log(directory)[-1]
     path = log_file(directory)
     splice(path, end, tail)
@@ -142,8 +142,8 @@ def test_bytes_behind_the_last_batch_are_kept_unless_all_zero(
         assert expected_values(4) == values(log)
 
 
-def test_kept_bytes_survive_later_recoveries(directory: Path) -> None:
-    """A second torn tail is kept beside the first, and neither goes at a start without any."""
+def test_torn_tail_side_files_survive_later_recoveries(directory: Path) -> None:
+    """A second torn tail gets another file, and a start without a torn tail removes neither."""
     first = make_log(directory)[-1]
     splice(log_file(directory), first, b"first")
     with manual_log(directory) as log:
@@ -160,8 +160,8 @@ def test_kept_bytes_survive_later_recoveries(directory: Path) -> None:
     assert b"second" == broken(directory, second).read_bytes()
 
 
-def test_other_bytes_torn_at_the_same_place_do_not_replace_the_first(directory: Path) -> None:
-    """Torn twice behind the same batch: what was kept first is still there."""
+def test_torn_tail_at_the_same_position_keeps_the_first_bytes(directory: Path) -> None:
+    """Torn twice after the same batch: the bytes kept first are not replaced."""
     end = make_log(directory)[-1]
     for tail in (b"first", b"second"):
         splice(log_file(directory), end, tail)
@@ -174,8 +174,8 @@ def test_other_bytes_torn_at_the_same_place_do_not_replace_the_first(directory: 
     assert b"second" in kept
 
 
-def test_bytes_of_a_segment_set_aside_twice_are_all_kept(directory: Path) -> None:
-    """HOST-7: a segment of garbage behind a torn tail, and another of its name later on."""
+def test_garbage_segment_set_aside_twice_keeps_all_bytes(directory: Path) -> None:
+    """HOST-7: a segment of garbage after a torn tail, and later another with its name."""
     last = make_log(directory)[-2]
     path = log_file(directory, BATCHES)
     for garbage in (b"\1" * 90, b"\2" * 40, b"\2" * 40):
@@ -189,8 +189,8 @@ def test_bytes_of_a_segment_set_aside_twice_are_all_kept(directory: Path) -> Non
     assert b"\1" * 90 + b"\2" * 40 == broken(directory, 0, BATCHES).read_bytes()
 
 
-def test_gigabytes_of_a_hole_behind_kept_bytes_are_cut(directory: Path) -> None:
-    """HOST-7: the side file is there already; what is joined fits into no memory."""
+def test_torn_tail_with_a_hole_is_added_to_an_existing_side_file(directory: Path) -> None:
+    """HOST-7: the hole has 8 GiB, so the bytes are not joined in memory."""
     make_log(directory)
     path = log_file(directory)
     data = path.read_bytes()
@@ -208,8 +208,8 @@ def test_gigabytes_of_a_hole_behind_kept_bytes_are_cut(directory: Path) -> None:
     assert side_file.stat().st_blocks * 512 < 1 << 20
 
 
-def test_last_segment_empty_ends_the_log_where_it_begins(directory: Path) -> None:
-    """Made by a roll whose records never arrived: no cut, no side file, appends go there."""
+def test_empty_last_segment_ends_the_log_at_its_base_offset(directory: Path) -> None:
+    """Made by a roll whose records were lost: no truncation, no side file, appends go there."""
     make_log(directory)
     with manual_log(directory) as log:
         log.roll()
@@ -231,8 +231,8 @@ def test_last_segment_empty_ends_the_log_where_it_begins(directory: Path) -> Non
         assert expected_values(4) == values(log)
 
 
-def test_segment_of_garbage_alone_is_cut_to_nothing(directory: Path) -> None:
-    """The first segment of a log whose first write was torn: an empty log, and the bytes kept."""
+def test_garbage_first_segment_is_truncated_to_an_empty_log(directory: Path) -> None:
+    """The first write of the log was torn; its bytes are kept."""
     directory.mkdir()
     log_file(directory).write_bytes(b"torn")
     with manual_log(directory) as log:
@@ -244,8 +244,8 @@ def test_segment_of_garbage_alone_is_cut_to_nothing(directory: Path) -> None:
         assert expected_values(1) == values(log)
 
 
-def test_torn_tail_is_found_again_where_the_cut_did_not_happen(directory: Path) -> None:
-    """A crash between side file and cut: the next start does the same again."""
+def test_torn_tail_not_truncated_yet_is_handled_again(directory: Path) -> None:
+    """A crash between side file and truncation: the next start repeats both."""
     end = make_log(directory)[-1]
     splice(log_file(directory), end, b"torn")
     broken(directory, end).write_bytes(b"torn")

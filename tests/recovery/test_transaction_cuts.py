@@ -1,10 +1,10 @@
-"""Every power cut of sequences of transactions, one by one: atomic whatever was not synced (DUR-1).
+"""Every power cut of sequences of transactions: atomic whatever was not synced (DUR-1).
 
 The files of all logs, those of `__transaction_state` and `__consumer_offsets` among them, each keep
-any number of whole batches above what was synced, independently of each other. Whatever they keep,
-for the next process: readers of committed records see whole transactions, each of which somebody
-had asked to commit, and all that had been acknowledged; a group stands where the last of them put
-it; nothing stays open; and the same names go on.
+any number of whole batches above the synced ones, independently of each other. In each state of the
+next process: readers of committed records see whole transactions, each of them requested to commit,
+and all acknowledged ones; a group has the position of the last of them; no transaction stays open;
+and the same transactional ids work.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BOTH = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 @dataclass(frozen=True)
 class Known:
-    """What callers know of transactions: which were asked to commit, and which are committed."""
+    """State of transactions for callers: requested to commit, and committed."""
 
     asked: frozenset[str] = frozenset()
     acknowledged: frozenset[str] = frozenset()
@@ -53,10 +53,10 @@ class Known:
 
 class Story:
     """
-    Transactions of a few names, and what they write.
+    Transactions of a few transactional ids, and their writes.
 
     Attributes:
-        places: transaction -> where it wrote: partitions of `orders`, or POSITION.
+        places: transaction -> its targets: partitions of `orders`, or POSITION.
     """
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ class Story:
         self.places: dict[str, tuple[int, ...]] = {}
 
     def session(self, name: str) -> None:
-        """Begin a session under a name; the one before it is fenced."""
+        """Begin a session under a transactional id; the session before it is fenced."""
         self.producers[name] = self.clients.producer(transactional_id=name)
         self.cuts.note()
 
@@ -89,7 +89,7 @@ class Story:
         self.cuts.note()
 
     def commit(self, name: str, transaction: str) -> None:
-        """Commit what was written."""
+        """Commit the open transaction."""
         facts = self.cuts.facts
         self.cuts.facts = replace(facts, asked=facts.asked | {transaction})
         self.producers[name].commit_transaction()
@@ -98,7 +98,7 @@ class Story:
         self.cuts.note()
 
     def abort(self, name: str) -> None:
-        """Abort what was written."""
+        """Abort the open transaction."""
         self.producers[name].abort_transaction()
         self.cuts.note()
 
@@ -113,7 +113,7 @@ class Story:
         self.abort(name)
 
     def sync(self, topic: str, partition: int) -> None:
-        """Put a log on the disk, as another producer, a roll or `flush.ms` may at any time."""
+        """Flush a log, as another producer, a roll or `flush.ms` may at any time."""
         self.logs.log(topic, partition).flush()
         self.cuts.note()
 
@@ -134,7 +134,7 @@ def opened(directory: Path, *, fresh: bool = False) -> Logs:
 
 
 def values(logs: Logs) -> list[list[str]]:
-    """Return what readers of committed records see of each partition."""
+    """Return the committed values of each partition."""
     return [
         [
             (record.value or b"").decode()
@@ -145,10 +145,10 @@ def values(logs: Logs) -> list[list[str]]:
 
 
 def recovered(directory: Path, places: dict[str, tuple[int, ...]], names: list[str]) -> set[str]:
-    """Go on as the next process; return which transactions there were, whole."""
+    """Continue as the next process; return the transactions that are whole."""
     logs = opened(directory)
     with contextlib.closing(logs):
-        # Other producer ids than the process before drew.
+        # Other producer ids than in the process before.
         clients: Clients = logs.clients(random=Random(6))
         with clients.consumer("group") as consumer:
             consumer.assign([("orders", 0), ("orders", 1), ("__consumer_offsets", 0)])
@@ -179,7 +179,7 @@ def recovered(directory: Path, places: dict[str, tuple[int, ...]], names: list[s
 def check(
     shown: set[str], known: list[Moment[Known]], lengths: tuple[int, ...], total: set[str]
 ) -> None:
-    """Hold what is seen to what callers were told at each moment that may leave it."""
+    """Compare the transactions seen with each moment that may leave this state."""
     for moment in known:
         facts = moment.facts
         assert facts.acknowledged <= shown <= facts.asked, (lengths, facts, shown)
@@ -187,7 +187,7 @@ def check(
 
 
 def one_after_the_other(story: Story) -> None:
-    """Commit after commit, over different partitions; the last one stays open."""
+    """Commit after commit, over different partitions; the last transaction stays open."""
     story.session("a")
     story.commits("a", "T1", 0, POSITION)
     story.commits("a", "T2", 0, 1)
@@ -196,8 +196,8 @@ def one_after_the_other(story: Story) -> None:
     story.sync("orders", 1)
 
 
-def commit_behind_aborts(story: Story) -> None:
-    """Aborts, whose markers nobody syncs, before and behind a commit."""
+def commit_after_aborts(story: Story) -> None:
+    """Aborts, whose markers are not synced, before and after a commit."""
     story.session("a")
     story.aborts("a", "T1", 0, 1)
     story.commits("a", "T2", 1)
@@ -206,7 +206,7 @@ def commit_behind_aborts(story: Story) -> None:
 
 
 def two_names(story: Story) -> None:
-    """Two producers in the same partitions; one commits, the other aborts and goes on."""
+    """Two producers in the same partitions; one commits, the other aborts and continues."""
     story.session("a")
     story.session("b")
     story.write("a", "A1", 0)
@@ -228,7 +228,7 @@ def last_epochs(story: Story) -> None:
 
 
 def fenced_sessions(story: Story) -> None:
-    """A session takes the name of another one whose transaction is open."""
+    """A session has the transactional id of another one whose transaction is open."""
     story.session("a")
     story.commits("a", "T1", 0)
     story.write("a", "T2", 0, 1)
@@ -242,12 +242,12 @@ def fenced_sessions(story: Story) -> None:
 @dataclass(frozen=True)
 class Broker:
     """
-    How a broker writes transactions.
+    Transactions as a broker writes them.
 
     Attributes:
         epochs: of the first one's data, of its decision and markers, of the second one's data.
         ids: producer ids of the first one, and of the second.
-        has_tags: whether values are of version 1, and say that the transactions are of version 2.
+        has_tags: whether values are of version 1, with a tag for transactions of version 2.
     """
 
     epochs: tuple[int, int, int]
@@ -315,7 +315,7 @@ def as_a_broker(broker: Broker, logs: Logs, cuts: LogCuts[Known]) -> None:
             log.append_batches(bytes(batch))
 
     for log in orders:
-        # Of a transaction before: its marker is no evidence for the first one here.
+        # The marker of an earlier transaction is not evidence for the first one here.
         marker = encode_marker(7, broker.epochs[0], 0, logs.clock.now_ms(), is_abort=True)
         log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
     write(0)
@@ -333,10 +333,10 @@ def as_a_broker(broker: Broker, logs: Logs, cuts: LogCuts[Known]) -> None:
 
 
 @pytest.mark.parametrize("kind", BROKERS)
-def test_transactions_of_a_broker_cut_anywhere_are_whole(
+def test_transactions_of_a_broker_power_cut_anywhere_are_whole(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUR-1: a broker's decision counts for its transaction too, not for the one behind it."""
+    """DUR-1: a broker's decision counts for its transaction, and not for the next one."""
     with monkeypatch.context() as patch:
         logs = opened(tmp_path / "data", fresh=True)
         for topic, numbers in logs.topics().items():
@@ -345,7 +345,7 @@ def test_transactions_of_a_broker_cut_anywhere_are_whole(
         cuts = LogCuts(tmp_path / "data", patch, Known())
         as_a_broker(BROKERS[kind], logs, cuts)
     states = [lengths for lengths, moments in cuts.states() if cuts.moments[-1] in moments]
-    # Markers, COMPLETE, ONGOING and data behind the decision: (2 + 1) * (2 + 1) * (2 + 1).
+    # Markers, COMPLETE, ONGOING and data after the decision: (2 + 1) * (2 + 1) * (2 + 1).
     assert len(states) == 27
     for lengths in states:
         cuts.make(tmp_path / "cut", lengths)
@@ -357,13 +357,13 @@ def test_transactions_of_a_broker_cut_anywhere_are_whole(
     logs.close()
 
 
-STORIES = [one_after_the_other, commit_behind_aborts, two_names, last_epochs, fenced_sessions]
+STORIES = [one_after_the_other, commit_after_aborts, two_names, last_epochs, fenced_sessions]
 
 
 def explore(
     tell: Callable[[Story], None], directory: Path, patch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Check every state, or each one of so many."""
+    """Check every `step`-th state."""
     patch.setattr(transactions, "EPOCH_LAST", 3)
     with patch.context() as inner:
         story = Story(directory / "data", inner)
@@ -383,17 +383,17 @@ def explore(
 
 
 @pytest.mark.parametrize("tell", STORIES, ids=lambda each: each.__name__)
-def test_transactions_cut_at_some_moments_are_whole(
+def test_transactions_power_cut_at_some_moments_are_whole(
     tell: Callable[[Story], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUR-1: each file of each log keeps any batches above its sync; nothing is halved by it."""
+    """DUR-1: each log file keeps any batches above its sync; no transaction is halved."""
     explore(tell, tmp_path, monkeypatch, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tell", STORIES, ids=lambda each: each.__name__)
-def test_transactions_cut_anywhere_are_whole(
+def test_transactions_power_cut_anywhere_are_whole(
     tell: Callable[[Story], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUR-1: the same in every state, without exception."""
+    """DUR-1: the same in every state."""
     explore(tell, tmp_path, monkeypatch, 1)
