@@ -23,7 +23,7 @@ from tests.fuzz.rows import builder_of, names_of
 from tests.support import reference, reference_messages, reference_records
 from tests.support.arrow_consumer import cells_of
 from tests.support.buffers import exact
-from tests.support.cleaning import Cleaning
+from tests.support.cleaning import SegmentCleaning
 from tests.support.reference import Header
 from tests.support.reference_records import Refused
 from tests.support.row_cases import expected_rows, rows_of
@@ -167,7 +167,7 @@ def clean_runs(data: bytes) -> None:
     octets = mended(choices.rest)
     walk = reference.scan_batches(octets)
     run = octets[: walk.position]
-    cleaning = Cleaning(
+    cleaning = SegmentCleaning(
         end_offset=walk.next_offset,
         first_dirty=min(dirty, walk.next_offset),
         now_ms=now_ms if has_horizon else 0,

@@ -13,7 +13,7 @@ import pytest
 from kafkalog._core.header import parse_header
 from kafkalog.cleaner.record_filter import LastProducerBatch
 from kafkalog.state.producer_snapshot import decode_snapshot
-from tests.support.cleaning import Cleaning
+from tests.support.cleaning import SegmentCleaning
 from tests.support.golden import GOLDEN
 
 KILLED = [
@@ -44,7 +44,7 @@ def test_clean_segment_of_a_killed_broker_gives_its_bytes(
 ) -> None:
     """Old values are removed, tombstones get a horizon, batches are rewritten as by a broker."""
     expected = segment(directory, base_offset, suffix)
-    cleaning = Cleaning(end_offset, now_ms=latest_horizon(expected), entries=1000)
+    cleaning = SegmentCleaning(end_offset, now_ms=latest_horizon(expected), entries=1000)
     cleaned = cleaning.clean([segment(directory, base_offset)])
     assert expected == cleaned.data
     assert cleaned.statistics.horizons_set > 0
@@ -59,7 +59,7 @@ def test_clean_round_of_a_stopped_broker_gives_its_bytes() -> None:
     # The producers had sent the batches of the snapshot at the log end before the round began.
     snapshot = STOPPED / "00000000000000002116.snapshot"
     producers = decode_snapshot(snapshot.read_bytes(), end_offset=2116)
-    cleaning = Cleaning(
+    cleaning = SegmentCleaning(
         end_offset=1961,
         first_dirty=1417,
         now_ms=latest_horizon(expected[1]) - 300,

@@ -31,7 +31,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.conversion.single_log import convert_log
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.test_fail_every_nth_io import check_open_log
-from tests.support.crash_rig import Place, Rig, Scenario, small_config
+from tests.support.crash_rig import LogSetup, Rig, Scenario, small_config
 from tests.support.managers import SMALL_LOG, ManualManager
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import observe, record_fact
@@ -139,7 +139,7 @@ class OpenKilled(Scenario):
         directory = rig.place.directory
         aside = directory.with_name("aside")
         shutil.copytree(directory, aside)
-        rig.let_go()
+        rig.release()
         shutil.rmtree(directory)
         aside.rename(directory)
         last = max(directory.glob("*.log"))
@@ -162,7 +162,7 @@ class Scenarios(Operation):
         self.scenario = make()
 
     def prepare(self) -> None:
-        place = Place("real", self.folder / "orders-0", small_config())
+        place = LogSetup("real", self.folder / "orders-0", small_config())
         self.disk = cast("Any", RealDisk(self.library))
         self.rig = Rig(place, self.disk)
         self.scenario.prepare(self.rig)
@@ -175,12 +175,12 @@ class Scenarios(Operation):
         if log is not None and not log.is_closed and not log.is_read_only:
             assert log.durable_offset <= log.log_end_offset
             check_open_log(rig)
-        rig.let_go()
+        rig.release()
         again = Rig(rig.place, self.disk, rig.model.copy())
         again.go_on_from(rig)
         seen = observe(again.open())
         again.model.verify(seen)
-        again.model.adopt(seen)
+        again.model.continue_from(seen)
         again.append(3, durable=True)
         assert again.model.served() == [record_fact(r) for r in again.log.records()]
         again.close()

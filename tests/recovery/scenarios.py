@@ -191,7 +191,7 @@ class OpenTorn(Scenario):
         rig.model.became_durable(rig.model.end_offset)
         # Not closed: the process is gone, the disk is as it was.
         rig.disk = rig.disk.crash()
-        rig.let_go()
+        rig.release()
 
     def run(self, rig: Rig) -> None:
         rig.open()

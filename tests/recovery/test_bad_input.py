@@ -16,7 +16,7 @@ from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, KafkaLogError
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.scanner import scan_segment
-from tests.support.crash_rig import ALONE, Place, Rig
+from tests.support.crash_rig import ALONE, LogSetup, Rig
 from tests.support.golden import vectors
 from tests.support.model import RecordFact, record_fact
 from tests.support.simulated_disk import SimulatedDisk
@@ -25,7 +25,7 @@ CASES: list[dict[str, Any]] = vectors("invalid")["cases"]
 
 # Far above what any case holds, and still within the reach of a segment that begins at 0.
 LATE_OFFSET = 2**31 - 1000
-PLACE = Place("bad", ALONE.directory, ALONE.config.replace(segment_bytes=1 << 20))
+PLACE = LogSetup("bad", ALONE.directory, ALONE.config.replace(segment_bytes=1 << 20))
 LOG_FILE = SegmentFiles(PLACE.directory, 0).log
 
 
@@ -35,7 +35,7 @@ def good_batch(base_offset: int) -> tuple[bytes, list[RecordFact]]:
     rig.open()
     rig.append(3)
     data = bytearray(bytes(next(iter(rig.log.batches())).data))
-    rig.let_go()
+    rig.release()
     assign_offsets(data, base_offset=base_offset)
     facts = [
         fact._replace(offset=offset)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from kafkalog import CleanerConfig, Log
 from kafkalog.cleaner.cleaning import Cleaner
 from kafkalog.cleaner.selection import CleanableRange
-from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
+from tests.support.crash_rig import INSIDE, LogSetup, Rig, Scenario, crashes, small_config
 from tests.support.model import RecordFact, record_fact
 
 # Two groups of two segments each.
-PLACE = Place(
+PLACE = LogSetup(
     "cleaned",
     INSIDE.directory,
     small_config(batch_bytes=1, segment_bytes=1100, cleanup_policy=("compact",)),
@@ -70,7 +70,7 @@ class Pass(Scenario):
         self.prepare(rig)
         self.clean(rig, look)
         look()
-        rig.let_go()
+        rig.release()
 
 
 def test_cleaning_power_cut_at_any_call_leaves_whole_groups() -> None:

@@ -18,7 +18,7 @@ from kafkalog import DiskFullError, KafkaLogError, LogStorageError, Record
 from kafkalog.files.names import SESSION_NOTE, FileState
 from tests.support.compacted_logs import Scene
 from tests.support.compaction_rules import Served
-from tests.support.crash_rig import PLACES, Place
+from tests.support.crash_rig import PLACES, LogSetup
 from tests.support.simulated_disk import (
     MUTATING,
     SYNCING,
@@ -35,11 +35,11 @@ UNFINISHED = (FileState.SWAP, FileState.CLEANED)
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 
 
-def cleaned(place: Place, entries: int) -> Served:
+def cleaned(place: LogSetup, entries: int) -> Served:
     """Return the records of a log that was cleaned without a crash."""
     scene = Scene.made(place)
     clean_whole(scene, entries)
-    scene.let_go()
+    scene.release()
     return scene.seen
 
 
@@ -70,13 +70,13 @@ def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None
         last = scene.reopened(disk)
         clean_whole(last, 400)
         assert expected == last.seen
-        last.let_go()
+        last.release()
     finally:
-        again.let_go()
+        again.release()
 
 
 def crashes(
-    place: Place, entries: int, first: int, stride: int
+    place: LogSetup, entries: int, first: int, stride: int
 ) -> Iterator[tuple[Scene, SimulatedDisk, str]]:
     """Cut the power at every `stride`-th changing call; yield the crash states."""
     for number in range(first, 3000, stride):
@@ -88,7 +88,7 @@ def crashes(
             finished = True
         for choice, disk in scene.disk.crash_states(STATES, seed=number):
             yield scene, disk, f"crash at call {number}, {choice}"
-        scene.let_go()
+        scene.release()
         if finished:
             assert number > 20
             return
@@ -97,7 +97,7 @@ def crashes(
 
 @pytest.mark.parametrize("entries", [400, 3])
 @EVERY_PLACE
-def test_compaction_power_cut_at_any_call_keeps_the_rules(place: Place, entries: int) -> None:
+def test_compaction_power_cut_at_any_call_keeps_the_rules(place: LogSetup, entries: int) -> None:
     """With a map for all keys, and with a map that needs several passes and cleanings."""
     expected = cleaned(place, 400)
     stride = STRIDE if entries == 400 else 10 * STRIDE - 9
@@ -122,7 +122,7 @@ FAILURES = {
 }
 
 
-def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
+def fail(place: LogSetup, number: int, failure: str, expected: Served) -> bool:
     """Let one call of a cleaning fail, and verify the log after it; return whether one failed."""
     error_number, only, _ = FAILURES[failure]
     scene = Scene.made(place)
@@ -145,7 +145,7 @@ def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
         clean_whole(scene, 400)
         assert expected == scene.seen
     verify_reopened(scene, scene.disk.crash(CrashChoice("nothing")), expected)
-    scene.let_go()
+    scene.release()
     verify_reopened(scene, scene.disk, expected)
     return failed
 
@@ -157,7 +157,7 @@ def unfinished(scene: Scene) -> list[str]:
 
 @pytest.mark.parametrize("failure", FAILURES)
 @EVERY_PLACE
-def test_compaction_failing_call_keeps_the_rules(place: Place, failure: str) -> None:
+def test_compaction_failing_call_keeps_the_rules(place: LogSetup, failure: str) -> None:
     """A log that is not offline accepts records and the next cleaning."""
     expected = cleaned(place, 400)
     stride = FAILURES[failure][2]
@@ -173,7 +173,7 @@ def test_compaction_failing_call_keeps_the_rules(place: Place, failure: str) -> 
 
 
 @EVERY_PLACE
-def test_compaction_disk_full_stops_only_the_cleaning(place: Place) -> None:
+def test_compaction_disk_full_stops_only_the_cleaning(place: LogSetup) -> None:
     """No file of it is left, the log stays online, and a cleaning with space succeeds."""
     expected = cleaned(place, 400)
     refused = 0
@@ -190,24 +190,24 @@ def test_compaction_disk_full_stops_only_the_cleaning(place: Place) -> None:
         scene.disk.capacity_bytes = None
         clean_whole(scene, 400)
         assert expected == scene.seen
-        scene.let_go()
+        scene.release()
     assert 0 < refused < 7
 
 
 # Self-test: the crashes must detect a protocol without one of its syncs.
 
 
-def changes(place: Place) -> list[tuple[str, str]]:
+def changes(place: LogSetup) -> list[tuple[str, str]]:
     """Return the changing calls of a cleaning: name, and name of the file."""
     scene = Scene.made(place)
     scene.disk.history = []
     clean_whole(scene, 400)
     calls = scene.disk.history
-    scene.let_go()
+    scene.release()
     return [(name, path.rpartition("/")[2]) for name, path in calls if name in MUTATING]
 
 
-def is_caught(place: Place, sync: int, crash_numbers: Iterable[int], states: int) -> bool:
+def is_caught(place: LogSetup, sync: int, crash_numbers: Iterable[int], states: int) -> bool:
     """Return whether one of the crashes detects a cleaning whose n-th sync does nothing."""
     expected = cleaned(place, 400)
     for number in crash_numbers:
@@ -221,7 +221,7 @@ def is_caught(place: Place, sync: int, crash_numbers: Iterable[int], states: int
                 verify_reopened(scene, disk, expected)
             except (AssertionError, KafkaLogError):
                 return True
-        scene.let_go()
+        scene.release()
     return False
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.recovery.scenarios import SCENARIOS
-from tests.support.crash_rig import MANY_STATES, PLACES, Place, explore
+from tests.support.crash_rig import MANY_STATES, PLACES, LogSetup, explore
 
 # Crash states of each moment: none survives, all do, and one between; the slow run has more.
 LIMIT = 3
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_retention_power_cut_at_any_call_leaves_a_legal_log(place: Place) -> None:
+def test_retention_power_cut_at_any_call_leaves_a_legal_log(place: LogSetup) -> None:
     """A cut at every changing call; the log end or the log start stays."""
     moments, states = explore(SCENARIOS["retain"](), place, limit=LIMIT)
     assert 30 <= moments
@@ -21,6 +21,6 @@ def test_retention_power_cut_at_any_call_leaves_a_legal_log(place: Place) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_retention_power_cut_many_states_leave_a_legal_log(place: Place) -> None:
+def test_retention_power_cut_many_states_leave_a_legal_log(place: LogSetup) -> None:
     """The same cuts, with many more crash states of each."""
     explore(SCENARIOS["retain"](), place, limit=MANY_STATES, beyond=LIMIT)

@@ -13,13 +13,13 @@ import pytest
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.replaced_markers import write_replaced_marker
-from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
+from tests.support.crash_rig import INSIDE, LogSetup, Rig, Scenario, crashes, small_config
 from tests.support.model import RecordFact, record_fact
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 # One record a batch; four or five batches a segment.
-PLACE = Place("inside", INSIDE.directory, small_config(batch_bytes=1))
-LARGE = Place(
+PLACE = LogSetup("inside", INSIDE.directory, small_config(batch_bytes=1))
+LARGE = LogSetup(
     "large",
     INSIDE.directory,
     replace(PLACE.config, segment_bytes=4096, segment_index_bytes=1024, preallocate=False),
@@ -234,5 +234,5 @@ def test_merge_without_the_sync_of_its_marker_is_detected() -> None:
             with contextlib.closing(Rig(LARGE, disk).open()) as log:
                 if log.recovery_report.refused_swaps:
                     return
-        rig.let_go()
+        rig.release()
     raise AssertionError("no crash shows that the mark was not synced")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.recovery.scenarios import SCENARIOS
-from tests.support.crash_rig import MANY_STATES, PLACES, Place, explore
+from tests.support.crash_rig import MANY_STATES, PLACES, LogSetup, explore
 
 # Crash states of each moment: none survives, all do, and one between; the slow run has more.
 LIMIT = 3
@@ -13,7 +13,7 @@ LIMIT = 3
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["truncate", "restart"])
-def test_truncate_power_cut_at_any_call_leaves_a_legal_log(scenario: str, place: Place) -> None:
+def test_truncate_power_cut_at_any_call_leaves_a_legal_log(scenario: str, place: LogSetup) -> None:
     """A cut at every changing call, with three crash states of each."""
     moments, states = explore(SCENARIOS[scenario](), place, limit=LIMIT)
     assert 30 <= moments
@@ -23,6 +23,6 @@ def test_truncate_power_cut_at_any_call_leaves_a_legal_log(scenario: str, place:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", ["truncate", "restart"])
-def test_truncate_power_cut_many_states_leave_a_legal_log(scenario: str, place: Place) -> None:
+def test_truncate_power_cut_many_states_leave_a_legal_log(scenario: str, place: LogSetup) -> None:
     """The same cuts, with many more crash states of each."""
     explore(SCENARIOS[scenario](), place, limit=MANY_STATES, beyond=LIMIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog.errors import DiskFullError
-from tests.support.crash_rig import PLACES, Place, Rig, verify_reopening
+from tests.support.crash_rig import PLACES, LogSetup, Rig, verify_reopening
 from tests.support.model import observe
 from tests.support.simulated_disk import CrashChoice
 
@@ -19,7 +19,7 @@ def used_bytes(rig: Rig) -> int:
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("free_sectors", range(12))
 def test_append_disk_full_is_undone_and_succeeds_with_space(
-    place: Place, free_sectors: int
+    place: LogSetup, free_sectors: int
 ) -> None:
     """No record of it is kept, reads and deletions work, and with space the same append works."""
     rig = Rig(place)
@@ -39,7 +39,7 @@ def test_append_disk_full_is_undone_and_succeeds_with_space(
     rig.append(60, 100, durable=True)
     assert rig.model.served() == list(observe(rig.log).records)
     verify_after_power_cut(rig)
-    rig.let_go()
+    rig.release()
 
 
 def verify_after_power_cut(rig: Rig) -> None:
@@ -66,4 +66,4 @@ def test_append_small_batches_disk_full_are_refused_whole() -> None:
     rig.disk.capacity_bytes = None
     rig.append(3, 150, durable=True)
     verify_after_power_cut(rig)
-    rig.let_go()
+    rig.release()

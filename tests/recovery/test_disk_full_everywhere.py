@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from kafkalog import DiskFullError, Log, LogClosedError, Record, open_log
-from tests.support.crash_rig import PLACES, Place
+from tests.support.crash_rig import PLACES, LogSetup
 from tests.support.logs import numbered
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.producing import Client, committed_offsets, outcome_of
@@ -30,7 +30,7 @@ YEAR_MS = 365 * 86_400_000
 class Scene:
     """A log of several segments and its disk; producer 7 is idle, 8 has a transaction open."""
 
-    place: Place
+    place: LogSetup
     disk: SimulatedDisk
     log: Log
     scheduler: ManualScheduler
@@ -38,7 +38,7 @@ class Scene:
     busy: Client
 
     @classmethod
-    def made(cls, place: Place) -> Scene:
+    def made(cls, place: LogSetup) -> Scene:
         """Return a scene on a disk with space."""
         disk = place.new_disk()
         scheduler = ManualScheduler(ManualClock())
@@ -81,7 +81,7 @@ class Scene:
 
 
 def opened(
-    place: Place, disk: SimulatedDisk, scheduler: ManualScheduler, *, read_only: bool = False
+    place: LogSetup, disk: SimulatedDisk, scheduler: ManualScheduler, *, read_only: bool = False
 ) -> Log:
     """Open the log of a scene."""
     return open_log(
@@ -144,7 +144,7 @@ def check_with_space(scene: Scene) -> None:
 
 @pytest.mark.parametrize("name", NEEDS_NO_SPACE)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_calls_that_need_no_space_work(place: Place, name: str) -> None:
+def test_disk_full_calls_that_need_no_space_work(place: LogSetup, name: str) -> None:
     """With no sector left, or few; the log stays online, and appends work with space."""
     for free_sectors in FREE_SECTORS:
         scene = Scene.made(place)
@@ -156,7 +156,7 @@ def test_disk_full_calls_that_need_no_space_work(place: Place, name: str) -> Non
 
 @pytest.mark.parametrize("name", NEEDS_SPACE)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_calls_that_need_space_are_refused_whole(place: Place, name: str) -> None:
+def test_disk_full_calls_that_need_space_are_refused_whole(place: LogSetup, name: str) -> None:
     """Refused at least without a free sector; the same call works with space."""
     refusals = []
     for free_sectors in FREE_SECTORS:
@@ -177,7 +177,7 @@ def test_disk_full_calls_that_need_space_are_refused_whole(place: Place, name: s
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_retention_frees_space_for_appends(place: Place) -> None:
+def test_disk_full_retention_frees_space_for_appends(place: LogSetup) -> None:
     """Retention works without a free sector; appends work after the delayed deletion."""
     scene = Scene.made(place)
     scene.fill(0)
@@ -194,7 +194,7 @@ def test_disk_full_retention_frees_space_for_appends(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_delete_records_inside_a_segment_deletes_whole_segments(place: Place) -> None:
+def test_disk_full_delete_records_inside_a_segment_deletes_whole_segments(place: LogSetup) -> None:
     """The log start cannot be written: segments below it are deleted, and the call raises."""
     scene = Scene.made(place)
     scene.fill(0)
@@ -210,7 +210,7 @@ def test_disk_full_delete_records_inside_a_segment_deletes_whole_segments(place:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_delete_records_power_cut_leaves_no_hole(place: Place) -> None:
+def test_disk_full_delete_records_power_cut_leaves_no_hole(place: LogSetup) -> None:
     """Without a checkpoint of the start, segments are deleted one by one, oldest first."""
     starts = set()
     for number in range(1, 200):
@@ -239,7 +239,7 @@ def test_disk_full_delete_records_power_cut_leaves_no_hole(place: Place) -> None
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("kind", ["closed", "killed", "crashed"])
-def test_disk_full_open_log_keeps_records_and_producers(place: Place, kind: str) -> None:
+def test_disk_full_open_log_keeps_records_and_producers(place: LogSetup, kind: str) -> None:
     """Files that only save time are not written; producer state is complete without them."""
     for free_sectors in FREE_SECTORS:
         scene = Scene.made(place)
@@ -265,7 +265,7 @@ def test_disk_full_open_log_keeps_records_and_producers(place: Place, kind: str)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_first_append_needs_space_for_its_leader_epoch(place: Place) -> None:
+def test_disk_full_first_append_needs_space_for_its_leader_epoch(place: LogSetup) -> None:
     """In a new log, and after a truncation; with space the same epoch is written."""
     disk = place.new_disk()
     with opened(place, disk, ManualScheduler(ManualClock())) as log:
@@ -282,7 +282,7 @@ def test_disk_full_first_append_needs_space_for_its_leader_epoch(place: Place) -
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_disk_full_close_raises_and_loses_nothing(place: Place) -> None:
+def test_disk_full_close_raises_and_loses_nothing(place: LogSetup) -> None:
     """The next opening recovers the state that close could not write."""
     scene = Scene.made(place)
     scene.log.flush()
@@ -317,7 +317,7 @@ USES_SPACE = frozenset({"create", "pwrite", "pwritev"})
 @pytest.mark.parametrize("name", TRUNCATIONS)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_disk_full_at_any_call_of_a_truncation_keeps_the_log_online(
-    place: Place, name: str
+    place: LogSetup, name: str
 ) -> None:
     """DUR-5: calls that need space precede the first change; the same truncation works later."""
     truncate = TRUNCATIONS[name]

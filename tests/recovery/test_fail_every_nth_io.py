@@ -17,7 +17,7 @@ from tests.recovery.scenarios import SCENARIOS
 from tests.support.crash_rig import (
     ALONE,
     INSIDE,
-    Place,
+    LogSetup,
     Rig,
     Scenario,
     verify_once,
@@ -39,7 +39,7 @@ class Failure:
     """Failure of the n-th call of those in `only` (None: of all, reads too)."""
 
     name: str
-    place: Place
+    place: LogSetup
     error_number: int
     only: frozenset[str] | None = None
     short_write_bytes: int | None = None
@@ -94,12 +94,12 @@ def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[byte
     rig.disk.clear_faults()
     if not failed:
         assert not raised
-        rig.let_go()
+        rig.release()
         return False
     if rig.opened is not None and not rig.opened.is_closed and not rig.opened.is_read_only:
         check_open_log(rig)
     verify_once(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model, seen)
-    rig.let_go()
+    rig.release()
     # The same disk, no power cut: bytes that a failed sync left in memory only are written again.
     verify_reopening(failure.place, rig.disk, rig.model)
     return True
@@ -152,7 +152,7 @@ def test_scenario_failing_call_of_many_leaves_a_legal_log(name: str, failure: Fa
 
 @pytest.mark.parametrize("place", [ALONE, INSIDE], ids=lambda place: place.name)
 @pytest.mark.parametrize("number", range(1, 40))
-def test_append_disk_full_at_any_call_may_be_repeated(place: Place, number: int) -> None:
+def test_append_disk_full_at_any_call_may_be_repeated(place: LogSetup, number: int) -> None:
     """No record of it is kept, in this process and after a crash; the same append works later."""
     rig = Rig(place)
     rig.open()
@@ -168,11 +168,11 @@ def test_append_disk_full_at_any_call_may_be_repeated(place: Place, number: int)
         after = Rig(place, rig.disk.crash(CrashChoice("all")))
         after.open()
         assert before.records == observe(after.log).records
-        after.let_go()
+        after.release()
     rig.disk.clear_faults()
     rig.append(12, 100, durable=True)
     verify_reopening(place, rig.disk.crash(CrashChoice("nothing")), rig.model)
-    rig.let_go()
+    rig.release()
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -196,5 +196,5 @@ def test_failing_sync_marks_the_log_offline(wait: bool) -> None:
     assert 2 == rig.log.durable_offset
     rig.model.doubts.clear()
     verify_reopening(ALONE, rig.disk.crash(CrashChoice("nothing")), rig.model)
-    rig.let_go()
+    rig.release()
     verify_reopening(ALONE, rig.disk, rig.model)

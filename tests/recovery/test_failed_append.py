@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
-from tests.support.crash_rig import ALONE, PLACES, Place, Rig
+from tests.support.crash_rig import ALONE, PLACES, LogSetup, Rig
 from tests.support.model import observe
 from tests.support.simulated_disk import MUTATING, SYNCING, SimulatedDisk
 
@@ -21,11 +21,11 @@ def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
         seen = observe(after.open())
         assert tuple(rig.model.served()) == seen.records, choice
         assert (rig.model.end_offset, ()) == (seen.end_offset, seen.corrupt_ranges), choice
-        after.let_go()
+        after.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_failed_append_does_not_come_back_after_a_power_cut(place: Place) -> None:
+def test_failed_append_does_not_come_back_after_a_power_cut(place: LogSetup) -> None:
     """Neither its bytes in the first segment nor its new segments come back."""
     moments = 0
     for number in range(1, 100):
@@ -39,7 +39,7 @@ def test_failed_append_does_not_come_back_after_a_power_cut(place: Place) -> Non
             moments += 1
             verify_nothing_more(rig, rig.disk)
         is_last = bool(rig.disk.faults_waiting)
-        rig.let_go()
+        rig.release()
         if is_last:
             break
     assert 4 <= moments
@@ -60,9 +60,9 @@ def test_failed_append_failing_undo_marks_the_log_offline() -> None:
     with pytest.raises(LogOfflineError):
         rig.append(1)
     assert expected == list(observe(rig.log).records)
-    rig.let_go()
+    rig.release()
     again = Rig(ALONE, rig.disk)
     report = again.open().recovery_report
     assert [40] == [tail.size_bytes for tail in report.cut]
     assert expected == list(observe(again.log).records)
-    again.let_go()
+    again.release()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import DiskFullError, LogStorageError
-from tests.support.crash_rig import ALONE, PLACES, Place, Rig, small_config, verify_reopening
+from tests.support.crash_rig import ALONE, PLACES, LogSetup, Rig, small_config, verify_reopening
 from tests.support.model import observe
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 SYNC = frozenset({"sync"})
-BIG = Place("big", Path("/big/orders-0"), small_config(segment_bytes=8192, batch_bytes=3000))
+BIG = LogSetup("big", Path("/big/orders-0"), small_config(segment_bytes=8192, batch_bytes=3000))
 
 
 def fail_a_sync(rig: Rig, number: int = 1) -> None:
@@ -25,20 +25,20 @@ def fail_a_sync(rig: Rig, number: int = 1) -> None:
     rig.disk.fail_at(number, errno.EIO, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         rig.flush()
-    rig.let_go()
+    rig.release()
 
 
-def verify_all_on_disk(place: Place, disk: SimulatedDisk, count: int) -> None:
+def verify_all_on_disk(place: LogSetup, disk: SimulatedDisk, count: int) -> None:
     """Check that every crash state has `count` records."""
     for _choice, state in disk.crash_states(12, seed=count):
         rig = Rig(place, state)
         assert count == len(observe(rig.open()).records)
-        rig.let_go()
+        rig.release()
 
 
 @pytest.mark.parametrize("place", [*PLACES, BIG], ids=lambda place: place.name)
 @pytest.mark.parametrize("count", [1, 7, 40])
-def test_reopen_after_a_failed_sync_makes_all_records_durable(place: Place, count: int) -> None:
+def test_reopen_after_a_failed_sync_makes_all_records_durable(place: LogSetup, count: int) -> None:
     """In one segment and in many: all records are durable, and a power cut loses none."""
     rig = Rig(place)
     rig.open()
@@ -49,7 +49,7 @@ def test_reopen_after_a_failed_sync_makes_all_records_durable(place: Place, coun
     log = again.open()
     assert count + 2 == log.log_end_offset == log.durable_offset == log.durable_offset
     verify_all_on_disk(place, rig.disk, count + 2)
-    again.let_go()
+    again.release()
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -66,7 +66,7 @@ def test_reopen_after_a_failed_sync_of_any_segment_recovers(number: int) -> None
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_reopen_failing_sync_raises_and_the_next_opening_recovers(
-    place: Place,
+    place: LogSetup,
 ) -> None:
     """The next opening does not rely on the results of a failed opening.
 
@@ -86,7 +86,7 @@ def test_reopen_failing_sync_raises_and_the_next_opening_recovers(
     assert not [name for name in rig.disk.list(place.directory) if name.endswith(".tmp")]
     assert 5 == again.open().durable_offset
     verify_all_on_disk(place, rig.disk, 5)
-    again.let_go()
+    again.release()
 
 
 def failed_on_a_full_disk(*, keeps_unwritten: bool) -> Rig:
@@ -110,7 +110,7 @@ def test_reopen_disk_full_rewrites_blocks_in_place() -> None:
     again = Rig(BIG, rig.disk)
     assert 60 == again.open().durable_offset
     verify_all_on_disk(BIG, rig.disk, 60)
-    again.let_go()
+    again.release()
 
 
 def test_reopen_disk_full_for_new_blocks_raises_and_loses_nothing() -> None:
@@ -127,7 +127,7 @@ def test_reopen_disk_full_for_new_blocks_raises_and_loses_nothing() -> None:
     again = Rig(BIG, rig.disk)
     assert 60 == again.open().durable_offset
     verify_all_on_disk(BIG, rig.disk, 60)
-    again.let_go()
+    again.release()
 
 
 def test_reopen_rewrites_only_bytes_above_the_recovery_point() -> None:
@@ -163,7 +163,7 @@ def test_reopen_rewrite_keeps_the_modification_time() -> None:
     again = Rig(ALONE, rig.disk)
     assert 0 < again.open().recovery_report.rewritten_bytes
     assert before == [facts_of(rig.disk, path) for path in paths]
-    again.let_go()
+    again.release()
 
 
 def test_reopen_clean_or_read_only_rewrites_nothing() -> None:
@@ -180,11 +180,11 @@ def test_reopen_clean_or_read_only_rewrites_nothing() -> None:
         assert 0 == reader.recovery_report.rewritten_bytes
         assert 5 == reader.durable_offset
     assert before == rig.disk.fingerprint()
-    rig.let_go()
+    rig.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_reopen_syncs_a_directory_name_that_was_not_synced(place: Place) -> None:
+def test_reopen_syncs_a_directory_name_that_was_not_synced(place: LogSetup) -> None:
     """The first opening failed between making the directory and syncing its parent."""
     rig = Rig(place)
     rig.disk.fail_at(2, errno.EIO, only=frozenset({"sync_directory"}))
@@ -195,4 +195,4 @@ def test_reopen_syncs_a_directory_name_that_was_not_synced(place: Place) -> None
     rig.append(3, durable=True)
     assert rig.disk.crash(CrashChoice("nothing")).stat(place.directory) is not None
     verify_all_on_disk(place, rig.disk, 3)
-    rig.let_go()
+    rig.release()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import LogStorageError
-from tests.support.crash_rig import ALONE, PLACES, Place, Rig, verify_reopening
+from tests.support.crash_rig import ALONE, PLACES, LogSetup, Rig, verify_reopening
 from tests.support.model import observe
 from tests.support.simulated_disk import MUTATING, CrashChoice, PowerCut, SimulatedDisk
 
 
-def failed(place: Place, count: int = 12, *, reads_past_cache: bool = True) -> Rig:
+def failed(place: LogSetup, count: int = 12, *, reads_past_cache: bool = True) -> Rig:
     """Return a killed writer's log, two records durable, and write-backs that failed unseen."""
     rig = Rig(place)
     rig.disk.reads_past_cache = reads_past_cache
@@ -30,7 +30,7 @@ def failed(place: Place, count: int = 12, *, reads_past_cache: bool = True) -> R
     return Rig(place, disk, rig.model)
 
 
-def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
+def logs_of(place: LogSetup, disk: SimulatedDisk) -> list[Path]:
     """Return the segments on a disk."""
     return [place.directory / name for name in disk.list(place.directory) if name.endswith(".log")]
 
@@ -38,7 +38,7 @@ def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("reads_past_cache", [True, False])
 def test_copy_to_new_blocks_power_cut_at_any_call_loses_nothing(
-    place: Place, reads_past_cache: bool
+    place: LogSetup, reads_past_cache: bool
 ) -> None:
     """DUR-2: during the copy, its sync, the rename and the sync of the directory."""
     for number in range(1, 200):
@@ -56,8 +56,8 @@ def test_copy_to_new_blocks_power_cut_at_any_call_loses_nothing(
             else:
                 after = Rig(place, state)
                 rig.model.verify(observe(after.open()))
-                after.let_go()
-        rig.let_go()
+                after.release()
+        rig.release()
         if finished:
             assert number > 12
             return
@@ -65,7 +65,7 @@ def test_copy_to_new_blocks_power_cut_at_any_call_loses_nothing(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_copy_to_new_blocks_killed_is_repeated_by_the_next_opening(place: Place) -> None:
+def test_copy_to_new_blocks_killed_is_repeated_by_the_next_opening(place: LogSetup) -> None:
     """The page cache stays, and the errors were reported to the killed process."""
     for number in range(1, 30, 2):
         rig = failed(place)
@@ -78,26 +78,26 @@ def test_copy_to_new_blocks_killed_is_repeated_by_the_next_opening(place: Place)
         assert not [name for name in again.disk.list(place.directory) if name.endswith(".tmp")]
         after = Rig(place, again.disk.crash(CrashChoice("nothing")))
         assert 14 == len(observe(after.open()).records)
-        after.let_go()
-        again.let_go()
+        after.release()
+        again.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_append_after_uncertain_bytes_reaches_the_disk(place: Place) -> None:
+def test_append_after_uncertain_bytes_reaches_the_disk(place: LogSetup) -> None:
     """DUR-2: neighbours in the same block were lost with them, though their sync succeeded."""
     rig = failed(place, 1)
     rig.open()
     rig.append(3, durable=True)
     after = Rig(place, rig.disk.crash(CrashChoice("nothing")))
     assert rig.model.served() == list(observe(after.open()).records)
-    after.let_go()
+    after.release()
     rig.close()
     # As a clean unmount and mount: everything is read from the disk.
     for path in logs_of(place, rig.disk):
         rig.disk.evict(path)
     assert rig.model.served() == list(observe(rig.open()).records)
     assert rig.log.recovery_report.clean
-    rig.let_go()
+    rig.release()
 
 
 def test_copy_to_new_blocks_reader_continues_without_a_gap() -> None:
@@ -113,8 +113,8 @@ def test_copy_to_new_blocks_reader_continues_without_a_gap() -> None:
     assert before == [observe(log).records, bytes(held.data)]
     rig.append(5, durable=True)
     assert rig.model.served() == list(observe(log).records)
-    reader.let_go()
-    rig.let_go()
+    reader.release()
+    rig.release()
 
 
 def test_uncertain_transaction_index_is_durable_before_the_recovery_point() -> None:
@@ -133,11 +133,11 @@ def test_uncertain_transaction_index_is_durable_before_the_recovery_point() -> N
     content = after.snapshot().get(str(path))
     assert content in (entry, b"")
     assert content == disk.snapshot()[str(path)]
-    again.let_go()
+    again.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_unreadable_sector_raises_and_is_not_damage(place: Place) -> None:
+def test_unreadable_sector_raises_and_is_not_damage(place: LogSetup) -> None:
     """After an I/O error the opening raises and truncates nothing; later it serves all records."""
     rig = Rig(place)
     rig.open()
@@ -154,4 +154,4 @@ def test_unreadable_sector_raises_and_is_not_damage(place: Place) -> None:
     again = Rig(place, disk)
     assert rig.model.served() == list(observe(again.open()).records)
     assert not again.log.corrupt_ranges()
-    again.let_go()
+    again.release()

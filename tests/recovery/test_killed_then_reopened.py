@@ -20,7 +20,7 @@ from kafkalog.files.names import SYNC_JOURNAL, FileKind, try_parse_segment_file
 from kafkalog.log.checkpoint_store import FileCheckpointStore, make_sync_journal
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.state import sync_journal
-from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
+from tests.support.crash_rig import ALONE, INSIDE, PLACES, LogSetup, Rig
 from tests.support.model import observe
 from tests.support.simulated_disk import MUTATING, CrashChoice, PowerCut, SimulatedDisk
 
@@ -45,12 +45,12 @@ def steps() -> Steps:
     ]
 
 
-def journal_of(place: Place) -> Path:
+def journal_of(place: LogSetup) -> Path:
     """Return the path of a place's sync journal."""
     return place.directory / SYNC_JOURNAL
 
 
-def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
+def logs_of(place: LogSetup, disk: SimulatedDisk) -> list[Path]:
     """Return the segments on a disk."""
     parsed = [(name, try_parse_segment_file(name)) for name in disk.list(place.directory)]
     return [
@@ -75,7 +75,7 @@ def work_until_killed(rig: Rig, prepare: Callable[[SimulatedDisk], None]) -> boo
     return True
 
 
-def lose_journal(place: Place, disk: SimulatedDisk) -> None:
+def lose_journal(place: LogSetup, disk: SimulatedDisk) -> None:
     """Let the write-back of the journal's last state fail, and evict it from the cache."""
     with contextlib.suppress(OSError):
         disk.fail_write_back(journal_of(place))
@@ -96,13 +96,13 @@ def verify_next_process(rig: Rig, *, lose: bool) -> Rig:
     return again
 
 
-def verify_on_disk(place: Place, disk: SimulatedDisk, again: Rig) -> None:
+def verify_on_disk(place: LogSetup, disk: SimulatedDisk, again: Rig) -> None:
     """Check that the records of the open log survive every power cut."""
     served = observe(again.log)
     for choice in (CrashChoice("nothing"), CrashChoice("contents"), CrashChoice("random", seed=3)):
         after = Rig(place, disk.crash(choice))
         assert served.records == observe(after.open()).records
-        after.let_go()
+        after.release()
 
 
 @pytest.fixture(params=[False, True], ids=["small syncs", "large syncs"])
@@ -116,7 +116,7 @@ def _size_of_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("lose", [False, True], ids=["note kept", "note lost"])
 def test_reopen_after_a_kill_in_a_failed_sync_makes_records_durable(
-    place: Place, lose: bool
+    place: LogSetup, lose: bool
 ) -> None:
     """The error was reported to the killed process only; a later sync would succeed."""
     for number in range(1, 100):
@@ -129,9 +129,9 @@ def test_reopen_after_a_kill_in_a_failed_sync_makes_records_durable(
         )
         if not killed:
             assert number > 10
-            rig.let_go()
+            rig.release()
             return
-        verify_next_process(rig, lose=lose).let_go()
+        verify_next_process(rig, lose=lose).release()
     raise AssertionError("the work has no end")
 
 
@@ -145,13 +145,13 @@ def test_reopen_after_a_kill_and_failed_write_backs_makes_records_durable(number
     rig.disk.clear_faults()
     for path in logs_of(place, rig.disk.killed()):
         rig.disk.fail_write_back(path)
-    verify_next_process(rig, lose=bool(number % 4 == 1)).let_go()
+    verify_next_process(rig, lose=bool(number % 4 == 1)).release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("number", range(1, 14))
 def test_reopen_killed_after_a_failed_write_back_makes_records_durable(
-    place: Place, number: int
+    place: LogSetup, number: int
 ) -> None:
     """The error was reported to the killed opening; the next one reads it from the journal."""
     rig = Rig(place)
@@ -167,7 +167,7 @@ def test_reopen_killed_after_a_failed_write_back_makes_records_durable(
     disk.crash_at(number, only=MUTATING)
     with contextlib.suppress(PowerCut):
         opening.open()
-    verify_next_process(opening, lose=False).let_go()
+    verify_next_process(opening, lose=False).release()
 
 
 @pytest.mark.parametrize("lose", [False, True], ids=["note kept", "note lost"])
@@ -185,7 +185,7 @@ def test_sync_journal_failing_sync_makes_all_bytes_uncertain(lose: bool) -> None
     report = again.log.recovery_report
     # In place, and then in new blocks: the first write fails as its write-back did.
     assert report.rewritten_bytes == 2 * report.scanned_bytes
-    again.let_go()
+    again.release()
 
 
 def test_failed_append_killed_in_its_undo_makes_earlier_bytes_uncertain() -> None:
@@ -199,7 +199,7 @@ def test_failed_append_killed_in_its_undo_makes_earlier_bytes_uncertain() -> Non
     rig.disk.fail_at(1, errno.EIO, only=SYNC, kills=True, suffix=".log")
     with pytest.raises(PowerCut):
         rig.append(1)
-    verify_next_process(rig, lose=False).let_go()
+    verify_next_process(rig, lose=False).release()
 
 
 def test_sync_journal_neither_synced_nor_removed_allows_no_sync() -> None:
@@ -214,13 +214,13 @@ def test_sync_journal_neither_synced_nor_removed_allows_no_sync() -> None:
         rig.flush()
     assert syncs + 1 == rig.disk.calls["sync"]
     assert rig.is_offline
-    rig.let_go()
+    rig.release()
 
 
 # Bytes that are written again.
 
 
-def killed_after_appends(place: Place, *, durable: bool = False) -> tuple[Rig, int]:
+def killed_after_appends(place: LogSetup, *, durable: bool = False) -> tuple[Rig, int]:
     """Return a rig with records that were not synced, and the position of their first byte."""
     rig = Rig(place)
     rig.open()
@@ -239,7 +239,7 @@ def reopened(rig: Rig, disk: SimulatedDisk) -> tuple[int, int]:
     assert 0 < report.scanned_bytes
     assert again.log.log_end_offset == again.log.durable_offset == rig.model.end_offset
     verify_on_disk(rig.place, disk, again)
-    again.let_go()
+    again.release()
     return report.rewritten_bytes, report.scanned_bytes
 
 
@@ -255,7 +255,7 @@ def test_reopen_after_a_kill_without_a_sync_rewrites_nothing() -> None:
     assert [journal_of(ALONE), *logs_of(ALONE, disk)] == synced[:2]
     assert 1 == sum(path.suffix == ".log" for path in synced)
     verify_on_disk(ALONE, disk, again)
-    again.let_go()
+    again.release()
 
 
 def test_reopen_after_a_kill_rewrites_bytes_after_a_small_sync() -> None:
@@ -311,12 +311,12 @@ def test_reopen_on_a_system_without_kept_errors_rewrites_all_bytes() -> None:
     assert scanned == written
 
 
-def spoil_nothing(place: Place, disk: SimulatedDisk) -> None:
+def spoil_nothing(place: LogSetup, disk: SimulatedDisk) -> None:
     """Remove the journal."""
     disk.unlink(journal_of(place))
 
 
-def spoil_version(place: Place, disk: SimulatedDisk) -> None:
+def spoil_version(place: LogSetup, disk: SimulatedDisk) -> None:
     """Make it a valid journal of a later version."""
     handle = disk.open(journal_of(place), write=True)
     data = bytearray(handle.pread(32, 0))
@@ -325,25 +325,25 @@ def spoil_version(place: Place, disk: SimulatedDisk) -> None:
     handle.pwrite(data, 0)
 
 
-def spoil_a_byte(place: Place, disk: SimulatedDisk) -> None:
+def spoil_a_byte(place: LogSetup, disk: SimulatedDisk) -> None:
     """Flip one bit of its offset."""
     handle = disk.open(journal_of(place), write=True)
     byte = handle.pread(1, 27)[0]
     handle.pwrite(bytes([byte ^ 4]), 27)
 
 
-def spoil_size(place: Place, disk: SimulatedDisk) -> None:
+def spoil_size(place: LogSetup, disk: SimulatedDisk) -> None:
     """Truncate it."""
     disk.open(journal_of(place), write=True).truncate(16)
 
 
-def leave_high_watermarks(place: Place, disk: SimulatedDisk) -> None:
+def leave_high_watermarks(place: LogSetup, disk: SimulatedDisk) -> None:
     """Leave a file of a broker in the data directory."""
     path = place.directory.parent / "replication-offset-checkpoint"
     disk.open(path, create=True).pwrite(b"0\n0\n", 0)
 
 
-def leave_epochs(place: Place, disk: SimulatedDisk) -> None:
+def leave_epochs(place: LogSetup, disk: SimulatedDisk) -> None:
     """Leave the leader epochs of a broker in the partition directory."""
     path = place.directory / "leader-epoch-checkpoint"
     disk.open(path, create=True).pwrite(b"0\n0\n", 0)
@@ -361,7 +361,7 @@ def leave_epochs(place: Place, disk: SimulatedDisk) -> None:
     ],
 )
 def test_sync_journal_not_of_the_last_writer_is_ignored(
-    spoil: Callable[[Place, SimulatedDisk], None],
+    spoil: Callable[[LogSetup, SimulatedDisk], None],
 ) -> None:
     """All bytes above the recovery point are rewritten, as without a journal."""
     rig, _position = killed_after_appends(INSIDE)
@@ -373,7 +373,7 @@ def test_sync_journal_not_of_the_last_writer_is_ignored(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_sync_journal_exists_only_while_a_writer_is_open(place: Place) -> None:
+def test_sync_journal_exists_only_while_a_writer_is_open(place: LogSetup) -> None:
     """Another program that writes after the close, and is killed, leaves no journal."""
     rig = Rig(place)
     rig.open()
@@ -383,7 +383,7 @@ def test_sync_journal_exists_only_while_a_writer_is_open(place: Place) -> None:
     assert rig.disk.stat(journal_of(place)) is None
     rig.open()
     assert rig.disk.stat(journal_of(place)) is not None
-    rig.let_go()
+    rig.release()
 
 
 def test_open_log_with_only_a_sync_journal_is_empty() -> None:

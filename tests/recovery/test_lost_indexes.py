@@ -103,7 +103,7 @@ def test_wrong_index_neither_replaced_nor_removed_leaves_no_marker(rig: Rig, suf
     assert rig.disk.stat(MARKER) is None
     again = Rig(ALONE, rig.disk)
     assert not again.open().recovery_report.clean
-    again.let_go()
+    again.release()
 
 
 @pytest.mark.parametrize("call", ["pwrite", "truncate"])
@@ -123,7 +123,7 @@ def test_index_not_finished_at_a_roll_is_removed_by_the_close(call: str, suffix:
     assert kept.isdisjoint(FIRST.log.with_suffix(name).name for name in INDEXES)
     assert FIRST.log.name in kept
     assert rig.model.served() == list(observe(rig.open()).records)
-    rig.let_go()
+    rig.release()
 
 
 def test_wrong_index_replaced_later_is_kept(rig: Rig) -> None:

@@ -15,7 +15,7 @@ import pytest
 from kafkalog import Log, open_log
 from tests.support.compacted_logs import Scene
 from tests.support.compaction_rules import Served, state_of
-from tests.support.crash_rig import PLACES, Place
+from tests.support.crash_rig import PLACES, LogSetup
 from tests.support.model import record_fact
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
@@ -62,18 +62,18 @@ def clean_while(scene: Scene, look: Callable[[], None]) -> None:
 
 
 @EVERY_PLACE
-def test_reader_during_a_cleaning_in_the_same_process_sees_legal_states(place: Place) -> None:
+def test_reader_during_a_cleaning_in_the_same_process_sees_legal_states(place: LogSetup) -> None:
     """Removed records do not come back."""
     scene = Scene.made(place)
     clean_while(scene, scene.look)
     assert scene.seen.offsets < scene.before.offsets
-    scene.let_go()
+    scene.release()
 
 
 @EVERY_PLACE
 @pytest.mark.parametrize("is_new", [True, False], ids=["opened each time", "opened before"])
 def test_reader_during_a_cleaning_in_another_process_sees_legal_states(
-    place: Place, is_new: bool
+    place: LogSetup, is_new: bool
 ) -> None:
     """It lists files between renames: never a hole, never a duplicate record."""
     scene = Scene.made(place)
@@ -91,14 +91,14 @@ def test_reader_during_a_cleaning_in_another_process_sees_legal_states(
     clean_while(scene, look)
     assert Served.of(scene.log) == scene.seen
     reader.close()
-    scene.let_go()
+    scene.release()
 
 
 @EVERY_PLACE
 @pytest.mark.parametrize("begun", [0, 1, 7, 20])
 @pytest.mark.parametrize("is_other", [False, True], ids=["same process", "another process"])
 def test_reader_begun_before_a_cleaning_continues_to_the_final_state(
-    place: Place, begun: int, is_other: bool
+    place: LogSetup, begun: int, is_other: bool
 ) -> None:
     """It reads on in order, in the old segments or the new, and ends with the final state."""
     scene = Scene.made(place)
@@ -129,4 +129,4 @@ def test_reader_begun_before_a_cleaning_continues_to_the_final_state(
         assert state_of(scene.before).items() <= folded.items()
     if is_other:
         reader.close()
-    scene.let_go()
+    scene.release()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
-from tests.support.crash_rig import INSIDE, PLACES, Place, Rig, Scenario, crashes
+from tests.support.crash_rig import INSIDE, PLACES, LogSetup, Rig, Scenario, crashes
 from tests.support.encoded_batches import batch
 from tests.support.model import observe
 from tests.support.simulated_disk import SYNCING
@@ -57,7 +57,7 @@ class FollowAtOnce(Follow):
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", [Follow, FollowAtOnce])
 def test_offset_gap_at_a_roll_power_cut_keeps_durable_records(
-    scenario: type[Scenario], place: Place
+    scenario: type[Scenario], place: LogSetup
 ) -> None:
     """DUR-4: a hole is reported, and preallocated zeros before it are not damage."""
     bases = set()
@@ -81,7 +81,7 @@ def rig() -> Iterator[Rig]:
     rig = Rig(INSIDE)
     Follow().prepare(rig)
     yield rig
-    rig.let_go()
+    rig.release()
 
 
 def test_offset_gap_failing_sync_of_the_trim_marks_the_log_offline(rig: Rig) -> None:
@@ -98,7 +98,7 @@ def test_offset_gap_failing_sync_of_the_trim_marks_the_log_offline(rig: Rig) -> 
         seen = observe(after.open())
         assert offsets_of(*FIRST) == [fact.offset for fact in seen.records], choice
         assert set(seen.corrupt_ranges) <= HOLES, choice
-        after.let_go()
+        after.release()
 
 
 def test_offset_gap_failing_trim_may_be_repeated(rig: Rig) -> None:

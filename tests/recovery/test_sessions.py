@@ -11,13 +11,13 @@ import pytest
 import kafkalog
 from kafkalog.errors import LogStorageError
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
-from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
+from tests.support.crash_rig import ALONE, INSIDE, PLACES, LogSetup, Rig
 from tests.support.model import record_fact
 from tests.support.simulated_disk import CrashChoice
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_reopen_log_dropped_without_close_recovers(place: Place) -> None:
+def test_reopen_log_dropped_without_close_recovers(place: LogSetup) -> None:
     """In the same process too: its records are served, and are durable from then on."""
     rig = Rig(place)
     rig.open()
@@ -31,15 +31,15 @@ def test_reopen_log_dropped_without_close_recovers(place: Place) -> None:
     assert not log.recovery_report.clean
     assert 5 == log.log_end_offset == log.durable_offset
     after = Rig(place, rig.disk.crash(CrashChoice("nothing")))
-    rig.let_go()
+    rig.release()
     assert 5 == after.open().log_end_offset
-    after.let_go()
+    after.release()
 
 
 def test_reopen_offline_log_with_an_open_neighbour_recovers() -> None:
     """The marker from the start of the session does not cover a partition that failed since."""
     rig = Rig(INSIDE)
-    neighbour = Rig(Place("neighbour", Path("/data/orders-1"), INSIDE.config), rig.disk)
+    neighbour = Rig(LogSetup("neighbour", Path("/data/orders-1"), INSIDE.config), rig.disk)
     for each in (rig, neighbour):
         each.open()
     for each in (rig, neighbour):
@@ -53,12 +53,12 @@ def test_reopen_offline_log_with_an_open_neighbour_recovers() -> None:
     rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
     with pytest.raises(LogStorageError):
         rig.flush()
-    rig.let_go()
+    rig.release()
     log = rig.open()
     assert not log.recovery_report.clean
     assert 3 == log.log_end_offset == log.durable_offset
     for each in (rig, neighbour):
-        each.let_go()
+        each.release()
     assert rig.disk.stat(Path("/data") / CLEAN_SHUTDOWN_MARKER) is None
 
 
@@ -80,7 +80,7 @@ def test_reopen_after_an_interrupted_opening_recovers(monkeypatch: pytest.Monkey
     log = rig.open()
     assert not log.recovery_report.clean
     assert 2 == log.log_end_offset
-    rig.let_go()
+    rig.release()
 
 
 def test_marker_removed_by_a_killed_process_stays_removed() -> None:
@@ -97,8 +97,8 @@ def test_marker_removed_by_a_killed_process_stays_removed() -> None:
     log = after.open()
     assert not log.recovery_report.clean
     assert 2 == log.log_end_offset
-    after.let_go()
-    rig.let_go()
+    after.release()
+    rig.release()
 
 
 def test_reopen_log_of_another_configuration_is_clean() -> None:
@@ -108,11 +108,11 @@ def test_reopen_log_of_another_configuration_is_clean() -> None:
     rig.append(12, 90)
     expected = rig.model.served()
     rig.close()
-    other = Rig(Place("large", ALONE.directory, kafkalog.LogConfig()), rig.disk)
+    other = Rig(LogSetup("large", ALONE.directory, kafkalog.LogConfig()), rig.disk)
     log = other.open()
     assert log.recovery_report.clean
     assert [fact.offset for fact in expected] == [record.offset for record in log.records()]
-    other.let_go()
+    other.release()
 
 
 @pytest.mark.parametrize("read_only", [True, False])

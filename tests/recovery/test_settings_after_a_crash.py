@@ -8,13 +8,13 @@ import pytest
 
 from kafkalog import LogConfig, Record, open_log
 from kafkalog.log.log import partition_of
-from tests.support.crash_rig import MANY_STATES, Place, Rig, small_config, with_zeros_ahead
+from tests.support.crash_rig import MANY_STATES, LogSetup, Rig, small_config, with_zeros_ahead
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 PREALLOCATED = LogConfig(segment_bytes=20_000, segment_index_bytes=120, preallocate=True)
 PLAIN = LogConfig(segment_bytes=60_000, segment_index_bytes=120)
-BEFORE = Place("before", Path("/alone/orders-0"), with_zeros_ahead(small_config()))
-AFTER = Place("after", BEFORE.directory, small_config(segment_bytes=900))
+BEFORE = LogSetup("before", Path("/alone/orders-0"), with_zeros_ahead(small_config()))
+AFTER = LogSetup("after", BEFORE.directory, small_config(segment_bytes=900))
 
 
 def left_by_a_crash(directory: Path) -> None:
@@ -80,7 +80,7 @@ def test_preallocated_tail_trim_of_a_roll_is_durable_with_the_next_sync() -> Non
     assert partition_of(rig.log).flusher.checkpoint_recovery_point()
     disk = rig.disk.crash(CrashChoice("nothing"))
     ensure_whole_under_other_settings(disk, 4, "nothing survived")
-    rig.let_go()
+    rig.release()
 
 
 def test_preallocated_tail_unsynced_trim_is_repeated_by_the_next_start() -> None:
@@ -92,4 +92,4 @@ def test_preallocated_tail_unsynced_trim_is_repeated_by_the_next_start() -> None
     rig.roll()
     for choice, disk in rig.disk.crash_states(limit=MANY_STATES * 4, seed=7):
         ensure_whole_under_other_settings(disk, 3, choice)
-    rig.let_go()
+    rig.release()

@@ -21,7 +21,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log import segment_writer, splitting
 from kafkalog.log.ranges.reader import RangeOptions, RangeReader
 from kafkalog.log.scan.conditions import Integers
-from tests.support.crash_rig import ALONE, Place, Rig, Scenario, crashes
+from tests.support.crash_rig import ALONE, LogSetup, Rig, Scenario, crashes
 from tests.support.damage import flip, forget_shutdown, log_file
 from tests.support.encoded_batches import NOW_MS, BatchSpec, batch
 from tests.support.logs import manual_log
@@ -342,7 +342,7 @@ class Opening(Scenario):
 @pytest.mark.parametrize("bases", [BATCHES, (FAR, FAR + 3)], ids=["three", "another name"])
 def test_split_at_opening_power_cut_at_any_call_loses_nothing(bases: tuple[int, ...]) -> None:
     """PAR-1: read-only or for writing, the next opening has every record once."""
-    place = Place("alone", ALONE.directory, ALONE.config.replace(cleanup_policy=("compact",)))
+    place = LogSetup("alone", ALONE.directory, ALONE.config.replace(cleanup_policy=("compact",)))
     expected = [base + delta for base in bases for delta in range(3)]
     wanted = sorted({base for base in bases if base % FAR == 0})
     states = 0

@@ -15,7 +15,7 @@ from kafkalog.files.names import (
 from kafkalog.log.log import partition_of
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
-from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig, Scenario, crashes
+from tests.support.crash_rig import ALONE, INSIDE, PLACES, LogSetup, Rig, Scenario, crashes
 from tests.support.model import observe
 from tests.support.simulated_disk import SYNCING, CrashChoice, SimulatedDisk
 
@@ -35,10 +35,10 @@ def overwrite(disk: SimulatedDisk, path: Path, position: int, data: bytes) -> No
 def lose_process(rig: Rig) -> None:
     """Continue with the disk unchanged, as after a kill: no file was closed."""
     rig.disk = rig.disk.crash(CrashChoice("all"))
-    rig.let_go()
+    rig.release()
 
 
-def marker_of(place: Place) -> Path:
+def marker_of(place: LogSetup) -> Path:
     """Return the path of the clean shutdown marker."""
     directory = place.directory if place is ALONE else DATA
     return directory / CLEAN_SHUTDOWN_MARKER
@@ -63,7 +63,7 @@ class OpenTornBeforeEmpty(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_open_removes_later_segments_before_it_truncates_a_torn_tail(place: Place) -> None:
+def test_open_removes_later_segments_before_it_truncates_a_torn_tail(place: LogSetup) -> None:
     """Otherwise the log would end at their base offset, above records that it lost."""
     for crash in crashes(OpenTornBeforeEmpty(), place, limit=STATES):
         with crash.reopened() as rig:
@@ -72,7 +72,9 @@ def test_open_removes_later_segments_before_it_truncates_a_torn_tail(place: Plac
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("count", [0, 3])
-def test_truncated_tail_does_not_come_back_after_an_orderly_close(count: int, place: Place) -> None:
+def test_truncated_tail_does_not_come_back_after_an_orderly_close(
+    count: int, place: LogSetup
+) -> None:
     """The truncation syncs the file, because no later append may."""
     rig = Rig(place)
     segment = rig.open().segments()[0]
@@ -85,11 +87,11 @@ def test_truncated_tail_does_not_come_back_after_an_orderly_close(count: int, pl
         again = Rig(place, state)
         report = again.open().recovery_report
         assert (True, False) == (report.clean, report.found_damage), choice
-        again.let_go()
+        again.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_deleted_segments_do_not_come_back_after_an_orderly_close(place: Place) -> None:
+def test_deleted_segments_do_not_come_back_after_an_orderly_close(place: LogSetup) -> None:
     """The first segment then gives the log start, and no checkpoint hides deleted segments."""
     rig = Rig(place)
     log = rig.open()
@@ -106,7 +108,7 @@ def test_deleted_segments_do_not_come_back_after_an_orderly_close(place: Place) 
         again = Rig(place, state)
         again.open()
         assert start == again.log.log_start_offset == observe(again.log).bases[0], choice
-        again.let_go()
+        again.release()
 
 
 def test_recovery_point_of_an_earlier_log_of_the_name_is_ignored() -> None:
@@ -119,12 +121,12 @@ def test_recovery_point_of_an_earlier_log_of_the_name_is_ignored() -> None:
         again = Rig(INSIDE, rig.disk.crash(CrashChoice(kind)))
         again.open()
         assert (end, ()) == (again.log.log_end_offset, again.log.corrupt_ranges())
-        again.let_go()
-    rig.let_go()
+        again.release()
+    rig.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_recovery_checkpoints_the_recovery_point(place: Place) -> None:
+def test_recovery_checkpoints_the_recovery_point(place: LogSetup) -> None:
     """The scanned batches are below the recovery point once the log is open."""
     rig = Rig(place)
     rig.open()
@@ -132,12 +134,12 @@ def test_recovery_checkpoints_the_recovery_point(place: Place) -> None:
     lose_process(rig)
     assert 9 == rig.open().recovery_report.scanned_batches
     assert 9 == partition_of(rig.log).store.read_recovery_point()
-    rig.let_go()
+    rig.release()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("lost", ["power", "sync"])
-def test_recovery_leaves_the_index_files_of_an_orderly_close(lost: str, place: Place) -> None:
+def test_recovery_leaves_the_index_files_of_an_orderly_close(lost: str, place: LogSetup) -> None:
     """A broker trusts the files without a check: they are rebuilt even if no look-up needs them."""
     expected, recovered = Rig(place), Rig(place)
     for rig in (expected, recovered):
@@ -150,7 +152,7 @@ def test_recovery_leaves_the_index_files_of_an_orderly_close(lost: str, place: P
         recovered.disk.fail_at(1, only=SYNCING, suffix=".log")
         with pytest.raises(LogStorageError):
             recovered.flush()
-    recovered.let_go()
+    recovered.release()
     recovered.open()
     files = []
     for rig in (expected, recovered):
@@ -163,7 +165,7 @@ def test_recovery_leaves_the_index_files_of_an_orderly_close(lost: str, place: P
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_log_end_below_the_recovery_point_is_reported(place: Place) -> None:
+def test_log_end_below_the_recovery_point_is_reported(place: LogSetup) -> None:
     """Durable records are gone without a bad byte: their offsets are not assigned again."""
     rig = Rig(place)
     rig.open()
@@ -184,7 +186,7 @@ def test_log_end_below_the_recovery_point_is_reported(place: Place) -> None:
     assert report.found_damage
     assert 4 == rig.log.append(rig.records(1)).first_offset
     assert [0, 1, 4] == [record.offset for record in rig.log.records(on_corrupt="skip")]
-    rig.let_go()
+    rig.release()
 
 
 def test_read_only_clean_log_syncs_nothing() -> None:

@@ -12,7 +12,7 @@ from tests.support.crash_rig import (
     ALONE,
     MANY_STATES,
     PLACES,
-    Place,
+    LogSetup,
     Rig,
     Scenario,
     crashes,
@@ -37,7 +37,7 @@ class CutSegments(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_truncation_power_cut_at_any_call_leaves_no_hole(place: Place) -> None:
+def test_truncation_power_cut_at_any_call_leaves_no_hole(place: LogSetup) -> None:
     """Later segments are removed first, newest first: the log left is a prefix of the old log."""
     ends = set()
     for crash in crashes(CutSegments(), place, limit=STATES):
@@ -63,7 +63,7 @@ class RestartAbove(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_restart_above_the_end_power_cut_at_any_call_is_atomic(place: Place) -> None:
+def test_restart_above_the_end_power_cut_at_any_call_is_atomic(place: LogSetup) -> None:
     """All records, or none and the new start, which is durable before any file is removed."""
     ranges = set()
     for crash in crashes(RestartAbove(), place, limit=STATES):
@@ -87,14 +87,14 @@ class OpenBelowStart(Scenario):
         partition_of(log).store.write_start_offset(40)
         # Not closed: the process is gone.
         rig.disk = rig.disk.crash()
-        rig.let_go()
+        rig.release()
 
     def run(self, rig: Rig) -> None:
         rig.open()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_open_removes_files_below_the_start_before_a_new_segment(place: Place) -> None:
+def test_open_removes_files_below_the_start_before_a_new_segment(place: LogSetup) -> None:
     """Otherwise a later opening could not see that all of these files must be removed."""
     for crash in crashes(OpenBelowStart(), place, limit=STATES):
         with crash.reopened() as rig:
@@ -127,7 +127,7 @@ class GrowAfterOpening(Scenario):
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.parametrize("scenario", [GrowAfterRestart, GrowAfterOpening])
 def test_first_segment_name_is_durable_before_later_segments(
-    scenario: type[Scenario], place: Place
+    scenario: type[Scenario], place: LogSetup
 ) -> None:
     """Otherwise later segments could survive alone, and the log would begin with them."""
     for crash in crashes(scenario(), place, limit=STATES):
@@ -137,7 +137,7 @@ def test_first_segment_name_is_durable_before_later_segments(
 
 @pytest.mark.parametrize("kind", ["nothing", "all"])
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_recovery_point_restart_below_it_lowers_it(place: Place, kind: str) -> None:
+def test_recovery_point_restart_below_it_lowers_it(place: LogSetup, kind: str) -> None:
     """Otherwise new records lost below the old recovery point would count as damage."""
     rig = Rig(place)
     rig.open()
@@ -154,12 +154,12 @@ def test_recovery_point_restart_below_it_lowers_it(place: Place, kind: str) -> N
         report.log_end_offset,
     )
     for each in (rig, after):
-        each.let_go()
+        each.release()
 
 
 def test_truncation_repeated_leaves_no_record_of_the_first() -> None:
     """The longer copy of the failed one is emptied: its end would come back as records."""
-    place = Place(
+    place = LogSetup(
         "large", ALONE.directory, small_config(segment_bytes=8192, segment_index_bytes=1024)
     )
     rig = Rig(place)
@@ -176,7 +176,7 @@ def test_truncation_repeated_leaves_no_record_of_the_first() -> None:
     rig.close()
     assert expected == list(observe(rig.open()).records)
     assert rig.log.recovery_report.clean
-    rig.let_go()
+    rig.release()
 
 
 class CutBatch(Scenario):
@@ -194,7 +194,7 @@ class CutBatch(Scenario):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_truncation_inside_a_batch_power_cut_is_not_damage(place: Place) -> None:
+def test_truncation_inside_a_batch_power_cut_is_not_damage(place: LogSetup) -> None:
     """The batch is removed whole or stays: no byte is damaged, no offset is assigned twice."""
     ends = set()
     for crash in crashes(CutBatch(), place, limit=STATES):

@@ -45,7 +45,7 @@ from tests.support.compaction_rules import (
     verify_compacted,
     verify_finished,
 )
-from tests.support.crash_rig import PLACES, Place
+from tests.support.crash_rig import PLACES, LogSetup
 from tests.support.keyed_batches import Fields, keyed_batch, marker
 from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -111,7 +111,7 @@ class CompactionMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from((400, 700)),
         retention_ms=st.sampled_from((0, 1000, 1000)),
     )
-    def create(self, place: Place, segment_bytes: int, retention_ms: int) -> None:
+    def create(self, place: LogSetup, segment_bytes: int, retention_ms: int) -> None:
         self.clock = ManualClock()
         self.retention_ms = retention_ms
         self.config = place.config.replace(

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from kafkalog import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetOutOfRangeError
-from tests.support.crash_rig import PLACES, Place, Rig, small_config
+from tests.support.crash_rig import PLACES, LogSetup, Rig, small_config
 from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import START_MS
 from tests.support.model import observe, record_fact
@@ -42,9 +42,9 @@ class LogMachine(RuleBasedStateMachine):
     rig: Rig
 
     @initialize(place=st.sampled_from(PLACES), codec=st.sampled_from(CODECS))
-    def create(self, place: Place, codec: str) -> None:
+    def create(self, place: LogSetup, codec: str) -> None:
         config = small_config(compression_type=codec, preallocate=place.config.preallocate)
-        self.rig = Rig(Place(place.name, place.directory, config))
+        self.rig = Rig(LogSetup(place.name, place.directory, config))
         self.rig.open()
 
     # Writing.
@@ -192,21 +192,21 @@ class LogMachine(RuleBasedStateMachine):
         old = self.rig
         old.note_durable()
         disk = old.disk.crash(choice)
-        old.let_go()
+        old.release()
         gc.collect()
         self.rig = Rig(old.place, disk, old.model)
         self.rig.go_on_from(old)
         log = self.rig.open()
         seen = observe(log)
         self.rig.model.verify(seen)
-        self.rig.model.adopt(seen)
+        self.rig.model.continue_from(seen)
         if seen.corrupt_ranges:
             # Damage between unsynced segments: legal, and the end of what a model can follow.
             self.rig.restart_at(seen.end_offset)
 
     def teardown(self) -> None:
         if hasattr(self, "rig"):
-            self.rig.let_go()
+            self.rig.release()
 
     @precondition(lambda self: hasattr(self, "rig"))
     @invariant()

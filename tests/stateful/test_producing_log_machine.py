@@ -36,7 +36,7 @@ from kafkalog import (
 )
 from kafkalog.files.names import FileKind, try_parse_segment_file
 from kafkalog.log.log import partition_of
-from tests.support.crash_rig import PLACES, Place
+from tests.support.crash_rig import PLACES, LogSetup
 from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.producer_batches import Produced, encoded
@@ -58,7 +58,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
     log: Log
 
     @initialize(place=st.sampled_from(PLACES), segment_bytes=st.sampled_from((300, 600)))
-    def create(self, place: Place, segment_bytes: int) -> None:
+    def create(self, place: LogSetup, segment_bytes: int) -> None:
         self.place = place
         self.config = place.config.replace(segment_bytes=segment_bytes)
         self.disk = place.new_disk()

@@ -18,7 +18,7 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.records.conversion.conversion_units import FileRecords
 
-__all__ = ["Cleaned", "Cleaning", "offset_map_of"]
+__all__ = ["Cleaned", "SegmentCleaning", "offset_map_of"]
 
 SECRET = bytes(range(16))
 # So many bytes of marks: some tests go beyond.
@@ -46,7 +46,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
-class Cleaning:
+class SegmentCleaning:
     """
     A cleaning to be: from `first_dirty` to `end_offset`, at the time `now_ms`.
 

@@ -20,7 +20,7 @@ from kafkalog import AppendOrigin, CleanerConfig, Codec, KafkaLogError, Log, Log
 from kafkalog.cleaner.cleaning import Cleaner, CleaningResult
 from kafkalog.cleaner.selection import CleanableRange
 from tests.support.compaction_rules import Served, Tombstones, verify_compacted
-from tests.support.crash_rig import Place
+from tests.support.crash_rig import LogSetup
 from tests.support.keyed_batches import keyed_batch, marker
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
@@ -95,7 +95,7 @@ class Scene:
         first_seen: when the tombstones of the clean part were met by a cleaning.
     """
 
-    place: Place
+    place: LogSetup
     disk: SimulatedDisk
     clock: ManualClock
     first_dirty: int
@@ -113,7 +113,7 @@ class Scene:
         self.end_offset = self._segments[-1].base_offset
 
     @classmethod
-    def made(cls, place: Place) -> Scene:
+    def made(cls, place: LogSetup) -> Scene:
         """Return a new one; the disk counts its calls from the opening on."""
         pristine, now_ms, first_dirty, first_seen = _pristine(place.name, place)
         scene = cls(
@@ -165,14 +165,14 @@ class Scene:
         returned = now.offsets - self.seen.offsets
         assert not returned, f"offsets {sorted(returned)} were gone, and are there again"
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close in whatever state."""
         self.disk.clear_faults()
         with contextlib.suppress(PowerCut, KafkaLogError):
             self.log.close()
 
 
-def compacted_config(place: Place) -> LogConfig:
+def compacted_config(place: LogSetup) -> LogConfig:
     """Return settings under which a few batches fill a segment, and many segments a group."""
     return place.config.replace(
         segment_bytes=900,
@@ -183,7 +183,7 @@ def compacted_config(place: Place) -> LogConfig:
     )
 
 
-def _opened(place: Place, disk: SimulatedDisk, scheduler: ManualScheduler) -> Log:
+def _opened(place: LogSetup, disk: SimulatedDisk, scheduler: ManualScheduler) -> Log:
     return open_log(
         place.directory,
         config=compacted_config(place),
@@ -194,7 +194,7 @@ def _opened(place: Place, disk: SimulatedDisk, scheduler: ManualScheduler) -> Lo
 
 
 @functools.cache
-def _pristine(name: str, place: Place) -> tuple[SimulatedDisk, int, int, dict[int, int]]:
+def _pristine(name: str, place: LogSetup) -> tuple[SimulatedDisk, int, int, dict[int, int]]:
     """Return a disk with a log that was cleaned and filled again, its time, and what was clean."""
     clock = ManualClock()
     disk = place.new_disk(clock)

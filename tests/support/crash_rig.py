@@ -32,7 +32,7 @@ __all__ = [
     "MANY_STATES",
     "PLACES",
     "Crash",
-    "Place",
+    "LogSetup",
     "Rig",
     "Scenario",
     "crashes",
@@ -59,7 +59,7 @@ META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogSetup:
     """Where a log stands, and how it is configured."""
 
     name: str
@@ -95,8 +95,8 @@ def with_zeros_ahead(config: LogConfig) -> LogConfig:
     return config.replace(preallocate=True, preallocate_zero_bytes=250)
 
 
-ALONE = Place("alone", Path("/alone/orders-0"), small_config())
-INSIDE = Place(
+ALONE = LogSetup("alone", Path("/alone/orders-0"), small_config())
+INSIDE = LogSetup(
     "inside",
     Path("/data/orders-0"),
     with_zeros_ahead(small_config()),
@@ -115,7 +115,7 @@ class Rig:
     """
 
     def __init__(
-        self, place: Place, disk: SimulatedDisk | None = None, model: LogModel | None = None
+        self, place: LogSetup, disk: SimulatedDisk | None = None, model: LogModel | None = None
     ) -> None:
         self.place = place
         self.disk = place.new_disk() if disk is None else disk
@@ -261,7 +261,7 @@ class Rig:
         self.opened = None
         self.model.became_durable(self.model.end_offset)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close in whatever state, so that nothing of this rig stays behind in the process."""
         self.disk.clear_faults()
         log, self.opened = self.opened, None
@@ -324,10 +324,10 @@ class Crash:
             rig = Rig(self.rig.place, self.disk)
             rig.open()
             yield rig
-            rig.let_go()
+            rig.release()
 
 
-def crashes(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) -> Iterator[Crash]:
+def crashes(scenario: Scenario, place: LogSetup, *, limit: int, beyond: int = 0) -> Iterator[Crash]:
     """
     Crash a scenario at each changing call; yield up to `limit` states of each crash.
 
@@ -345,13 +345,13 @@ def crashes(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) ->
         rig.note_durable()
         for choice, disk in rig.disk.crash_states(limit, seed=number, beyond=beyond):
             yield Crash(number, rig, choice, disk)
-        rig.let_go()
+        rig.release()
         if finished:
             return
     raise AssertionError("the scenario does not end")
 
 
-def explore(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) -> tuple[int, int]:
+def explore(scenario: Scenario, place: LogSetup, *, limit: int, beyond: int = 0) -> tuple[int, int]:
     """
     Crash a scenario at each changing call, and reopen up to `limit` states of each crash.
 
@@ -377,7 +377,7 @@ def explore(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) ->
 
 
 def verify_once(
-    place: Place,
+    place: LogSetup,
     disk: SimulatedDisk,
     model: LogModel,
     seen: set[tuple[bytes, str]],
@@ -395,7 +395,7 @@ def verify_once(
         verify_reopening(place, disk, model, indexes_written=indexes_written)
 
 
-def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:
+def _crash_while_opening(place: LogSetup, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:
     """Open what a crash left, cut the power at some call of it, and return what that left."""
     random = Random(seed)
     rig = Rig(place, disk)
@@ -403,7 +403,7 @@ def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> Sim
     with contextlib.suppress(PowerCut):
         rig.open()
     states = [state for _, state in disk.crash_states(8, seed=seed)]
-    rig.let_go()
+    rig.release()
     return random.choice(states)
 
 
@@ -419,7 +419,7 @@ def _told(moment: str, disk: SimulatedDisk) -> Iterator[None]:
 
 
 def verify_reopening(
-    place: Place, disk: SimulatedDisk, model: LogModel, *, indexes_written: bool = False
+    place: LogSetup, disk: SimulatedDisk, model: LogModel, *, indexes_written: bool = False
 ) -> None:
     """
     Reopen a disk after a crash: legal, the same read-only, fit for use, clean afterwards.
@@ -445,7 +445,7 @@ def verify_reopening(
     _verify_look_ups(log, seen)
     if indexes_written and log.recovery_report.clean:
         _verify_index_files(log)
-    rig.model.adopt(seen)
+    rig.model.continue_from(seen)
     rig.append(2, durable=True)
     rig.append(3, 120)
     assert rig.model.served() == [record_fact(r) for r in log.records(on_corrupt="skip")]
@@ -456,7 +456,7 @@ def verify_reopening(
     assert not log.recovery_report.found_damage
     assert rig.model.served() == [record_fact(r) for r in log.records(on_corrupt="skip")]
     assert log.log_end_offset == log.durable_offset == rig.model.end_offset
-    rig.let_go()
+    rig.release()
 
 
 def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
@@ -498,11 +498,11 @@ def _verify_index_files(log: kafkalog.Log) -> None:
             assert not index.was_rebuilt, index.path
 
 
-def _verify_second_crash(place: Place, disk: SimulatedDisk, model: LogModel) -> None:
+def _verify_second_crash(place: LogSetup, disk: SimulatedDisk, model: LogModel) -> None:
     rig = Rig(place, disk)
     log = rig.open()
     seen = observe(log)
     kept = [fact for fact in model.served() if fact.offset < model.durable_offset]
     assert kept == list(seen.records[: len(kept)])
     assert list(seen.records) == model.served()[: len(seen.records)]
-    rig.let_go()
+    rig.release()

@@ -132,7 +132,7 @@ class LogModel:
         """Take note of an acknowledgement."""
         self.durable_offset = max(self.durable_offset, offset)
 
-    def adopt(self, seen: Seen) -> None:
+    def continue_from(self, seen: Seen) -> None:
         """Go on from what a reopened log was found to hold; nothing is in doubt any more."""
         self.records = {fact.offset: fact for fact in seen.records}
         self.start_offset, self.end_offset = seen.start_offset, seen.end_offset

@@ -19,7 +19,7 @@ from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.conversion_units import FileRecords
 from tests.support import golden
-from tests.support.cleaning import Cleaned, Cleaning, offset_map_of
+from tests.support.cleaning import Cleaned, SegmentCleaning, offset_map_of
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
 from tests.support.reference_compaction import ReferenceCleaning, kept_of
 from tests.support.reference_conversion import decode_run
@@ -45,7 +45,7 @@ def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> 
         producer: LastProducerBatch(log.lasts.get(producer) if has_data else None, 0)
         for producer in lives
     }
-    cleaning = Cleaning(
+    cleaning = SegmentCleaning(
         end_offset=data.draw(st.sampled_from([log.end, log.end + 1, *log.ends])),
         first_dirty=data.draw(st.integers(0, log.end)),
         now_ms=1000,
@@ -95,7 +95,9 @@ def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
     add_records(log, (b"a", b"1"), (b"b", b"2"))
     add_records(log, (b"c", b"3"), codec=Codec.ZSTD)
     run = memoryview(log.data)
-    record_filter = RecordFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
+    record_filter = RecordFilter(
+        offset_map_of(1), SegmentCleaning(99).rules(), TransactionTracker()
+    )
     parts = record_filter.filter(FileRecords(run), old_tombstones_stay=True)
     assert log.data == b"".join(map(bytes, parts))
     assert all(isinstance(part, memoryview) and part.obj is run.obj for part in parts)
@@ -121,7 +123,7 @@ def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
     )
     add_records(log, (b"c", b"new"))
     before, _ = decode_run(log.data)
-    after, _ = decode_run(Cleaning(log.end).clean([log.data]).data)
+    after, _ = decode_run(SegmentCleaning(log.end).clean([log.data]).data)
     assert [1, 2] == [record.offset for record in after.records]
     assert before.records[1:3] == after.records
     changed = {"batch_length", "crc", "base_timestamp", "max_timestamp", "record_count"}
@@ -139,11 +141,11 @@ def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
     log = DirtyLog()
     add_records(log, (b"a", b"1"), (b"b", b"2"))
     add_records(log, (b"a", None), (b"c", b"3"))
-    first = Cleaning(log.end, now_ms=1000, delete_retention_ms=300).clean([log.data])
+    first = SegmentCleaning(log.end, now_ms=1000, delete_retention_ms=300).clean([log.data])
     assert [1, 2, 3] == kept_offsets(first)
     assert 1 == first.statistics.horizons_set
     for now_ms, expected in ((1299, [1, 2, 3]), (1300, [1, 3])):
-        again = Cleaning(log.end, now_ms=now_ms, delete_retention_ms=300).clean([first.data])
+        again = SegmentCleaning(log.end, now_ms=now_ms, delete_retention_ms=300).clean([first.data])
         assert expected == kept_offsets(again)
         assert 0 == again.statistics.horizons_set
         assert len(expected) == 2 + again.statistics.tombstones_kept
@@ -164,7 +166,7 @@ def test_filter_old_tombstone_goes_with_the_age_of_its_segment(magic: int, codec
     rows = [(b"a", b"1", 50), (b"b", b"2", 70), (b"a", None, 60), (b"c", b"3", 55)]
     log.add_old(rows, magic, codec, append_time=False)
     for stays, expected in ((True, [1, 2, 3]), (False, [1, 3])):
-        cleaned = Cleaning(log.end, old_tombstones_stay=stays).clean([log.data])
+        cleaned = SegmentCleaning(log.end, old_tombstones_stay=stays).clean([log.data])
         assert expected == kept_offsets(cleaned)
         batches = decode_run(cleaned.data)
         assert {magic} == {batch.header.magic for batch in batches}
@@ -176,8 +178,8 @@ def test_filter_last_message_of_the_range_stays(codec: Codec) -> None:
     """The old formats have no empty batch that could tell where the log ends."""
     log = DirtyLog()
     log.add_old([(b"a", b"1", 50), (None, b"2", 60)], 1, codec, append_time=False)
-    assert [0, 1] == kept_offsets(Cleaning(log.end).clean([log.data]))
-    assert [0] == kept_offsets(Cleaning(log.end + 1).clean([log.data]))
+    assert [0, 1] == kept_offsets(SegmentCleaning(log.end).clean([log.data]))
+    assert [0] == kept_offsets(SegmentCleaning(log.end + 1).clean([log.data]))
 
 
 def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
@@ -185,7 +187,7 @@ def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
     log = DirtyLog()
     add_records(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
     add_records(log, (None, b"4"))
-    cleaned = Cleaning(log.end + 5).clean([log.data])
+    cleaned = SegmentCleaning(log.end + 5).clean([log.data])
     assert [1] == kept_offsets(cleaned)
     assert 3 == cleaned.statistics.keyless_dropped
 
@@ -195,7 +197,7 @@ def test_filter_with_full_map_keeps_all_behind_its_end() -> None:
     log = DirtyLog()
     add_records(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
     add_records(log, (b"b", b"5"), (None, b"6"))
-    cleaned = Cleaning(log.end, entries=2).clean([log.data])
+    cleaned = SegmentCleaning(log.end, entries=2).clean([log.data])
     assert 2 == cleaned.offset_map.latest_offset
     assert [1, 2, 3, 4, 5] == kept_offsets(cleaned)
 
@@ -206,7 +208,7 @@ def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
     for number in range(40):
         key = b"%d" % (number % 13)
         add_records(log, (key, b"v%d" % number), (key, None if number % 3 else b"w"), horizon=500)
-    cleaning = Cleaning(log.end, now_ms=1000)
+    cleaning = SegmentCleaning(log.end, now_ms=1000)
     whole = cleaning.clean([log.data])
     assert 0 < whole.statistics.tombstones_expired
     data = log.data
@@ -244,7 +246,7 @@ def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
     run = FileRecords(memoryview(log.data))
     assert KeyCollector(offset_map, TransactionTracker(), have_keys=asked).add(run)
     record_filter = RecordFilter(
-        offset_map, Cleaning(99).rules(), TransactionTracker(), have_keys=asked
+        offset_map, SegmentCleaning(99).rules(), TransactionTracker(), have_keys=asked
     )
     parts = record_filter.filter(run, old_tombstones_stay=True)
     found = kept_of(b"".join(map(bytes, parts)))
@@ -256,7 +258,7 @@ def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
     log = DirtyLog()
     for codec in (Codec.NONE, Codec.LZ4):
         add_records(log, *[(b"%d" % (number % 7000), b"") for number in range(20_000)], codec=codec)
-    cleaned = Cleaning(log.end).clean([log.data])
+    cleaned = SegmentCleaning(log.end).clean([log.data])
     assert list(range(33_000, 40_000)) == kept_offsets(cleaned)
 
 
@@ -273,7 +275,9 @@ def test_filter_damaged_batch_raises_with_its_place() -> None:
         data = bytearray(good)
         data[position + 61 + 8] ^= 1
         run = FileRecords(memoryview(bytes(data)), "segment", 1000)
-        record_filter = RecordFilter(offset_map_of(1), Cleaning(9).rules(), TransactionTracker())
+        record_filter = RecordFilter(
+            offset_map_of(1), SegmentCleaning(9).rules(), TransactionTracker()
+        )
         with pytest.raises(CorruptRecordError, match=f"position {1000 + position} of segment"):
             record_filter.filter(run, old_tombstones_stay=True)
     cut = FileRecords(memoryview(good)[:-1])
@@ -288,7 +292,7 @@ def test_filter_batch_that_compresses_worse_is_counted() -> None:
     add_records(log, (b"a", rng.randbytes(400)), (b"b", None), codec=Codec.LZ4)
     size = len(log.data)
     for limit, grown in ((size + 100, 0), (size - 1, 1)):
-        cleaning = Cleaning(log.end, now_ms=10**15, max_message_bytes=limit)
+        cleaning = SegmentCleaning(log.end, now_ms=10**15, max_message_bytes=limit)
         cleaned = cleaning.clean([log.data])
         assert len(cleaned.data) > size
         assert grown == cleaned.statistics.batches_grown
