@@ -24,7 +24,7 @@ def look_up(log: Log) -> None:
 def test_indexes_of_an_old_broker_log_no_warning(
     broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """These brokers write no time indexes, and v0 keeps no timestamps."""
+    """Old brokers write no time indexes, and v0 keeps no timestamps."""
     directory = copy_old_data_directory(broker, tmp_path / broker)
     caplog.set_level(logging.WARNING, logger="kafkalog")
     for name in old_partitions(broker):

@@ -32,7 +32,7 @@ def committed_values(manager: LogManager, topic: str, count: int) -> list[bytes 
 
 @pytest.mark.parametrize("data_set", OPEN)
 def test_clients_open_transaction_of_a_broker_is_aborted(data_set: str, tmp_path: Path) -> None:
-    """Its client is gone: readers of committed records pass it without its records."""
+    """Readers of committed records then pass the transaction and see none of its records."""
     topic, count = OPEN[data_set]
     with manager_of(golden.copy_data_directory(data_set, tmp_path / "data")) as manager:
         logs = [manager.log(topic, number) for number in range(count)]

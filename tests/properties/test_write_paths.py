@@ -204,7 +204,7 @@ def test_append_of_a_scan_writes_the_bytes_of_the_slow_path(
 @of_examples()
 @given(given_rows=givens(), buffer_bytes=st.sampled_from([1, 100, 2000]))
 def test_appender_small_buffer_writes_the_rows(given_rows: Given, buffer_bytes: int) -> None:
-    """Its batches are smaller: a batch has the records that fit in the buffer."""
+    """A batch has the records that fit in the buffer, so batches are smaller."""
     with folder() as parent:
         with given_rows.open(parent / "own-0") as log:
             for part in given_rows.parts:

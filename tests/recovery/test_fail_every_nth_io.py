@@ -108,7 +108,7 @@ def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[byte
 def fail_each(name: str, failure: Failure, *, quick: bool) -> int:
     """Fail every fifth call of a scenario, or a share of the others; return the number of calls.
 
-    The fifths begin with another call for each scenario. Together the two take every call.
+    The fifths begin with another call for each scenario. Both runs together fail every call.
     """
     first = 1 + len(name) % STRIDE
     seen: set[tuple[bytes, str]] = set()

@@ -26,7 +26,7 @@ def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_failed_append_does_not_come_back_after_a_power_cut(place: LogSetup) -> None:
-    """Neither its bytes in the first segment nor its new segments come back."""
+    """A failed append leaves no bytes in its first segment, and no new segments."""
     moments = 0
     for number in range(1, 100):
         rig = Rig(place)

@@ -95,7 +95,7 @@ def test_hole_between_batches_is_skipped_and_reported(tmp_path: Path, odd: int) 
 def test_hole_between_batches_of_a_sealed_segment_is_skipped(
     tmp_path: Path,
 ) -> None:
-    """As in the last segment."""
+    """The batches after the hole are served, as in the last segment."""
     encoded = batches()
     directory = tmp_path / "t-0"
     write(log_file(directory, 0), b"".join(encoded[:2]), b"".join(encoded[2:4]))

@@ -227,7 +227,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_wrapper_in_the_middle_raises_or_is_skipped(directory: Path, name: str) -> None:
-    """Its CRC is right, so it is not a corrupt range, and no other record is lost."""
+    """The CRC of the wrapper is right: no corrupt range, and no other record is lost."""
     limit = 1_000_000
     before = chapters_of([(0, Codec.LZ4, 4)], first_offset=FIRST)[0]
     behind = chapters_of([(1, Codec.GZIP, 3), (2, Codec.NONE, 2)], first_offset=FIRST + 5)

@@ -75,7 +75,7 @@ def test_reader_during_a_cleaning_in_the_same_process_sees_legal_states(place: L
 def test_reader_during_a_cleaning_in_another_process_sees_legal_states(
     place: LogSetup, is_new: bool
 ) -> None:
-    """It lists files between renames: never a hole, never a duplicate record."""
+    """A reader lists files between renames: never a hole, never a duplicate record."""
     scene = Scene.made(place)
     reader = read_only(scene)
 
@@ -100,7 +100,7 @@ def test_reader_during_a_cleaning_in_another_process_sees_legal_states(
 def test_reader_begun_before_a_cleaning_continues_to_the_final_state(
     place: LogSetup, begun: int, is_other: bool
 ) -> None:
-    """It reads on in order, in the old segments or the new, and ends with the final state."""
+    """The reader continues in order, in old or new segments, and ends with the final state."""
     scene = Scene.made(place)
     reader = read_only(scene) if is_other else scene.log
     records = reader.records(isolation="read_committed")

@@ -39,7 +39,7 @@ def test_preallocated_tail_after_a_crash_is_not_damage_under_other_settings(
     """
     A recovery truncates zeros after a sealed segment; a later opening reports no damage.
 
-    Found by the judge of kills: the recovery passed over them in memory only, the clean start after
+    Found by the proof of kills: the recovery passed over them in memory only, the clean start after
     it looked for none, since its settings preallocate nothing, and reading raised.
     """
     directory = tmp_path / "t-0"
@@ -68,7 +68,7 @@ def test_preallocated_tail_trim_of_a_roll_is_durable_with_the_next_sync() -> Non
     """
     The trim of a preallocated tail is on the disk before the recovery point passes the segment.
 
-    Found by the judge of power cuts: the bytes were on the disk before the roll, so that no sync
+    Found by the proof of power cuts: the bytes were on the disk before the roll, so that no sync
     covered the trim after them. The tail came back below the recovery point, settings without
     preallocation looked for none, and reading raised.
     """

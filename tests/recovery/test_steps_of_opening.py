@@ -112,7 +112,7 @@ def test_deleted_segments_do_not_come_back_after_an_orderly_close(place: LogSetu
 
 
 def test_recovery_point_of_an_earlier_log_of_the_name_is_ignored() -> None:
-    """It would turn unsynced records of the new log that a crash removes into damage."""
+    """A foreign recovery point would turn unsynced records that a crash removes into damage."""
     rig = Rig(INSIDE)
     OffsetCheckpoint(rig.disk, DATA / RECOVERY_POINT_CHECKPOINT).update({ORDERS: 100})
     rig.open()

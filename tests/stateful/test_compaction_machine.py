@@ -269,7 +269,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def cleaned(
         self, entries: int, identity: str, check: Callable[[], object]
     ) -> CleaningResult | None:
-        """Clean; what is served is judged at each check, and at the end."""
+        """Clean; verify the served records at each check, and at the end."""
         cleaner = self.cleaners.setdefault(
             (entries, identity),
             Cleaner(
@@ -312,7 +312,7 @@ class CompactionMachine(RuleBasedStateMachine):
         return result
 
     def tombstones(self) -> Tombstones:
-        """Return what is known of tombstones now."""
+        """Return the known state of tombstones."""
         return Tombstones(
             self.clock.now_ms(),
             self.retention_ms,

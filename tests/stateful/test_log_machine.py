@@ -36,7 +36,7 @@ class LogMachine(RuleBasedStateMachine):
     """
     Everything a log can be asked, compared with a list of records.
 
-    After a crash the model takes over what the log was found to hold, once that was judged legal.
+    After a crash the model continues from the records of the log, once they are checked as legal.
     """
 
     rig: Rig

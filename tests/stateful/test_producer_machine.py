@@ -1,4 +1,4 @@
-"""Several producers and their transactions, against a model that remembers every batch.
+"""Several producers and their transactions, against a model that keeps every batch.
 
 The model keeps a list of all that was appended and answers each question by walking over it. The
 machine appends as producers, coordinators and replicas do, goes back by truncation, loads
@@ -293,7 +293,7 @@ class ProducerMachine(RuleBasedStateMachine):
             self.window_from[producer_id] = window[-1].first_offset if window else offset
 
     def teardown(self) -> None:
-        """Abort what is open, and ask about every range: just what was aborted is hidden."""
+        """Abort open transactions, and check every range: only aborted records are hidden."""
         for producer_id, _ in self.model.open():
             self.end(producer_id, 0, True, 0)
         self.states.advance_high_watermark(self.model.end)

@@ -353,12 +353,12 @@ class ProducingLogMachine(RuleBasedStateMachine):
         assert self.model.start_offset <= self.log.log_start_offset <= limit
         self.model.start_offset = self.log.log_start_offset
 
-    # Looking.
+    # Reads.
 
     @rule()
     def look_from_outside(self) -> None:
         with self.opened(read_only=True) as reader:
-            # It knows nothing of a high watermark.
+            # A read-only log has no high watermark.
             model = replace(self.model, high_watermark=None, waiting=[])
             assert model.committed() == committed_offsets(reader)
             assert model.last_stable_offset == reader.last_stable_offset
@@ -382,7 +382,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         ]
         for path in paths[1:] if keep else paths:
             handle = self.disk.open(path, write=True)
-            # A log without any snapshot that was closed in order is believed to have no producer.
+            # A log without any snapshot that was closed in order is assumed to have no producer.
             if cut or kind is FileKind.SNAPSHOT:
                 handle.truncate(handle.size() // 2)
                 handle.close()
