@@ -55,7 +55,7 @@ def packed(header: Header, payload: bytes, codec: Codec) -> bytes:
 
 
 def with_payload(payload: bytes, codec: int, **fields: Any) -> bytes:
-    """Return a batch header of all kinds of records with `stream` as its compressed bytes."""
+    """Return a batch with the header of MIXED and `payload` as its compressed bytes."""
     return encode_batch(header_for(MIXED, attributes=codec, **fields), payload)
 
 

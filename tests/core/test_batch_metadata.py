@@ -1,4 +1,4 @@
-"""The facts of a run are a sequence of rows, and stamping follows them."""
+"""Tests of `BatchMetadata`: a sequence of rows, and `assign_offsets` by these rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROWS = [
 ]
 
 
-def test_facts_are_a_sequence_of_rows() -> None:
-    """Items, slices, iteration, size; an index outside is refused."""
+def test_batch_metadata_is_a_sequence_of_rows() -> None:
+    """Items, slices, iteration and size; an index outside raises."""
     facts = BatchMetadata(ROWS)
     assert ROWS == list(facts)
     assert ROWS == [facts[slot] for slot in range(3)]
@@ -42,8 +42,8 @@ def test_facts_are_a_sequence_of_rows() -> None:
         facts.__reduce__()
 
 
-def test_facts_of_a_run_are_those_of_the_earliest_newest() -> None:
-    """First and last offset; of several with the largest timestamp the first counts."""
+def test_batch_metadata_span_has_the_first_of_equal_largest_timestamps() -> None:
+    """The span has first and last offset, largest timestamp and the first offset with it."""
     assert (5, 9, 9, 5) == BatchMetadata(ROWS).span()
     assert (6, 9, 9, 9) == BatchMetadata(ROWS[1:]).span()
     assert (6, 8, -1, -1) == BatchMetadata(ROWS[1:2]).span()
@@ -51,8 +51,8 @@ def test_facts_of_a_run_are_those_of_the_earliest_newest() -> None:
         BatchMetadata().span()
 
 
-def test_facts_of_messages_are_those_of_single_rows() -> None:
-    """Plain messages are told from others; one other batch makes the run a mixed one."""
+def test_batch_metadata_of_messages_has_one_row_per_message() -> None:
+    """`is_all_messages` is False after a batch of another kind is added."""
     starts, offsets, times = (
         np.array(each, dtype=np.int64) for each in ([0, 30, 70, 100], [5, 6, 7], [9, -1, 9])
     )
@@ -72,8 +72,8 @@ def test_facts_of_messages_are_those_of_single_rows() -> None:
         BatchMetadata.of_messages(starts[1:], offsets, times)
 
 
-def test_facts_that_cannot_be_are_refused() -> None:
-    """A size below any batch's, offsets that fall."""
+def test_batch_metadata_of_impossible_rows_raises() -> None:
+    """A size below that of any batch, and falling offsets."""
     facts = BatchMetadata()
     for row in ((16, 0, 0, 0, 0), (100, 1, 0, 0, 0), (100, -1, 0, 0, 0)):
         with pytest.raises(ValueError, match="a batch of"):
@@ -83,10 +83,10 @@ def test_facts_that_cannot_be_are_refused() -> None:
 
 @settings(max_examples=examples(60))
 @given(runs(), st.integers(0, 2**40), st.integers(-1, 2**31 - 1))
-def test_stamped_runs_are_those_of_the_reference(
+def test_batch_metadata_assign_offsets_equals_the_reference(
     run: bytes, base_offset: int, leader_epoch: int
 ) -> None:
-    """From any offset, at once and on the way by another; what the facts say moves along."""
+    """Any base offset, also after an earlier assignment; the rows get the new offsets."""
     found = reference.scan_batches(run, check_order=False)
     run = run[: found.position]
     if not run:
@@ -107,8 +107,8 @@ def test_stamped_runs_are_those_of_the_reference(
     assert bases == [row.base_offset for row in facts]
 
 
-def test_stamped_messages_have_their_last_offset_and_keep_their_sum() -> None:
-    """In the old formats a wrapper has the last offset, and a CRC where v2 has the epoch."""
+def test_batch_metadata_assign_offsets_of_messages_keeps_their_crc() -> None:
+    """A wrapper stores its last offset; no epoch is written, since its CRC is in that place."""
     messages = [Message(0, magic, 0, 5, None, b"v") for magic in (0, 1)]
     data = bytearray(encode_messages(messages))
     first = len(encode_messages(messages[:1]))
@@ -120,8 +120,8 @@ def test_stamped_messages_have_their_last_offset_and_keep_their_sum() -> None:
     assert before[first + 8 :] == bytes(data[first + 8 :])
 
 
-def test_stamp_refuses_what_does_not_fit() -> None:
-    """Another number of bytes, an offset below 0, offsets above 63 bits: nothing is written."""
+def test_batch_metadata_assign_offsets_out_of_range_writes_nothing() -> None:
+    """Another number of bytes, a negative offset, and offsets above 63 bits raise."""
     facts, data = BatchMetadata([(100, 0, 9, 5, 9)]), bytearray(100)
     with pytest.raises(ValueError, match="facts of 100 bytes"):
         facts.assign_offsets(bytearray(99), 0, 0)

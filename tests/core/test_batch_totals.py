@@ -1,4 +1,4 @@
-"""`BatchTotals` against a loop in Python over the same rows, however they are shared out."""
+"""Tests of `BatchTotals`, compared with a loop in Python over the same rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = b"".join(batch(base_offset=3 * number) for number in range(ROWS_MAX))
 
 
 class Row(NamedTuple):
-    """What a tally looks at of one batch."""
+    """The fields of a batch that `BatchTotals` reads."""
 
     magic: int = 2
     epoch: int = 0
@@ -43,7 +43,7 @@ ROWS = st.builds(
 
 
 def columns_of(rows: list[Row], first: int = 0) -> BatchColumns:
-    """Return columns of so many batches of a log, the first of them that of number `first`."""
+    """Return columns of consecutive batches of a log; `first` is the number of the first."""
     columns = BatchColumns(ROWS_MAX)
     size = len(DATA) // ROWS_MAX
     scan_batches(DATA[first * size : (first + len(rows)) * size], columns=columns)
@@ -56,7 +56,7 @@ def columns_of(rows: list[Row], first: int = 0) -> BatchColumns:
 
 
 def slow_epochs(rows: list[Row]) -> list[tuple[int, int]]:
-    """Return the leader epochs as a loop finds them."""
+    """Return the leader epochs found by a loop."""
     found: list[tuple[int, int]] = []
     for number, row in enumerate(rows):
         known = found[-1][0] if found else None
@@ -70,8 +70,8 @@ def slow_epochs(rows: list[Row]) -> list[tuple[int, int]]:
 
 @settings(max_examples=examples(150))
 @given(st.lists(ROWS, max_size=ROWS_MAX), st.integers(0, ROWS_MAX))
-def test_tally_of_any_rows_equals_the_loop(rows: list[Row], cut: int) -> None:
-    """Facts of all rows, whether they come in one stretch or in two."""
+def test_batch_totals_of_any_rows_equal_the_loop(rows: list[Row], cut: int) -> None:
+    """The totals are equal for rows added in one call or in two."""
     tally = BatchTotals()
     for first, part in ((0, rows[:cut]), (cut, rows[cut:])):
         tally.add(columns_of(part, first), len(part))
@@ -84,8 +84,8 @@ def test_tally_of_any_rows_equals_the_loop(rows: list[Row], cut: int) -> None:
     assert slow_epochs(rows) == tally.leader_epochs
 
 
-def test_tally_takes_only_the_rows_it_is_told() -> None:
-    """A walk may take its last rows back."""
+def test_batch_totals_add_only_the_given_count_of_rows() -> None:
+    """A walk may drop its last rows."""
     tally = BatchTotals()
     tally.add(columns_of([Row(epoch=1), Row(epoch=2, producer_id=5)]), 1)
     assert (1, 3, [(1, 0)]) == (tally.batch_count, tally.record_count, tally.leader_epochs)
@@ -93,8 +93,8 @@ def test_tally_takes_only_the_rows_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 3])
-def test_tally_of_rows_that_are_not_there_raises(count: int) -> None:
-    """Neither fewer than none nor more than the columns have."""
+def test_batch_totals_of_a_count_out_of_range_raise(count: int) -> None:
+    """The count is negative or larger than the columns."""
     tally = BatchTotals()
     with pytest.raises(ValueError, match=f"do not have {count} rows"):
         tally.add(columns_of([Row(), Row()]), count)

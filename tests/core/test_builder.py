@@ -1,4 +1,4 @@
-"""The batch builder: Kafka's bytes, the reference's bytes, and how large a batch becomes."""
+"""Tests of the batch builder: bytes equal to Kafka and the reference, and size limits."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def finish_like(builder: BatchBuilder, header: BatchHeader, **options: Any) -> b
 
 @pytest.mark.parametrize("case", UNCOMPRESSED, ids=lambda case: case["name"])
 def test_kafkas_batch_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
-    """Control markers, horizons, gaps, empty batches: all that Kafka writes uncompressed."""
+    """Control markers, horizons, gaps and empty batches: all uncompressed kinds of Kafka."""
     data = bytes.fromhex(case["hex"])
     header = parse_header(data)
-    # With create time, so that the stored timestamps come out, not the append time.
+    # With create time, so that the decoder returns stored timestamps, not the append time.
     plain = BatchHeader(position=0, **{**case["header"], "attributes": header.attributes & ~0x08})
     builder = BatchBuilder()
     builder.reset(base_timestamp=header.delete_horizon_ms)
@@ -79,7 +79,7 @@ def test_kafkas_batch_built_again_is_the_same_bytes(case: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("case", COMPRESSED, ids=lambda case: case["name"])
 def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> None:
-    """Given Kafka's compressed payload, the whole batch is Kafka's."""
+    """With Kafka's compressed payload the whole batch equals Kafka's."""
     data = bytes.fromhex(case["hex"])
     header = parse_header(data)
     builder = BatchBuilder()
@@ -96,10 +96,10 @@ def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> N
 @pytest.mark.parametrize("way", BUILD_METHODS, ids=lambda way: way.__name__)
 @given(st.data())
 @settings(max_examples=examples(25))
-def test_batch_built_in_any_way_is_the_references(
+def test_batch_built_by_any_method_equals_the_reference(
     way: Callable[[RecordsBuilder, list[Row]], None], data: st.DataObject
 ) -> None:
-    """Null, empty and long fields, and every timestamp; from memory that must grow."""
+    """Null, empty and long fields and every timestamp; the memory must grow."""
     rows = data.draw(ROWS)
     builder = BatchBuilder(capacity=61)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_batch_built_in_any_way_is_the_references(
 def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
     data: st.DataObject,
 ) -> None:
-    """Header keys that are not UTF-8 come back as the bytes that they were."""
+    """Header keys that are not UTF-8 keep their bytes."""
     drawn = data.draw(entries())
     builder = BatchBuilder()
     base = data.draw(st.integers(0, T))
@@ -140,7 +140,7 @@ def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
 
 
 def test_record_without_timestamp_gets_the_default() -> None:
-    """Only -1 is none: 0 is a time."""
+    """Only -1 means no timestamp; 0 is a timestamp."""
     builder = BatchBuilder()
     builder.extend_records([Record(timestamp_ms=-1), Record(timestamp_ms=0)], 0, 50)
     builder.append_record(Record(), 60)
@@ -149,8 +149,8 @@ def test_record_without_timestamp_gets_the_default() -> None:
     assert [50, 0, 60] == times
 
 
-def test_one_timestamp_for_all_rows() -> None:
-    """An int instead of an array; and no timestamp at all."""
+def test_extend_with_one_timestamp_sets_it_on_all_rows() -> None:
+    """The timestamp is an int instead of an array, or absent."""
     for options, expected in (((T,), T), ((), -1)):
         for extend in ("lists", "columns"):
             builder = BatchBuilder()
@@ -166,8 +166,8 @@ def test_one_timestamp_for_all_rows() -> None:
 
 
 @pytest.mark.parametrize("way", ["records", "lists", "columns"])
-def test_extend_stops_at_the_size_limit_and_goes_on_in_the_next_batch(way: str) -> None:
-    """No batch is larger than the limit, none is empty, and nothing is lost between them."""
+def test_extend_stops_at_the_size_limit_and_continues_in_the_next_batch(way: str) -> None:
+    """No batch is above the limit or empty, and no record is lost between batches."""
     values: list[Field] = [bytes([slot]) * (slot * 7 % 90) for slot in range(200)]
     limit = 500
     builder = BatchBuilder()
@@ -189,8 +189,8 @@ def test_extend_stops_at_the_size_limit_and_goes_on_in_the_next_batch(way: str) 
     assert values == seen
 
 
-def test_first_record_of_a_batch_goes_in_whatever_its_size() -> None:
-    """Else no batch could ever hold it; the second one waits."""
+def test_first_record_of_a_batch_is_added_at_any_size() -> None:
+    """Otherwise no batch could hold it; the second record is not added."""
     values: list[Field] = [b"x" * 5000, b"y"]
     ways: tuple[Callable[[BatchBuilder], int], ...] = (
         lambda b: b.extend_lists(None, values, -1, 0, 100),
@@ -203,8 +203,8 @@ def test_first_record_of_a_batch_goes_in_whatever_its_size() -> None:
         assert 0 == extend(builder)
 
 
-def test_start_behind_the_end_adds_nothing_and_below_zero_is_refused() -> None:
-    """Slots count from the front only."""
+def test_start_after_the_end_adds_nothing_and_negative_start_raises() -> None:
+    """Negative slots do not count from the end."""
     builder = BatchBuilder()
     assert 0 == builder.extend_lists([b"k"], [b"v"], -1, 1)
     assert 0 == builder.extend_records([Record()], 5)
@@ -221,8 +221,8 @@ def test_start_behind_the_end_adds_nothing_and_below_zero_is_refused() -> None:
     assert 0 == builder.count
 
 
-def test_offset_delta_beyond_32_bits_is_refused_and_the_batch_stays() -> None:
-    """The last offset that fits does fit."""
+def test_offset_delta_beyond_32_bits_raises_and_keeps_the_batch() -> None:
+    """The largest offset delta is accepted."""
     builder = BatchBuilder()
     builder.append_at(INT32_MAX, b"k", b"v", 5)
     before = bytes(builder.payload())
@@ -233,8 +233,8 @@ def test_offset_delta_beyond_32_bits_is_refused_and_the_batch_stays() -> None:
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (5, 4), (-1,), (2**31,), (-(2**63),)], ids=str)
-def test_offset_deltas_that_do_not_rise_are_refused(deltas: tuple[int, ...]) -> None:
-    """A batch of ours is in order."""
+def test_offset_deltas_that_do_not_rise_raise(deltas: tuple[int, ...]) -> None:
+    """The builder writes only batches with rising offsets."""
     builder = BatchBuilder()
     for delta in deltas[:-1]:
         builder.append_at(delta, None, None)
@@ -243,7 +243,7 @@ def test_offset_deltas_that_do_not_rise_are_refused(deltas: tuple[int, ...]) -> 
     assert len(deltas) - 1 == builder.count
 
 
-def test_batch_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
+def test_batch_beyond_32_bits_raises_before_memory_is_allocated() -> None:
     """Cells may overlap: two rows over one run of 1.2 GB of zero pages are 2.4 GB of records."""
     mapping = numpy.zeros(1_200_000_000, dtype=numpy.uint8)
     offsets = numpy.array([0, len(mapping)], dtype=numpy.int64)
@@ -254,8 +254,8 @@ def test_batch_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
     assert (0, 61, 16384) == (builder.count, builder.size_bytes, builder.capacity)
 
 
-def test_builder_knows_the_extremes_that_a_log_asks_of() -> None:
-    """Smallest timestamp of those there are, and how many keys are null, however records come."""
+def test_builder_counts_null_keys_and_smallest_timestamp() -> None:
+    """Both are equal for all methods of adding records; -1 is not a timestamp."""
     builder = BatchBuilder()
     assert (-1, -1, 0) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
     builder.append(None, b"v", -1)

@@ -1,4 +1,4 @@
-"""Memory of the builders: views that never change, growth, and code that runs in between."""
+"""Tests of the builders' memory: immutable views, growth, and reentrant calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUILDERS: dict[str, Callable[[], AnyBuilder]] = {
 
 
 def build(builder: AnyBuilder, fill: bytes, *, reset: bool = False) -> int:
-    """Add ten records, and return how many there are."""
+    """Add ten records; return the number of records."""
     if reset:
         builder.reset()
     for _ in range(10):
@@ -67,10 +67,8 @@ CHANGES: dict[str, Callable[[AnyBuilder], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["payload", "finish", "compressed"])
 @pytest.mark.parametrize("made", BUILDERS)
-def test_view_shows_the_same_bytes_whatever_the_builder_does(
-    made: str, kind: str, change: str
-) -> None:
-    """A living view is never written under."""
+def test_view_bytes_never_change(made: str, kind: str, change: str) -> None:
+    """The builder never writes to memory of a view in use."""
     builder = BUILDERS[made]()
     build(builder, b"first")
     if kind == "payload":
@@ -92,8 +90,8 @@ def test_view_shows_the_same_bytes_whatever_the_builder_does(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_builder_goes_on_correctly_while_views_live(magic: int) -> None:
-    """Offsets move from base to base, whichever view was asked for last."""
+def test_message_builder_continues_correctly_while_views_exist(magic: int) -> None:
+    """The offsets follow the base offset of the last view."""
     builder = MessageSetBuilder(magic)
     views = []
     rows: list[Row] = []
@@ -107,8 +105,8 @@ def test_message_builder_goes_on_correctly_while_views_live(magic: int) -> None:
         assert expected == bytes(view)
 
 
-def test_builder_goes_on_correctly_while_views_live() -> None:
-    """The records before the view are in the batch after it, too."""
+def test_builder_continues_correctly_while_views_exist() -> None:
+    """The records before the view are also in the batch after it."""
     builder = BatchBuilder()
     views = []
     rows: list[Row] = []
@@ -122,7 +120,7 @@ def test_builder_goes_on_correctly_while_views_live() -> None:
 
 
 def test_finish_may_be_called_again_with_other_fields() -> None:
-    """Nothing of the first call stays."""
+    """The second batch has none of the fields of the first call."""
     builder = BatchBuilder()
     builder.append(b"k", b"v", 5)
     first = bytes(builder.finish(base_offset=3, producer_id=1, producer_epoch=1, base_sequence=1))
@@ -131,8 +129,8 @@ def test_finish_may_be_called_again_with_other_fields() -> None:
 
 
 @pytest.mark.parametrize("made", BUILDERS)
-def test_memory_is_kept_between_batches_unless_it_is_far_too_much(made: str) -> None:
-    """One huge batch does not stay for ever; a steady stream of large ones does not reallocate."""
+def test_memory_is_kept_between_batches_unless_far_too_large(made: str) -> None:
+    """Memory of one huge batch is freed; consecutive large batches do not reallocate."""
     builder = BUILDERS[made]()
     builder.append(None, bytes(9_000_000))
     large = builder.capacity
@@ -148,8 +146,8 @@ def test_memory_is_kept_between_batches_unless_it_is_far_too_much(made: str) -> 
     assert bytes(finish(fresh)) == bytes(finish(builder))
 
 
-def test_headers_iterator_that_appends_itself_breaks_nothing() -> None:
-    """Code of the caller's runs before anything is measured."""
+def test_headers_iterator_that_appends_to_the_builder_adds_both_records() -> None:
+    """The iterator runs before the record is measured."""
     builder = BatchBuilder()
 
     def pairs() -> Any:
@@ -165,14 +163,14 @@ def test_headers_iterator_that_appends_itself_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("made", BUILDERS)
 def test_builder_is_neither_pickled_nor_copied(made: str) -> None:
-    """It owns memory; the batch is what travels."""
+    """It owns memory; pickle the finished batch instead."""
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled"):
             attempt(BUILDERS[made]())
 
 
-def test_builder_of_no_format_cannot_be_made() -> None:
-    """What the builders share is none; a class of the caller's has no memory, and says so."""
+def test_records_builder_base_class_raises() -> None:
+    """The base class has no format; methods of a subclass without memory raise."""
     with pytest.raises(TypeError, match="BatchBuilder or a MessageSetBuilder"):
         RecordsBuilder()
     without_memory = type("WithoutMemory", (RecordsBuilder,), {})()
@@ -182,7 +180,7 @@ def test_builder_of_no_format_cannot_be_made() -> None:
         without_memory.extend_lists(None, [b"v"])
 
 
-def test_builder_says_what_it_holds() -> None:
+def test_builder_attributes_describe_its_records() -> None:
     """Attributes are read-only."""
     builder = BatchBuilder()
     assert (0, 61, -1, -1, -1) == (
@@ -200,8 +198,8 @@ def test_builder_says_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("capacity", [2**31, 2**62])
-def test_capacity_beyond_the_format_is_refused(capacity: int) -> None:
-    """No batch can be that large."""
+def test_capacity_beyond_the_format_raises(capacity: int) -> None:
+    """The capacity is above the largest batch."""
     with pytest.raises(ValueError, match="capacity"):
         BatchBuilder(capacity=capacity)
     with pytest.raises(ValueError, match="capacity"):

@@ -1,4 +1,4 @@
-"""What the batch builder refuses, with what reason, and that the batch is none the worse for it."""
+"""Tests of arguments that the batch builder refuses: error, reason, batch unchanged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INT64_MAX = 2**63 - 1
 
 @pytest.mark.parametrize("bad", ["text", 5, [1], 1.5], ids=repr)
 @pytest.mark.parametrize("place", ["key", "value", "header value"])
-def test_field_that_is_not_bytes_is_refused_by_name(bad: Any, place: str) -> None:
-    """The message names field and type; the batch is as before."""
+def test_field_that_is_not_bytes_raises_with_its_name(bad: Any, place: str) -> None:
+    """The message has field and type; the batch is unchanged."""
     builder = BatchBuilder()
     message = f"{place} must be bytes or None, got {type(bad).__name__}"
     with pytest.raises(TypeError, match=message):
@@ -44,15 +44,15 @@ def test_field_that_is_not_bytes_is_refused_by_name(bad: Any, place: str) -> Non
 
 @pytest.mark.parametrize("bad", [[("h",)], [5], "text", [(b"h", b"")], [(None, b"")]], ids=repr)
 def test_headers_that_are_not_pairs_are_refused(bad: Any) -> None:
-    """A header key may be empty, not null, and is text."""
+    """A header key is text; it may be empty but not null."""
     builder = BatchBuilder()
     with pytest.raises(TypeError, match="header"):
         builder.append(b"k", b"v", 5, bad)
     assert 0 == builder.count
 
 
-def test_header_key_that_no_bytes_can_stand_for_is_refused() -> None:
-    """Surrogates that did not come from bytes."""
+def test_header_key_that_cannot_be_encoded_is_refused() -> None:
+    """The key has surrogates that `surrogateescape` does not make."""
     builder = BatchBuilder()
     with pytest.raises(InvalidRecordError, match="cannot be encoded"):
         builder.append(b"k", b"v", 5, [("\ud800", b"")])
@@ -61,8 +61,8 @@ def test_header_key_that_no_bytes_can_stand_for_is_refused() -> None:
     assert 0 == builder.count
 
 
-def test_timestamps_below_none_are_refused_in_every_way() -> None:
-    """What Kafka refuses to write; -1 is the lowest."""
+def test_timestamps_below_minus_one_are_refused_by_every_method() -> None:
+    """Kafka also refuses to write them; -1 is the lowest."""
     builder = BatchBuilder()
     calls = calls_with_bad_timestamps(builder)
     for call in calls:
@@ -71,8 +71,8 @@ def test_timestamps_below_none_are_refused_in_every_way() -> None:
     assert 0 == builder.count
 
 
-def test_lists_and_columns_that_do_not_fit_together_are_refused() -> None:
-    """Lengths differ, types are not what they must be."""
+def test_mismatched_lists_and_columns_are_refused() -> None:
+    """Lengths differ, or types are wrong."""
     builder = BatchBuilder()
     with pytest.raises(ValueError, match="1 keys for 2 values"):
         builder.extend_lists([b"k"], [b"v", b"w"])
@@ -90,7 +90,7 @@ def test_lists_and_columns_that_do_not_fit_together_are_refused() -> None:
 
 @pytest.mark.parametrize("offsets", [[0, 5], [-1, 2], [3, 2], [2**62, 2**63 - 1]], ids=str)
 def test_column_offsets_outside_their_data_are_refused(offsets: list[int]) -> None:
-    """They are the caller's and may be anything; rows before them went in."""
+    """Rows before the bad offset are added."""
     cells = BytesColumn(b"abcd", numpy.array([0, *offsets], dtype=numpy.int64))
     builder = BatchBuilder()
     with pytest.raises(ValueError, match=r"the offsets of slot \d are not rising or outside"):
@@ -98,8 +98,8 @@ def test_column_offsets_outside_their_data_are_refused(offsets: list[int]) -> No
     assert 1 >= builder.count
 
 
-def test_bytes_column_checks_what_it_is_given() -> None:
-    """Everything that would make a kernel read the wrong bytes."""
+def test_bytes_column_with_invalid_parts_raises() -> None:
+    """Each argument would make a kernel read wrong bytes."""
     good = numpy.array([0, 1, 2], dtype=numpy.int32)
     assert 2 == len(BytesColumn(b"ab", good))
     assert 0 == len(BytesColumn(b"", good[:1]))
@@ -142,7 +142,7 @@ ONE_RECORD_REFUSALS = [
 
 @pytest.mark.parametrize(("options", "message"), ONE_RECORD_REFUSALS, ids=lambda value: str(value))
 def test_header_that_contradicts_itself_is_refused(options: dict[str, Any], message: str) -> None:
-    """And the batch can still be finished properly."""
+    """The batch can still be finished with a valid header."""
     builder = BatchBuilder()
     builder.append(b"a", b"b", 5)
     builder.append(b"a", b"b", 5)
@@ -153,15 +153,15 @@ def test_header_that_contradicts_itself_is_refused(options: dict[str, Any], mess
 
 @pytest.mark.parametrize("codec", [-1, 5, 7, 8])
 def test_unknown_codec_is_refused(codec: int) -> None:
-    """Three bits, five codecs."""
+    """The codec has three bits, and five values are known."""
     builder = BatchBuilder()
     builder.append(b"a", b"b", 5)
     with pytest.raises(UnsupportedCodecError):
         builder.finish(codec=codec, payload=b"x")
 
 
-def test_empty_batch_is_built_only_when_asked_for() -> None:
-    """It is what compaction leaves; by mistake nobody builds one."""
+def test_empty_batch_needs_a_last_offset_delta() -> None:
+    """Compaction leaves such batches; the argument prevents empty batches by mistake."""
     builder = BatchBuilder()
     with pytest.raises(InvalidRecordError, match="needs a last_offset_delta"):
         builder.finish()
@@ -173,7 +173,7 @@ def test_empty_batch_is_built_only_when_asked_for() -> None:
 
 
 def test_control_batch_needs_no_sequence() -> None:
-    """As markers have none."""
+    """Transaction markers have no sequence."""
     builder = BatchBuilder()
     builder.append(b"\0\0\0\1", b"\0\0\0\0\0\7", 5)
     view = builder.finish(producer_id=1, producer_epoch=2, control=True, transactional=True)

@@ -1,4 +1,4 @@
-"""The plain path of columns writes what record by record writes, and hands over what it must."""
+"""Tests of the fast path of `extend_columns`, compared with single records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = 1_700_000_000_000
 INT32_MAX = 2**31 - 1
 
 # Around every size at which the code changes: moves of 16, blocks of 64, lengths of one, two and
-# three bytes, what the plain path leaves to the other.
+# three bytes, and sizes that the fast path leaves to the slow path.
 SIZES = (
     *range(70),
     *(size + delta for size in (127, 128, 192, 256, 8192, 16 * 1024) for delta in range(-35, 3)),
@@ -26,7 +26,7 @@ SIZES = (
 
 
 def field(size: int, seed: int) -> bytes:
-    """Return bytes of which no two runs are alike, so that a move to the wrong place shows."""
+    """Return bytes without equal parts, so that a copy to a wrong place is detected."""
     return bytes((seed + 7 * number + number // 251) % 256 for number in range(size))
 
 
@@ -51,8 +51,8 @@ def by_columns(
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_fields_of_every_size_are_written_as_one_by_one(kind: str) -> None:
-    """Fast-path law; keys and values change places, and the last cell ends where its data does."""
+def test_fields_of_every_size_equal_single_records(kind: str) -> None:
+    """Keys and values of each size; the last cell ends at the end of its data."""
     sizes = [(size, 5) for size in SIZES] + [(5, size) for size in SIZES]
     keys: list[Field] = [field(key, slot) for slot, (key, _) in enumerate(sizes)]
     values: list[Field] = [field(value, slot + 1) for slot, (_, value) in enumerate(sizes)]
@@ -66,15 +66,15 @@ TIME = st.one_of(st.integers(-1, 200), st.integers(T, T + 100), st.integers(0, 2
 
 @given(st.lists(st.tuples(CELL, CELL, TIME), min_size=1, max_size=30))
 @settings(max_examples=examples(60))
-def test_any_mixture_is_written_as_one_by_one(rows: list[tuple[Field, Field, int]]) -> None:
-    """Nulls, deltas that fall, and sizes that change between the two paths."""
+def test_any_mixture_of_fields_equals_single_records(rows: list[tuple[Field, Field, int]]) -> None:
+    """Nulls, falling deltas, and sizes of both paths."""
     keys, values, times = (list(part) for part in zip(*rows, strict=True))
     assert by_one(keys, values, times) == by_columns(keys, values, times)
 
 
 @pytest.mark.parametrize("value_size", [1, 30, 60, 1000, 9000])
-def test_a_batch_takes_exactly_what_the_limit_allows(value_size: int) -> None:
-    """One byte less takes one record less, on either path; the rest goes to the next batch."""
+def test_batch_is_filled_exactly_to_the_limit(value_size: int) -> None:
+    """A limit one byte lower adds one record less, on either path."""
     values: list[Field] = [field(value_size, slot) for slot in range(40)]
     builder = BatchBuilder()
     sizes = [builder.append(None, value, T) for value in values]
@@ -86,8 +86,8 @@ def test_a_batch_takes_exactly_what_the_limit_allows(value_size: int) -> None:
         assert sizes[added - 1] == builder.size_bytes
 
 
-def test_a_refused_timestamp_stops_behind_the_records_before_it() -> None:
-    """What went in stays in, as with lists."""
+def test_refused_timestamp_keeps_the_records_before_it() -> None:
+    """The records before it stay in the batch, as with lists."""
     builder = BatchBuilder()
     cells = column([b"v"] * 4, "int32")
     with pytest.raises(InvalidRecordError, match="timestamp -2"):
@@ -95,8 +95,8 @@ def test_a_refused_timestamp_stops_behind_the_records_before_it() -> None:
     assert 2 == builder.count
 
 
-def test_offsets_of_a_batch_end_at_the_largest_delta() -> None:
-    """A delta is an int32: the plain path stops there, and the other says why."""
+def test_offset_beyond_the_largest_delta_raises() -> None:
+    """A delta is an int32: the fast path stops there and the slow path raises."""
     builder = BatchBuilder()
     builder.append_at(INT32_MAX - 2, None, b"v", T)
     with pytest.raises(RecordTooLargeError):
@@ -117,8 +117,8 @@ def test_offsets_of_a_batch_end_at_the_largest_delta() -> None:
     ],
     ids=["int32", "uint64", "float64", "big-endian", "strided", "two-dimensional", "odd address"],
 )
-def test_timestamps_that_are_no_row_of_int64_are_refused(times: object) -> None:
-    """They would be read as something else."""
+def test_timestamps_that_are_not_an_int64_row_raise(times: object) -> None:
+    """The kernel would read wrong timestamps."""
     cells = column([b"v"] * 4, "int32")
     with pytest.raises(ValueError, match=r"timestamps|contiguous"):
         BatchBuilder().extend_columns(None, cells, times)  # type: ignore[arg-type]

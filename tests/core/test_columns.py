@@ -1,4 +1,4 @@
-"""Columns of records: runs of batches in one call, room, positions, and where a run stops."""
+"""Tests of `RecordColumns` and `decode_run`: rows, positions, capacity and end of a run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ VECTORS = golden.vectors("batches")
 
 
 def batch_of(*entries: Entry, **fields: Any) -> bytes:
-    """Return a whole batch, its CRC right."""
+    """Return a whole batch with a valid CRC."""
     return reference.encode_batch(header_for(entries, **fields), records.encode(entries))
 
 
 def run_of(
     data: bytes, position: int = 0, *, capacity: int = 1000, **options: Any
 ) -> tuple[int, int, int, str, list[int]]:
-    """Return what decode_run returns, with the status by name, and the offsets it filled in."""
+    """Return the result of decode_run, with the name of the status, and its offsets."""
     columns = RecordColumns(capacity)
     rows, batches, reached, status = decode_run(exact(data), position, columns, **options)
     assert rows == len(columns)
@@ -42,7 +42,7 @@ def run_of(
 
 
 def long_entries(value_size: int) -> list[Entry]:
-    """Return records of some 100 KiB, six tiles and more, their sizes all different."""
+    """Return records of about 100 KiB, at least six tiles, all of different sizes."""
     return [
         Entry(delta, delta % 5, b"key", bytes([delta % 256]) * (value_size + delta % 7))
         for delta in range(100 * 1024 // value_size + 1)
@@ -56,7 +56,7 @@ RUN = FIRST + SECOND + EMPTY + FIRST
 
 
 def test_run_of_batches_fills_one_set_of_columns() -> None:
-    """Batches without records count, and give no row; positions are those in the whole buffer."""
+    """Batches without records count but add no row; positions are in the whole buffer."""
     rows, batches, reached, status, offsets = run_of(RUN)
     assert (4 + len(MIXED), 4, len(RUN), "OK") == (rows, batches, reached, status)
     assert [0, 1, *(10 + entry.offset_delta for entry in MIXED), 0, 1] == offsets
@@ -80,8 +80,8 @@ def test_positions_of_a_run_point_at_the_fields() -> None:
 
 
 @pytest.mark.parametrize("case", VECTORS["runs"], ids=lambda case: case["name"])
-def test_run_of_kafkas_vectors_stops_where_kafkas_walk_stops(case: dict[str, Any]) -> None:
-    """Or at the first compressed batch, as the reference says."""
+def test_run_of_kafkas_vectors_stops_like_kafkas_walk(case: dict[str, Any]) -> None:
+    """Or it stops at the first compressed batch, like the reference."""
     data = bytes.fromhex(case["hex"])
     expected = reference_run(data, check_crc=True, strict=True)
     assert expected == run_of(data)[:4]
@@ -91,7 +91,7 @@ def test_run_of_kafkas_vectors_stops_where_kafkas_walk_stops(case: dict[str, Any
 
 @pytest.mark.parametrize("check_crc", [True, False])
 def test_run_cut_anywhere_ends_truncated_or_between_batches(check_crc: bool) -> None:
-    """The prefix law: what is whole is decoded, the rest is TRUNCATED."""
+    """Whole batches are decoded, the rest is TRUNCATED."""
     data = FIRST + EMPTY + FIRST
     for size in range(len(data)):
         expected = reference_run(data[:size], check_crc=check_crc, strict=True)
@@ -101,7 +101,7 @@ def test_run_cut_anywhere_ends_truncated_or_between_batches(check_crc: bool) -> 
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> None:
-    """Without the CRC in the way: header and records are judged on their own."""
+    """The CRC is not checked: header and records alone decide."""
     data = FIRST + FIRST
     for bit in range(8 * len(FIRST)):
         damaged = bytearray(data)
@@ -118,15 +118,15 @@ def test_spliced_run_gets_the_references_verdict(junk: bytes, cut: int, resume: 
     assert reference_run(data, check_crc=True, strict=True) == run_of(data)[:4]
 
 
-def test_whole_batch_with_a_cut_record_is_not_called_truncated() -> None:
-    """TRUNCATED says that bytes may still come: here they cannot."""
+def test_whole_batch_with_a_cut_record_is_not_truncated() -> None:
+    """TRUNCATED means that bytes are missing after the end: here none are."""
     payload = records.encode([Entry(0, 0, b"key", b"v" * 100)])[:-30]
     data = reference.encode_batch(Header(record_count=1), payload)
     assert (0, 0, 0, "RECORD_LENGTH", []) == run_of(data)
 
 
-def test_run_stops_before_the_batch_that_has_no_room_and_goes_on_after_clear() -> None:
-    """A batch goes in whole or not at all."""
+def test_run_stops_before_a_batch_that_does_not_fit_and_continues_after_clear() -> None:
+    """A batch is added whole or not at all."""
     columns = RecordColumns(len(MIXED) + 3)
     assert (2 + len(MIXED), 3) == decode_run(RUN, 0, columns)[:2]
     position = len(FIRST) + len(SECOND) + len(EMPTY)
@@ -138,8 +138,8 @@ def test_run_stops_before_the_batch_that_has_no_room_and_goes_on_after_clear() -
     assert (2, 1, len(RUN), 0) == decode_run(RUN, position, columns)
 
 
-def test_run_without_room_looks_at_the_crc_only_if_the_columns_are_empty() -> None:
-    """A caller with rows comes back for the verdict; one without would only make more room."""
+def test_run_without_space_checks_the_crc_only_with_empty_columns() -> None:
+    """A caller with rows calls again for the verdict; one without would grow the columns."""
     damaged = bytearray(FIRST)
     damaged[-2] ^= 1
     data = FIRST + bytes(damaged)
@@ -149,8 +149,8 @@ def test_run_without_room_looks_at_the_crc_only_if_the_columns_are_empty() -> No
 
 
 @pytest.mark.parametrize("value_size", [20, 300, 40_000])
-def test_batch_of_many_tiles_gives_the_rows_of_one_decode(value_size: int) -> None:
-    """Fast-path law: records that cross a tile's end, or are longer than a tile, as all others."""
+def test_batch_of_many_tiles_equals_one_decode(value_size: int) -> None:
+    """Records cross the end of a tile or are longer than a tile."""
     entries = long_entries(value_size)
     payload = records.encode(entries)
     header = header_for(entries, base_offset=7)
@@ -164,12 +164,12 @@ def test_batch_of_many_tiles_gives_the_rows_of_one_decode(value_size: int) -> No
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
-def test_damage_in_a_batch_of_many_tiles_is_the_crcs_before_it_is_the_records(share: float) -> None:
-    """Tiles before and behind the damage are decoded or not: no row of them is left."""
+def test_damage_in_a_batch_of_many_tiles_is_reported_by_the_crc_first(share: float) -> None:
+    """No row of the batch is left, for damage in any tile."""
     entries = long_entries(300)
     starts = [len(records.encode(entries[:count])) for count in range(len(entries))]
     payload = bytearray(records.encode(entries))
-    payload[starts[int(share * len(entries))]] ^= 1  # the length of a record: negative now
+    payload[starts[int(share * len(entries))]] ^= 1  # the length of a record becomes negative
     header = header_for(entries)
     data = FIRST + reference.encode_batch(header, bytes(payload))
     expected = reference_run(data, check_crc=True, strict=True)
@@ -182,7 +182,7 @@ def test_damage_in_a_batch_of_many_tiles_is_the_crcs_before_it_is_the_records(sh
 
 
 def test_batch_of_many_tiles_with_one_record_less_than_counted_is_refused() -> None:
-    """And with one more: the last tile decides."""
+    """And with one record more: the last tile is checked."""
     entries = long_entries(300)
     for surplus, verdict in ((1, "RECORD_LENGTH"), (-1, "TRAILING_BYTES")):
         header = header_for(entries, record_count=len(entries) + surplus)
@@ -193,7 +193,7 @@ def test_batch_of_many_tiles_with_one_record_less_than_counted_is_refused() -> N
 
 @pytest.mark.parametrize("codec", range(1, 8))
 def test_run_stops_at_a_compressed_batch(codec: int) -> None:
-    """The caller decompresses it and calls again behind it."""
+    """The caller decompresses it and calls again after it."""
     data = FIRST + reference.encode_batch(Header(attributes=codec, record_count=3), b"???")
     expected = "COMPRESSED" if codec <= 4 else "UNKNOWN_CODEC"
     assert (2, 1, len(FIRST), expected) == run_of(data)[:4]
@@ -214,8 +214,8 @@ OLD_RUN = b"".join(
     [case for case in golden.vectors("legacy")["sets"] if "_none_" in case["name"]],
     ids=lambda case: case["name"],
 )
-def test_run_of_kafkas_plain_messages_is_one_of_batches(case: dict[str, Any]) -> None:
-    """Offset, timestamp, key and value of each message stand in a row."""
+def test_run_of_kafkas_plain_messages_has_one_row_per_message(case: dict[str, Any]) -> None:
+    """The row has offset, timestamp, key and value of the message."""
     data = bytes.fromhex(case["hex"])
     columns = RecordColumns(20)
     count = len(case["messages"])
@@ -236,7 +236,7 @@ def test_run_of_kafkas_plain_messages_is_one_of_batches(case: dict[str, Any]) ->
 
 @pytest.mark.parametrize("check_crc", [True, False])
 def test_run_of_mixed_formats_cut_anywhere_gets_the_references_verdict(check_crc: bool) -> None:
-    """Magic 0, 2 and 1 in one run, as a log has them that was upgraded on the way."""
+    """Magic 0, 2 and 1 in one run, as in a log of a broker that was upgraded."""
     assert (14, 13, len(OLD_RUN), "OK") == run_of(OLD_RUN)[:4]
     for size in range(len(OLD_RUN)):
         expected = reference_run(OLD_RUN[:size], check_crc=check_crc, strict=True)
@@ -248,7 +248,7 @@ def test_run_of_mixed_formats_cut_anywhere_gets_the_references_verdict(check_crc
 def test_run_of_mixed_formats_with_a_flipped_bit_gets_the_references_verdict(
     check_crc: bool, strict: bool
 ) -> None:
-    """Every bit; the CRC finds what the rest does not."""
+    """Every bit is flipped in turn, with and without the CRC."""
     for bit in range(8 * len(OLD_RUN)):
         damaged = bytearray(OLD_RUN)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -259,7 +259,7 @@ def test_run_of_mixed_formats_with_a_flipped_bit_gets_the_references_verdict(
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", range(1, 8))
 def test_run_stops_at_a_wrapper(magic: int, codec: int) -> None:
-    """The caller decompresses it; a wrong CRC is found before."""
+    """The caller decompresses it; a wrong CRC is reported first."""
     plain = messages.encode_message(MIXED_MESSAGES[magic][0])
     wrapper = messages.Message(9, magic, codec, 5, None, b"???")
     data = plain + messages.encode_message(wrapper)
@@ -268,24 +268,24 @@ def test_run_stops_at_a_wrapper(magic: int, codec: int) -> None:
     assert (1, 1, len(plain), "CRC") == run_of(data[:-1] + b"!")[:4]
 
 
-def test_run_of_messages_stops_where_the_columns_are_full() -> None:
-    """One message is one row."""
+def test_run_of_messages_stops_at_full_columns() -> None:
+    """Each message takes one row."""
     data = messages.encode_messages(MIXED_MESSAGES[1])
     rows, batches, position, status, offsets = run_of(data, capacity=4)
     assert (4, 4, "FULL", [0, 1, 2, 3]) == (rows, batches, status, offsets)
     assert [7, 8] == run_of(data, position)[4]
 
 
-def test_run_with_a_wrong_crc_is_read_on_request_only() -> None:
-    """check_crc=False is for bytes that were checked before."""
+def test_run_with_a_wrong_crc_is_read_only_without_check_crc() -> None:
+    """check_crc=False is for bytes that are already checked."""
     damaged = bytearray(FIRST)
     damaged[-2] ^= 1
     assert (0, 0, 0, "CRC", []) == run_of(bytes(damaged))
     assert (2, 1, len(FIRST), "OK", [0, 1]) == run_of(bytes(damaged), check_crc=False)
 
 
-def test_run_ends_at_the_end_that_was_given() -> None:
-    """A batch that goes beyond it is truncated, one that ends there is not."""
+def test_run_ends_at_the_given_end() -> None:
+    """A batch beyond the end is truncated; a batch up to the end is whole."""
     assert (2, 1, len(FIRST), "OK", [0, 1]) == run_of(RUN, end=len(FIRST))
     assert (2, 1, len(FIRST), "TRUNCATED", [0, 1]) == run_of(RUN, end=len(FIRST) + 80)
     assert (0, 0, 5, "OK", []) == run_of(RUN, 5, end=5)
@@ -301,8 +301,8 @@ def test_run_reads_every_kind_of_buffer(kind: str) -> None:
     assert (4 + len(MIXED), 4, len(RUN), 0) == (rows, batches, reached, status)
 
 
-def test_columns_add_up_over_calls_and_keep_their_rows_when_one_fails() -> None:
-    """A refused payload leaves no half of itself."""
+def test_columns_keep_the_rows_of_earlier_calls_after_a_failure() -> None:
+    """A refused payload adds no row."""
     columns = RecordColumns(3 * len(MIXED))
     header = as_batch_header(header_for(MIXED))
     size = len(MIXED_PAYLOAD)
@@ -315,8 +315,8 @@ def test_columns_add_up_over_calls_and_keep_their_rows_when_one_fails() -> None:
     assert 2 * before["offset"] == columns.offset.tolist()
 
 
-def test_columns_without_room_for_a_batch_say_so() -> None:
-    """One row short is too short."""
+def test_columns_too_small_for_a_batch_raise() -> None:
+    """The columns are one row too short."""
     columns = RecordColumns(len(MIXED) - 1)
     header = as_batch_header(header_for(MIXED))
     with pytest.raises(InvalidRecordError, match="no room left"):
@@ -325,7 +325,7 @@ def test_columns_without_room_for_a_batch_say_so() -> None:
 
 
 def test_columns_have_native_types_and_cannot_be_resized() -> None:
-    """Kernels write through pointers: the arrays must stay where they are."""
+    """Kernels write through pointers: the arrays must not move."""
     columns = RecordColumns(4)
     decode_run(FIRST, 0, columns)
     wide = {"offset", "timestamp", "key_position", "value_position", "headers_position"}
@@ -340,7 +340,7 @@ def test_columns_have_native_types_and_cannot_be_resized() -> None:
 
 
 @pytest.mark.parametrize("capacity", [0, -1])
-def test_columns_of_no_capacity_are_refused(capacity: int) -> None:
-    """Nothing could ever be decoded into them."""
+def test_columns_without_capacity_raise(capacity: int) -> None:
+    """They could never hold a row."""
     with pytest.raises(ValueError, match="above 0"):
         RecordColumns(capacity)

@@ -1,4 +1,4 @@
-"""Compressed batches into columns of positions, many in a call: as each gives alone."""
+"""Tests of `decode_compressed_run`, compared with each batch decoded alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CELLS = ("key", "value", "headers")
 
 
 def rows_in(data: Any, columns: RecordColumns) -> list[tuple[Any, ...]]:
-    """Return the rows of columns, bytes in the place of positions."""
+    """Return the rows of columns, with bytes instead of positions."""
     numbers = [getattr(columns, name).tolist() for name in NUMBERS]
     for name in CELLS:
         positions = getattr(columns, f"{name}_position").tolist()
@@ -58,7 +58,7 @@ def rows_in(data: Any, columns: RecordColumns) -> list[tuple[Any, ...]]:
 
 
 def rows_alone(batch: bytes, limit_bytes: int, *, strict: bool = True) -> list[tuple[Any, ...]]:
-    """Return the rows of one batch, decompressed by its codec's own way."""
+    """Return the rows of one batch, decompressed by its codec."""
     header = parse_header(batch)
     payload = decompress(header.codec, batch[61:], limit_bytes=limit_bytes)
     columns = RecordColumns(max(header.record_count, 1))
@@ -81,7 +81,7 @@ def test_rows_of_a_run_equal_those_of_each_batch(
     flips: list[tuple[int, int]],
     check_crc: bool,
 ) -> None:
-    """However often the columns are full, and up to the first that is damaged."""
+    """The columns are full any number of times; the run ends at the first damaged batch."""
     made = [packed(*batch, codec) for batch, codec in zip(batches, codecs, strict=False)]
     data = flipped(b"".join(made), flips) if made else b""
     columns, memory = RecordColumns(capacity), PayloadMemory(LIMIT_BYTES)
@@ -103,14 +103,14 @@ def test_rows_of_a_run_equal_those_of_each_batch(
     elif status == CRC:
         assert CRC == check_batch(data[position:])
     elif status == COMPRESSED:
-        # What is flipped may be its length.
+        # The flipped bit may be in its length.
         end = position + parse_header(data, position).size_bytes
         with pytest.raises(CorruptRecordError):
             rows_alone(data[position:end], LIMIT_BYTES)
 
 
 def assert_taken_or_left(codec: Codec, hostile: Hostile, *, strict: bool) -> None:
-    """Assert that a damaged batch behind a good one gives what its codec makes of it, or none."""
+    """Assert that a damaged batch after a valid one has the rows of its codec, or no row."""
     bad, limit_bytes = damaged(codec, hostile), hostile[2]
     one = [Entry(0, 0, b"k", b"v")]
     good = packed(header_for(one), reference.encode(one), codec)
@@ -131,15 +131,15 @@ def assert_taken_or_left(codec: Codec, hostile: Hostile, *, strict: bool) -> Non
 @pytest.mark.parametrize("codec", OURS)
 @settings(max_examples=examples(60))
 @given(hostile=HOSTILE, strict=st.booleans())
-def test_hostile_batch_is_left_to_who_takes_it_alone(
+def test_hostile_batch_is_decoded_or_left_to_the_slow_path(
     codec: Codec, hostile: Hostile, strict: bool
 ) -> None:
-    """Behind a good one, whose rows are given; what is taken is what its codec makes."""
+    """The rows of the valid batch before it are returned in both cases."""
     assert_taken_or_left(codec, hostile, strict=strict)
 
 
-def test_batches_that_go_alone_are_left() -> None:
-    """Plain ones, those of libraries, larger ones than the columns, and half of one."""
+def test_batches_for_the_slow_path_add_no_row() -> None:
+    """Plain batches, codecs of libraries, batches above the columns, and a part of a batch."""
     columns, memory = RecordColumns(len(MIXED)), PayloadMemory()
     header = header_for(MIXED)
     for codec in (Codec.NONE, Codec.GZIP, Codec.ZSTD):
@@ -153,14 +153,14 @@ def test_batches_that_go_alone_are_left() -> None:
     )
     broken = data[:-1] + bytes((data[-1] ^ 1,))
     assert (0, 0, 0, CRC) == decode_compressed_run(broken, 0, small, memory)
-    # A run after one that gave rows: those are forgotten.
+    # The next call removes the rows of the call before.
     assert (len(MIXED), 1, len(data), OK) == decode_compressed_run(data, 0, columns, memory)
     assert (0, 0, len(data), OK) == decode_compressed_run(data, len(data), columns, memory)
     assert (0, 0) == (len(columns), len(memory))
 
 
-def test_run_ends_where_it_has_enough() -> None:
-    """So that memory does not grow with the data; one batch may have more."""
+def test_run_stops_after_enough_bytes() -> None:
+    """Memory does not grow with the data; a single batch may be larger."""
     large = [Entry(0, 0, None, bytes(100_000))]
     batch = packed(header_for(large), reference.encode(large), Codec.SNAPPY)
     columns, memory = RecordColumns(100), PayloadMemory()
@@ -176,7 +176,7 @@ def test_run_ends_where_it_has_enough() -> None:
 
 
 def test_payload_memory_with_exported_buffer_is_not_refilled() -> None:
-    """Decoding into it is an error until the buffer is released."""
+    """Decoding into it raises until the buffer is released."""
     data = packed(header_for(MIXED), MIXED_PAYLOAD, Codec.LZ4)
     columns, memory = RecordColumns(100), PayloadMemory()
     decode_compressed_run(data, 0, columns, memory)

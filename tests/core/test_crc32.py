@@ -1,4 +1,4 @@
-"""CRC-32: every kernel of this CPU against zlib and Kafka's old messages."""
+"""Tests of CRC-32: every kernel of this CPU, compared with zlib and Kafka's old messages."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def test_crc32_sizes_around_the_steps_equal_zlib(kernel: str) -> None:
 @settings(max_examples=examples(50))
 @given(data=st.binary(max_size=3000), cut=st.integers(0, 3000))
 def test_crc32_of_parts_continues(kernel: str, data: bytes, cut: int) -> None:
-    """The CRC of a whole is that of its second part, started with that of the first."""
+    """The CRC of the whole equals the CRC of part two, started with the CRC of part one."""
     first = crc32.value_with(kernel, exact(data[:cut]))
     assert zlib.crc32(data) == crc32.value_with(kernel, exact(data[cut:]), first)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 20])
 def test_crc32_value_equals_zlib(size: int) -> None:
-    """The door of every day: below and above the size from which it gives up the GIL."""
+    """The public function, below and above the size from which it releases the GIL."""
     data = random.Random(size).randbytes(size)
     assert zlib.crc32(data) == crc32.value(data)
     assert zlib.crc32(data, 0xDEADBEEF) == crc32.value(data, 0xDEADBEEF)
 
 
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
-def test_crc32_any_buffer_is_taken(buffer: str) -> None:
-    """Any contiguous buffer of bytes will do; the check value of the polynomial comes out."""
+def test_crc32_of_any_buffer_is_the_check_value(buffer: str) -> None:
+    """Any contiguous buffer of bytes has the check value of the polynomial."""
     assert crc32.value(BUFFER_KINDS[buffer](b"123456789")) == 0xCBF43926
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_crc32_of_kafkas_messages_is_in_them(kernel: str) -> None:
-    """Every kernel gives the checksum that Kafka stored in each of its old messages."""
+def test_crc32_of_kafkas_messages_equals_the_stored_one(kernel: str) -> None:
+    """Every kernel returns the checksum that Kafka stored in each old message."""
     seen = 0
     for case in golden.vectors("legacy")["sets"]:
         data = bytes.fromhex(case["hex"])
@@ -68,12 +68,12 @@ def test_crc32_of_kafkas_messages_is_in_them(kernel: str) -> None:
 
 
 def test_crc32_implementations_end_with_the_portable_one() -> None:
-    """The best kernel comes first and is the one in use; tables are always there."""
+    """The best kernel is first and in use; the table kernel is always available."""
     assert crc32.implementations()[-1] == "portable"
     assert crc32.implementations()[0] == crc32.implementation()
 
 
 def test_crc32_unknown_kernel_is_refused() -> None:
-    """A kernel of another CPU cannot be asked for."""
+    """A kernel that this CPU does not have raises."""
     with pytest.raises(ValueError, match="no CRC-32 kernel"):
         crc32.value_with("abacus", b"")

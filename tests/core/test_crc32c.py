@@ -1,4 +1,4 @@
-"""CRC-32C: every kernel of this CPU against Kafka's vectors, the reference and the package."""
+"""Tests of CRC-32C: every kernel, compared with Kafka, the reference and the package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EDGES = (0, 8, 16, 32, 64, 128, 192, 256, 320, 384, 512, 576, 768, 1024, 1280, 3
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_crc_vectors_equal_kafka(kernel: str) -> None:
-    """Every kernel gives Kafka's checksum for every input of the list."""
+    """Every kernel returns Kafka's checksum for every input of the list."""
     assert VECTORS
     for case in VECTORS:
         assert case["crc32c"] == crc32c.value_with(kernel, exact(bytes.fromhex(case["hex"])))
@@ -42,7 +42,7 @@ def test_crc_sizes_around_the_steps_equal_the_package(kernel: str) -> None:
 
 
 def test_crc_reference_equals_the_package() -> None:
-    """The oracle of the batch tests is itself checked."""
+    """This checks the oracle of the batch tests."""
     for size in (0, 1, 9, 100, 1000):
         data = random.Random(size).randbytes(size)
         assert package.crc32c(data) == reference.crc32c(data)
@@ -52,32 +52,32 @@ def test_crc_reference_equals_the_package() -> None:
 @settings(max_examples=examples(50))
 @given(data=st.binary(max_size=3000), cut=st.integers(0, 3000))
 def test_crc_of_parts_continues(kernel: str, data: bytes, cut: int) -> None:
-    """The CRC of a whole is that of its second part, started with that of the first."""
+    """The CRC of the whole equals the CRC of part two, started with the CRC of part one."""
     first = crc32c.value_with(kernel, exact(data[:cut]))
     assert package.crc32c(data) == crc32c.value_with(kernel, exact(data[cut:]), first)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 20])
 def test_crc_value_equals_the_package(size: int) -> None:
-    """The door of every day: below and above the size from which it gives up the GIL."""
+    """The public function, below and above the size from which it releases the GIL."""
     data = random.Random(size).randbytes(size)
     assert package.crc32c(data) == crc32c.value(data)
     assert package.crc32c(data, 0xDEADBEEF) == crc32c.value(data, 0xDEADBEEF)
 
 
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
-def test_crc_any_buffer_is_taken(buffer: str) -> None:
-    """Any contiguous buffer of bytes will do."""
+def test_crc_of_any_buffer_is_the_check_value(buffer: str) -> None:
+    """Any contiguous buffer of bytes is accepted."""
     assert crc32c.value(BUFFER_KINDS[buffer](b"123456789")) == 0xE3069283
 
 
 def test_crc_implementations_end_with_the_portable_one() -> None:
-    """The best kernel comes first and is the one in use; tables are always there."""
+    """The best kernel is first and in use; the table kernel is always available."""
     assert crc32c.implementations()[-1] == "portable"
     assert crc32c.implementations()[0] == crc32c.implementation()
 
 
 def test_crc_unknown_kernel_is_refused() -> None:
-    """A kernel of another CPU cannot be asked for."""
+    """A kernel that this CPU does not have raises."""
     with pytest.raises(ValueError, match="no CRC-32C kernel 'abacus' on this CPU"):
         crc32c.value_with("abacus", b"")

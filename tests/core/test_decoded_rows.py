@@ -1,4 +1,4 @@
-"""Decoded rows on their way into another batch: as appending does, bounded, packed for digests."""
+"""Tests of decoded rows copied to another batch, and packed for digests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BASE = 1000
 
 
 def rebuilt(payload: bytes, case: tuple[Entry, ...], base_offset: int | None) -> bytes:
-    """Return the batch that the columns make."""
+    """Return the batch built from the columns."""
     builder = BatchBuilder(capacity=64)
     assert len(case) == builder.extend_decoded(
         payload, case_columns(payload, case), base_offset=base_offset
@@ -38,7 +38,7 @@ def rebuilt(payload: bytes, case: tuple[Entry, ...], base_offset: int | None) ->
 
 
 def by_one(payload: bytes, case: tuple[Entry, ...], *, gaps: bool) -> bytes:
-    """Return the batch that one append after the other makes."""
+    """Return the batch built by single appends."""
     builder = BatchBuilder()
     decoded = decode_records(payload, as_batch_header(header_for(case)), 0, len(payload))
     for number, record in enumerate(decoded):
@@ -49,7 +49,7 @@ def by_one(payload: bytes, case: tuple[Entry, ...], *, gaps: bool) -> bytes:
 
 @pytest.mark.parametrize("gaps", [True, False])
 def test_extend_decoded_of_mixed_records_equals_appending_one_by_one(gaps: bool) -> None:
-    """Offsets are kept, gaps too, or given anew; headers come with the rest."""
+    """Offsets and gaps are kept or reassigned; headers are copied."""
     expected = by_one(MIXED_PAYLOAD, MIXED, gaps=gaps)
     assert expected == rebuilt(MIXED_PAYLOAD, MIXED, BASE if gaps else None)
 
@@ -59,7 +59,7 @@ def test_extend_decoded_of_mixed_records_equals_appending_one_by_one(gaps: bool)
 def test_extend_decoded_of_any_records_equals_appending_one_by_one(
     found: list[Entry],
 ) -> None:
-    """The same for whatever a batch may hold."""
+    """The same for records drawn at random."""
     case = tuple(
         Entry(number * 3, abs(one.timestamp_delta) % 2**40, one.key, one.value, one.headers)
         for number, one in enumerate(found)
@@ -68,8 +68,8 @@ def test_extend_decoded_of_any_records_equals_appending_one_by_one(
     assert by_one(payload, case, gaps=True) == rebuilt(payload, case, BASE)
 
 
-def test_extend_decoded_stops_at_the_size_limit_and_goes_on_in_the_next_batch() -> None:
-    """What does not go in is told by the count; the first record of a batch always goes in."""
+def test_extend_decoded_stops_at_the_size_limit_and_continues_in_the_next_batch() -> None:
+    """The count is the number of added records; the first record of a batch always fits."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     builder = BatchBuilder()
     taken = []
@@ -87,8 +87,8 @@ def test_extend_decoded_stops_at_the_size_limit_and_goes_on_in_the_next_batch() 
     assert len(taken) > 2
 
 
-def test_extend_decoded_leaves_an_offset_too_far_away_to_the_next_batch() -> None:
-    """An offset delta has 31 bits: a larger hole in a compacted log begins another batch."""
+def test_extend_decoded_stops_before_an_offset_too_far_away() -> None:
+    """An offset delta has 31 bits: after a larger gap of a compacted log a new batch begins."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.offset[3:] += 2**31
     builder = BatchBuilder()
@@ -103,7 +103,7 @@ def test_extend_decoded_leaves_an_offset_too_far_away_to_the_next_batch() -> Non
 
 @pytest.mark.parametrize("below", [0, 1])
 def test_extend_decoded_refuses_offsets_that_do_not_rise(below: int) -> None:
-    """The record that stands at or below the one before is named, those before it are in."""
+    """The error has the record at or below the one before; records before it are added."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.offset[2] = columns.offset[1] - below
     builder = BatchBuilder()
@@ -113,7 +113,7 @@ def test_extend_decoded_refuses_offsets_that_do_not_rise(below: int) -> None:
 
 
 def test_extend_decoded_refuses_a_timestamp_below_minus_one() -> None:
-    """As every way into a builder does."""
+    """All methods of a builder refuse it."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.timestamp[1] = -2
     with pytest.raises(InvalidRecordError, match="-2"):
@@ -122,8 +122,8 @@ def test_extend_decoded_refuses_a_timestamp_below_minus_one() -> None:
 
 @pytest.mark.parametrize("name", ["key", "value", "headers"])
 @pytest.mark.parametrize("position", [-1, len(MIXED_PAYLOAD) - 2, 2**62])
-def test_rows_that_do_not_lie_in_the_buffer_are_refused(name: str, position: int) -> None:
-    """Columns can be written to by anybody: nothing is read where they should not point."""
+def test_rows_outside_the_buffer_are_refused(name: str, position: int) -> None:
+    """Any code can write to the columns: nothing outside the buffer is read."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     getattr(columns, f"{name}_position")[6] = position
     with pytest.raises(CorruptRecordError):
@@ -134,7 +134,7 @@ def test_rows_that_do_not_lie_in_the_buffer_are_refused(name: str, position: int
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
 def test_rows_with_an_impossible_headers_size_are_refused(size: int) -> None:
-    """A size of headers is never null."""
+    """The size of headers is never null."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.headers_size[5] = size
     with pytest.raises(CorruptRecordError):
@@ -142,8 +142,8 @@ def test_rows_with_an_impossible_headers_size_are_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 10)])
-def test_rows_outside_the_columns_are_a_value_error(start: int, stop: int) -> None:
-    """There are nine."""
+def test_rows_outside_the_columns_raise(start: int, stop: int) -> None:
+    """The columns have nine rows."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     with pytest.raises(ValueError, match="rows"):
         BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, start, stop)
@@ -152,22 +152,22 @@ def test_rows_outside_the_columns_are_a_value_error(start: int, stop: int) -> No
 
 
 def test_extend_decoded_refuses_a_negative_base_offset() -> None:
-    """No batch has one."""
+    """No batch has a negative base offset."""
     with pytest.raises(ValueError, match="base offset -1"):
         BatchBuilder().extend_decoded(
             MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED), base_offset=-1
         )
 
 
-def test_no_rows_at_all_are_no_records() -> None:
-    """An empty batch leaves empty columns, over a buffer without a byte."""
+def test_empty_columns_add_no_records() -> None:
+    """An empty batch has empty columns and an empty buffer."""
     columns = RecordColumns(1)
     assert 0 == BatchBuilder().extend_decoded(b"", columns)
     assert 0 == len(DecodedRows(b"", columns))
     assert b"" == pack_rows(b"", columns)
 
 
-def test_pack_rows_holds_all_of_each_record_and_the_tag() -> None:
+def test_pack_rows_has_all_fields_of_each_record_and_the_tag() -> None:
     """Offset, timestamp, sizes, tag, key, value and headers, in that order."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     packed = pack_rows(MIXED_PAYLOAD, columns, start=1, stop=6, tag=b"tag")
@@ -189,7 +189,7 @@ def test_pack_rows_holds_all_of_each_record_and_the_tag() -> None:
 
 
 def test_pack_rows_does_not_depend_on_the_batches() -> None:
-    """The same records in two batches or one give the same bytes."""
+    """The same records in two batches or in one are packed to the same bytes."""
     whole = pack_rows(MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED))
     parts = bytearray()
     for start, stop in ((0, 4), (4, 9)):

@@ -1,4 +1,4 @@
-"""Exact offset maps: keys of one hash are compared, by asking whoever has the records."""
+"""Tests of exact offset maps: a callback compares keys with equal hashes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ FIRST, SECOND = (bytes.fromhex(VECTOR[name]) for name in ("first", "second"))
 
 
 class Records:
-    """The log of a test: the key at each offset, and what the map has asked about."""
+    """The log of a test: the key at each offset, and the comparisons of the map."""
 
     def __init__(self, keys: list[bytes | None], first_offset: int = 0) -> None:
         self.keys = keys
         self.columns = KeyColumns.of(keys)
         self.first_offset = first_offset
         self.offsets = np.arange(first_offset, first_offset + len(keys), dtype=np.int64)
-        self.asked: list[tuple[int, int]] = []
+        self.compared_rows: list[tuple[int, int]] = []
 
     def same_keys(self, offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> list[bool]:
-        """Compare the keys at offsets with those of rows, and remember what was asked."""
-        self.asked += zip(offsets.tolist(), rows.tolist(), strict=True)
+        """Compare the keys at offsets with the keys of rows, and record the comparisons."""
+        self.compared_rows += zip(offsets.tolist(), rows.tolist(), strict=True)
         return [
             self.keys[offset - self.first_offset] == self.keys[row]
             for offset, row in zip(offsets.tolist(), rows.tolist(), strict=True)
         ]
 
     def put(self, offset_map: OffsetMap, start: int = 0, end: int | None = None) -> tuple[int, int]:
-        """Put all rows, or some."""
+        """Put all rows, or a range of rows."""
         columns = self.columns
         return offset_map.put_run(
             columns.data,
@@ -55,7 +55,7 @@ class Records:
         )
 
     def get(self, offset_map: OffsetMap, *, own: bool = True) -> list[int]:
-        """Look up all rows, telling their own offsets or not."""
+        """Look up all rows, with their own offsets or without."""
         columns = self.columns
         found = np.full(len(self.keys), -99, np.int64)
         offset_map.get_run(
@@ -69,7 +69,7 @@ class Records:
         return found.tolist()
 
     def latest(self) -> list[int]:
-        """Return what each row shall find, by a dictionary."""
+        """Return the expected offset of each row, by a dictionary."""
         model = dict(zip(self.keys, self.offsets.tolist(), strict=True))
         return [KEYLESS if key is None else model[key] for key in self.keys]
 
@@ -81,7 +81,7 @@ def make(
     part: int = 0,
     part_count: int = 1,
 ) -> OffsetMap:
-    """Return an exact map of that many entries."""
+    """Return an exact map of `entries` entries."""
     memory = exact(bytes(entries * 24))
     return OffsetMap(
         memory,
@@ -94,7 +94,7 @@ def make(
     )
 
 
-# Few keys, so that there are many equal ones, and several ways to end up in one hash.
+# Few keys, so that many are equal, and several pairs have the same hash.
 KEYS = st.lists(
     st.one_of(
         st.sampled_from([FIRST, SECOND, b"", None]),
@@ -110,7 +110,7 @@ KEYS = st.lists(
 def test_exact_map_any_keys_equals_a_dictionary(
     keys: list[bytes | None], cut: int, own: bool
 ) -> None:
-    """Colliding keys keep apart, within one call and over several."""
+    """Colliding keys have separate entries, within one call and over several."""
     records = Records(keys, first_offset=1000)
     offset_map = make(len(set(keys)) or 1)
     offset_map.mark(bytearray(20), 1000)
@@ -125,7 +125,7 @@ def test_exact_map_any_keys_equals_a_dictionary(
 
 
 def test_exact_map_of_published_collision_keeps_both() -> None:
-    """Under MD5 identity, where either key alone would be lost."""
+    """The identity is MD5, under which one of the keys would be lost in a map that is not exact."""
     records = Records([FIRST, SECOND, FIRST, SECOND])
     offset_map = make(2)
     assert (4, OK) == records.put(offset_map)
@@ -133,7 +133,7 @@ def test_exact_map_of_published_collision_keeps_both() -> None:
 
 
 def test_exact_map_of_runs_longer_than_a_block_equals_a_dictionary() -> None:
-    """What one block of rows left is asked about in the next."""
+    """Each block is compared with the entries of the blocks before."""
     keys: list[bytes | None] = [b"%d" % (number % 3000) for number in range(10_000)]
     keys[5000] = keys[9999] = FIRST
     keys[5001] = keys[4000] = SECOND
@@ -143,31 +143,31 @@ def test_exact_map_of_runs_longer_than_a_block_equals_a_dictionary() -> None:
     assert records.latest() == records.get(offset_map)
 
 
-def test_exact_map_asks_only_about_equal_hashes() -> None:
-    """New keys, and rows of one block, cost no look into the log."""
+def test_exact_map_compares_only_equal_hashes() -> None:
+    """New keys, and rows of one block, are not compared by the callback."""
     records = Records([b"%d" % (number % 100) for number in range(4000)])
     offset_map = make(100)
     records.put(offset_map)
-    assert [] == records.asked
+    assert [] == records.compared_rows
     again = Records([*records.keys, b"new"])
     again.put(offset_map)
-    # One question for each row whose hash the map knew before this block.
-    assert 4000 == len(again.asked)
-    assert {*range(3900, 4000)} == {offset for offset, _row in again.asked}
+    # One comparison for each row with a hash that the map has from an earlier block.
+    assert 4000 == len(again.compared_rows)
+    assert {*range(3900, 4000)} == {offset for offset, _row in again.compared_rows}
 
 
-def test_exact_map_does_not_ask_whether_a_record_is_itself() -> None:
-    """Looking up what is latest costs nothing; what is not is compared once."""
+def test_exact_map_does_not_compare_a_record_with_itself() -> None:
+    """The latest record of a key is not compared; another record is compared once."""
     records = Records([b"a", b"b", b"a"])
     offset_map = make(2)
     records.put(offset_map)
-    records.asked.clear()
+    records.compared_rows.clear()
     assert [2, 1, 2] == records.get(offset_map)
-    assert [(2, 0)] == records.asked
+    assert [(2, 0)] == records.compared_rows
 
 
-def test_exact_map_absent_key_of_a_known_hash_is_absent() -> None:
-    """A hash alone proves nothing."""
+def test_exact_map_absent_key_with_a_stored_hash_is_absent() -> None:
+    """An equal hash alone is not a match."""
     records = Records([FIRST])
     offset_map = make(1)
     records.put(offset_map)
@@ -177,8 +177,8 @@ def test_exact_map_absent_key_of_a_known_hash_is_absent() -> None:
     assert 0 == offset_map.get(FIRST, same_keys=lambda offsets, rows: [True])
 
 
-def test_exact_map_full_says_at_which_row() -> None:
-    """As in any map; what was consumed is right."""
+def test_exact_map_full_reports_its_row() -> None:
+    """As in any map, the rows before it are stored."""
     records = Records([FIRST, b"a", FIRST, SECOND, FIRST])
     offset_map = make(2)
     assert (3, FULL) == records.put(offset_map)
@@ -186,8 +186,8 @@ def test_exact_map_full_says_at_which_row() -> None:
     assert [2, 1, 2, ABSENT, 2] == records.get(offset_map)
 
 
-def test_exact_map_of_a_part_leaves_the_others() -> None:
-    """Nobody is asked about keys of another part."""
+def test_exact_map_of_a_part_ignores_keys_of_other_parts() -> None:
+    """Keys of another part are not compared."""
     records = Records([b"%d" % number for number in range(500)])
     parts = [make(500, part=part, part_count=2) for part in range(2)]
     for offset_map in parts:
@@ -195,7 +195,7 @@ def test_exact_map_of_a_part_leaves_the_others() -> None:
     found = [records.get(offset_map) for offset_map in parts]
     for row, answers in enumerate(zip(*found, strict=True)):
         assert {row, ELSEWHERE} == set(answers)
-    assert [] == records.asked
+    assert [] == records.compared_rows
 
 
 def test_exact_map_offsets_that_do_not_rise_are_refused() -> None:
@@ -212,8 +212,8 @@ def test_exact_map_offsets_that_do_not_rise_are_refused() -> None:
             )
 
 
-def test_exact_map_answer_of_wrong_size_is_refused() -> None:
-    """One bool for each question."""
+def test_exact_map_callback_result_of_wrong_size_raises() -> None:
+    """The callback returns one bool per comparison."""
     offset_map = make(1)
     offset_map.put(b"a", 1, same_keys=lambda offsets, rows: [])
     with pytest.raises(ValueError, match="same_keys answered"):
@@ -221,8 +221,8 @@ def test_exact_map_answer_of_wrong_size_is_refused() -> None:
     assert 1 == offset_map.get(b"a", same_keys=lambda offsets, rows: [True])
 
 
-def test_exact_map_error_of_the_caller_passes_and_changes_nothing() -> None:
-    """If the log cannot be read, the map is as it was."""
+def test_exact_map_callback_error_is_raised_and_keeps_the_map() -> None:
+    """If the log cannot be read, the map is unchanged."""
 
     def fail(offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> list[bool]:
         raise OSError("no disk")
@@ -236,7 +236,7 @@ def test_exact_map_error_of_the_caller_passes_and_changes_nothing() -> None:
 
 
 def test_exact_map_key_outside_the_bytes_is_refused() -> None:
-    """As in any map."""
+    """The same error as in a map that is not exact."""
     columns = np.array([3], np.int64), np.array([1], np.int32)
     with pytest.raises(IndexError, match="outside the 3 bytes given"):
         make(1).put_run(
@@ -248,8 +248,8 @@ def test_exact_map_key_outside_the_bytes_is_refused() -> None:
         )
 
 
-def test_map_is_told_how_to_compare_only_if_exact() -> None:
-    """A callable that is never called, or one that is missing, is a mistake."""
+def test_map_needs_same_keys_only_if_exact() -> None:
+    """A callback for a map that is not exact raises, and so does a missing one."""
     with pytest.raises(TypeError, match="same_keys must be given"):
         make(1).get(b"a")
     with pytest.raises(TypeError, match="for exact maps"):

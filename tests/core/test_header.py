@@ -1,4 +1,4 @@
-"""Batch headers: Kafka's vectors, the reference's verdict on any bytes, the object's manners."""
+"""Tests of batch headers: Kafka's vectors, any bytes compared with the reference, the object."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verdict_of(data: bytes) -> str:
 
 @pytest.mark.parametrize("case", BATCHES, ids=lambda case: case["name"])
 def test_header_of_kafkas_batch_has_kafkas_fields(case: dict[str, Any]) -> None:
-    """Stored fields, and what Kafka derives from them, for every batch of the list."""
+    """Stored and derived fields of every batch of the list."""
     data = bytes.fromhex(case["hex"])
     header = parse_header(exact(data))
     derived = case["derived"]
@@ -69,15 +69,15 @@ def test_header_of_kafkas_batch_has_kafkas_fields(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", BATCHES[:12], ids=lambda case: case["name"])
 def test_header_cut_anywhere_is_truncated(case: dict[str, Any]) -> None:
-    """61 bytes make a header; the batch as a whole needs its last byte."""
+    """A header needs 61 bytes; the whole batch needs its last byte."""
     data = bytes.fromhex(case["hex"])
     for size in range(len(data)):
         assert ("OK" if size >= 61 else "TRUNCATED") == verdict_of(data[:size])
         assert STATUS_CODES["TRUNCATED"] == check_batch(exact(data[:size]))
 
 
-def test_header_any_flipped_bit_is_judged_as_by_the_reference() -> None:
-    """Outside offset, epoch, length and magic the CRC finds each flip, if no check comes first."""
+def test_header_with_any_flipped_bit_has_the_verdict_of_the_reference() -> None:
+    """Except in offset, epoch, length and magic, the CRC or an earlier check finds each flip."""
     for position in range(len(GOOD_BATCH)):
         for bit in range(8):
             data = bytearray(GOOD_BATCH)
@@ -120,8 +120,10 @@ def test_header_any_flipped_bit_is_judged_as_by_the_reference() -> None:
         ("record_count", 0, "OK"),
     ],
 )
-def test_header_field_at_its_limit_gets_its_verdict(field: str, value: int, expected: str) -> None:
-    """Each field alone is believed up to its limit, and refused by name beyond."""
+def test_header_field_at_its_limit_has_the_expected_verdict(
+    field: str, value: int, expected: str
+) -> None:
+    """Each field is valid up to its limit and refused by name beyond."""
     values: dict[str, Any] = vars(GOOD) | {"batch_length": 63} | {field: value}
     data = Header(**values).encode()
     assert expected == verdict_of(data)
@@ -129,8 +131,8 @@ def test_header_field_at_its_limit_gets_its_verdict(field: str, value: int, expe
 
 
 @pytest.mark.parametrize(("magic", "length_min"), [(0, 14), (1, 22)])
-def test_header_of_old_format_too_short_is_no_old_batch(magic: int, length_min: int) -> None:
-    """Damage is told from an old format by the smallest length that the format knows."""
+def test_header_of_old_format_too_short_is_refused(magic: int, length_min: int) -> None:
+    """A length below the minimum of the old format is damage."""
     for length, expected in ((length_min - 1, "BATCH_LENGTH"), (length_min, "TRUNCATED")):
         data = replace(GOOD, batch_length=length, magic=magic).encode()[:17]
         assert expected == verdict_of(data)
@@ -142,7 +144,7 @@ def test_header_of_old_format_too_short_is_no_old_batch(magic: int, length_min: 
 
 
 def test_header_compressed_count_is_not_bounded_by_the_bytes() -> None:
-    """A codec may pack any number of records into a few bytes."""
+    """A codec may compress any number of records to a few bytes."""
     data = replace(GOOD, attributes=4, record_count=2**31 - 1, batch_length=50).encode()
     assert "OK" == verdict_of(data)
 
@@ -153,10 +155,10 @@ def test_header_compressed_count_is_not_bounded_by_the_bytes() -> None:
     length=st.sampled_from([-1, 0, 13, 14, 22, 48, 49, 60, 78]) | st.integers(-(2**31), 2**31 - 1),
     magic=st.sampled_from([0, 1, 2, 2, 2, 3, 255]),
 )
-def test_header_any_bytes_are_judged_as_by_the_reference(
+def test_header_of_any_bytes_has_the_verdict_of_the_reference(
     data: bytes, length: int, magic: int
 ) -> None:
-    """Whatever stands there, the verdict is the reference's, in a buffer of just that size."""
+    """Any bytes, in a buffer of exact size."""
     framed = data[:8] + length.to_bytes(4, "big", signed=True) + data[12:16] + bytes([magic])
     data = (framed + data[17:])[: len(data)]
     assert reference.parse_header(data)[0] == verdict_of(data)
@@ -168,7 +170,7 @@ def test_header_any_bytes_are_judged_as_by_the_reference(
 
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
 def test_header_any_buffer_is_read_from_a_position(buffer: str) -> None:
-    """The position is the caller's, in the header and in errors."""
+    """Header and errors have the position that the caller passed."""
     data = BUFFER_KINDS[buffer](b"\xff" * 5 + GOOD_BATCH)
     header = parse_header(data, 5)
     assert (5, 5 + len(GOOD_BATCH)) == (header.position, header.end_position)
@@ -193,13 +195,13 @@ def test_header_any_buffer_is_read_from_a_position(buffer: str) -> None:
 def test_header_last_sequence_wraps_to_zero(
     base_sequence: int, last_offset_delta: int, expected: int
 ) -> None:
-    """Sequences run from 0 to 2^31-1 and begin anew; -1 is none."""
+    """Sequences run from 0 to 2^31-1 and restart at 0; -1 means no sequence."""
     fields = replace(GOOD, base_sequence=base_sequence, last_offset_delta=last_offset_delta)
     assert expected == parse_header(reference.encode_batch(fields, bytes(14))).last_sequence
 
 
 def test_header_objects_compare_hash_and_pickle_by_value() -> None:
-    """A header is a value: two of the same bytes and place are one, and one survives a pickle."""
+    """Headers of the same bytes and position are equal, also after a pickle."""
     header = parse_header(GOOD_BATCH)
     copy = pickle.loads(pickle.dumps(header))
     assert header == copy
@@ -211,7 +213,7 @@ def test_header_objects_compare_hash_and_pickle_by_value() -> None:
 
 
 def test_header_is_immutable() -> None:
-    """Nobody changes a header that others hold."""
+    """Assigning an attribute raises."""
     header = parse_header(GOOD_BATCH)
     with pytest.raises(AttributeError):
         header.base_offset = 1
