@@ -1,4 +1,4 @@
-"""Index views, checks and the choice of entries against the reference and brokers' index files."""
+"""Tests of index views, checks and entry selection, compared with the reference and brokers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.reference import Header
 
 INT32_MAX = 2**31 - 1
 
-# Partitions of the clean set in which every append was one batch and nothing was compacted: there
-# the entries that the broker wrote while appending are those that a recovery chooses.
+# Partitions of the clean set with one batch per append and no compaction:
+# the entries written by the broker while appending equal those of a recovery.
 # Partition -> index.interval.bytes.
 APPENDED = {
     "idempotent-0": 4096,
@@ -68,7 +68,7 @@ def time_entries(pairs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def rising(step_min: int, step_max: int, size_max: int = 40) -> st.SearchStrategy[list[int]]:
-    """Numbers that begin at `step_min` or above and rise by steps from the range."""
+    """Draw numbers that start at `step_min` or above and rise by steps from the range."""
     steps = st.lists(st.integers(step_min, step_max), max_size=size_max)
     return steps.map(lambda values: list(accumulate(values)))
 
@@ -99,7 +99,7 @@ def select(
 def test_offset_lookup_equals_the_reference(
     offsets: list[int], positions: list[int], base_offset: int, deltas: list[int]
 ) -> None:
-    """Floor by offset, one and many at once; ceiling by position."""
+    """Floor by offset, single and in bulk; ceiling by position."""
     entries = list(zip(offsets, positions, strict=False))
     view = OffsetIndexView(exact(offset_entries(entries)), base_offset)
     keys = [base_offset + offset for offset, _ in entries]
@@ -136,7 +136,7 @@ def test_offset_lookup_equals_the_reference(
 def test_time_lookup_equals_the_reference(
     timestamps: list[int], offsets: list[int], base_offset: int, targets: list[int]
 ) -> None:
-    """Floor by timestamp, one and many at once; last slot by offset, which may repeat."""
+    """Floor by timestamp, single and in bulk; last slot by offset, which may repeat."""
     entries = list(zip(timestamps, offsets, strict=False))
     view = TimeIndexView(exact(time_entries(entries)), base_offset)
     found = []
@@ -160,7 +160,7 @@ def test_time_lookup_equals_the_reference(
 
 
 def test_lookup_many_of_many_keys_equals_single_lookups() -> None:
-    """Beyond the count from which the GIL is released, and with a last group that is not full."""
+    """The count is above the GIL limit, and the last group is not full."""
     entries = [(3 * slot, 100 * slot + 1) for slot in range(1, 2000)]
     view = OffsetIndexView(offset_entries(entries), 50)
     targets, out = array(range(40, 7042)), array([7] * 7002)
@@ -173,8 +173,8 @@ def test_lookup_many_of_many_keys_equals_single_lookups() -> None:
 
 @settings(max_examples=examples(100))
 @given(data=st.binary(max_size=100), key=st.integers(-(2**63), 2**63 - 1))
-def test_lookup_in_garbage_stays_inside(data: bytes, key: int) -> None:
-    """Entries that do not rise give some answer; nothing outside the buffer is read."""
+def test_lookup_in_garbage_stays_inside_the_buffer(data: bytes, key: int) -> None:
+    """Entries that do not rise have an arbitrary result; nothing outside the buffer is read."""
     offsets = OffsetIndexView(exact(data), 1000)
     times = TimeIndexView(exact(data), 1000)
     assert -1 <= offsets.lookup_slot(key) < max(1, len(offsets))
@@ -188,7 +188,7 @@ def test_lookup_in_garbage_stays_inside(data: bytes, key: int) -> None:
 
 @pytest.mark.parametrize("key", [-(2**63), -1, 0, INT32_MAX, INT32_MAX + 1, 2**62, 2**63 - 1])
 def test_lookup_of_extreme_keys_equals_the_reference(key: int) -> None:
-    """Keys far outside 32 bits are compared, not cut to fit."""
+    """Keys outside 32 bits are compared, not truncated."""
     entries = [(0, 1), (INT32_MAX, INT32_MAX)]
     view = OffsetIndexView(exact(offset_entries(entries)), 5)
     times = TimeIndexView(exact(time_entries([(0, 0), (2**63 - 1, INT32_MAX)])), 5)
@@ -205,10 +205,10 @@ def test_lookup_of_extreme_keys_equals_the_reference(key: int) -> None:
 
 
 @pytest.mark.parametrize("view_type", [OffsetIndexView, TimeIndexView])
-def test_view_without_entries_answers_the_start(
+def test_view_without_entries_returns_the_segment_start(
     view_type: type[OffsetIndexView | TimeIndexView],
 ) -> None:
-    """An empty index sends every look-up to the start of the segment."""
+    """Every look-up in an empty index returns the start of the segment."""
     for data in (b"", b"\0" * 5):
         view = view_type(exact(data), 70)
         assert 0 == len(view)
@@ -230,7 +230,7 @@ def test_view_without_entries_answers_the_start(
 
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
 def test_view_of_any_buffer_uses_count_entries(buffer: str) -> None:
-    """A preallocated file has more room than entries: `count` says how many are in use."""
+    """A preallocated file is larger than its entries: `count` is the number in use."""
     data = BUFFER_KINDS[buffer](offset_entries([(40, 4150), (99, 8300)]) + bytes(80))
     view = OffsetIndexView(data, 5000, 2)
     assert 2 == len(view)
@@ -240,10 +240,10 @@ def test_view_of_any_buffer_uses_count_entries(buffer: str) -> None:
 
 
 @pytest.mark.parametrize("view_type", [OffsetIndexView, TimeIndexView])
-def test_view_with_impossible_arguments_is_refused(
+def test_view_with_impossible_arguments_raises(
     view_type: type[OffsetIndexView | TimeIndexView],
 ) -> None:
-    """A base that no segment has, more entries than bytes, an output of another length."""
+    """An impossible base offset, more entries than bytes, an output of another length."""
     for base_offset in (-1, 2**63 - 2**31 + 1):
         with pytest.raises(ValueError, match="base of a segment"):
             view_type(b"", base_offset)
@@ -260,8 +260,8 @@ def test_view_with_impossible_arguments_is_refused(
     view.lookup_many(array([]), array([]))
 
 
-def test_view_holds_its_mapped_file(tmp_path: Path) -> None:
-    """While a view lives its file cannot be unmapped under it."""
+def test_view_keeps_its_file_mapped(tmp_path: Path) -> None:
+    """The file cannot be unmapped while a view exists."""
     path = tmp_path / "0.index"
     path.write_bytes(offset_entries([(7, 700)]))
     with path.open("rb") as file:
@@ -328,7 +328,7 @@ def test_check_of_time_index_equals_the_reference(
 def test_check_of_offset_index_counts_sound_entries(
     entries: list[tuple[int, int]], expected: tuple[int, bool]
 ) -> None:
-    """The rules one by one, for a segment of 100 bytes."""
+    """Each rule alone, for a segment of 100 bytes."""
     assert expected == check_offset_index(exact(offset_entries(entries)), segment_size=100)
 
 
@@ -348,7 +348,7 @@ def test_check_of_offset_index_counts_sound_entries(
 def test_check_of_time_index_counts_sound_entries(
     entries: list[tuple[int, int]], expected: tuple[int, bool]
 ) -> None:
-    """The rules one by one; a record of 1970 may stand first."""
+    """Each rule alone; the first entry may have a timestamp of 1970."""
     assert expected == check_time_index(exact(time_entries(entries)))
 
 
@@ -370,13 +370,13 @@ def test_index_files_of_brokers_read_as_their_manifest(data_set: str, partition:
         assert list(segment.time_index) == [time_view.entry(slot) for slot in range(time_count)]
 
 
-# ---- choice of entries ----
+# ---- entry selection ----
 
 
 def selected(
     data: bytes, base_offset: int, interval_bytes: int, *, chunk: int = 1000
 ) -> tuple[bytes, bytes]:
-    """Scan a segment `chunk` batches at a time and return the index files chosen for it."""
+    """Scan a segment in steps of `chunk` batches and return the selected index files."""
     selector = IndexEntrySelector(base_offset, interval_bytes)
     columns = BatchColumns(chunk)
     offset_index = time_index = b""
@@ -396,7 +396,7 @@ def selected(
 
 @pytest.mark.parametrize("partition", APPENDED)
 def test_selection_from_brokers_segments_equals_their_index_files(partition: str) -> None:
-    """Byte for byte what the broker wrote, however the scan is cut into chunks."""
+    """The bytes equal those of the broker, for any size of the scan's chunks."""
     manifest = golden.Manifest(golden.CLEAN, partition)
     for segment in manifest.summary.segments:
         path = manifest.directory / segment.segment
@@ -411,7 +411,7 @@ def test_selection_from_brokers_segments_equals_their_index_files(partition: str
 
 @pytest.mark.parametrize("partition", RECOVERED)
 def test_selection_has_as_many_entries_as_a_brokers_recovery(partition: str) -> None:
-    """A broker rebuilt the indexes of all segments from the recovery point on after a kill."""
+    """After a kill, a broker rebuilt all indexes after the recovery point."""
     manifest = golden.Manifest(golden.UNCLEAN, partition)
     recovered = manifest.summary.recovered
     recovery_point = manifest.summary.checkpoint_recovery_point
@@ -442,7 +442,7 @@ def test_selection_has_as_many_entries_as_a_brokers_recovery(partition: str) -> 
 def test_selection_equals_the_reference(
     steps: list[tuple[int, int, int]], base_offset: int, interval_bytes: int, cut: int
 ) -> None:
-    """Any sizes, offsets and timestamps (that also go back), in one chunk or two."""
+    """Any sizes, offsets and timestamps (also falling), in one chunk or two."""
     position, offset = 0, base_offset - 1
     batches = []
     for size, offset_step, timestamp in steps:
@@ -460,8 +460,8 @@ def test_selection_equals_the_reference(
     assert b"" == selector.final_time_entry()
 
 
-def test_selection_state_tells_the_largest_timestamp() -> None:
-    """What a segment wants to know of its recovery besides the entries."""
+def test_selection_state_has_the_largest_timestamp() -> None:
+    """A segment needs these facts of its recovery besides the entries."""
     selector = IndexEntrySelector(100, 50)
     state = (selector.last_indexed_position, selector.max_timestamp)
     assert (0, -1, -1) == (*state, selector.offset_of_max_timestamp)
@@ -480,10 +480,10 @@ def test_selection_state_tells_the_largest_timestamp() -> None:
         ([0, 100, 200], [100, 102, 102], CorruptRecordError),
     ],
 )
-def test_selection_of_unfit_batches_is_refused_and_takes_nothing(
+def test_selection_of_invalid_batches_raises_and_selects_nothing(
     positions: list[int], offsets: list[int], error: type[Exception]
 ) -> None:
-    """An offset or position beyond 32 bits, or one that does not rise; the selector goes on."""
+    """Offset or position is beyond 32 bits or does not rise; the selector stays usable."""
     selector = IndexEntrySelector(100, 10)
     select(selector, [0], [100], [1])
     with pytest.raises(error):
@@ -492,8 +492,8 @@ def test_selection_of_unfit_batches_is_refused_and_takes_nothing(
     assert (offset_entries([(9, 70)]), time_entries([(8, 9)])) == select(selector, [70], [109], [8])
 
 
-def test_selection_with_impossible_arguments_is_refused() -> None:
-    """A base that no segment has, an interval below zero, columns shorter than the count."""
+def test_selection_with_impossible_arguments_raises() -> None:
+    """An impossible base offset, a negative interval, columns shorter than the count."""
     with pytest.raises(ValueError, match="base of a segment"):
         IndexEntrySelector(-1, 0)
     with pytest.raises(ValueError, match="interval_bytes"):

@@ -1,4 +1,4 @@
-"""The layout constants against numbers written out by hand from the format's description."""
+"""Tests of the layout constants, compared with numbers from the format's description."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ EXPECTED = {
 
 
 def _constants() -> dict[str, int]:
-    """Evaluate the `NAME = sum of names and numbers` lines, which is all that the file has."""
+    """Evaluate the lines `NAME = sum of names and numbers`; the file has no others."""
     values: dict[str, int] = {}
     for line in LAYOUT.read_text("ascii").splitlines():
         match = re.fullmatch(r"    (\w+) = ([^#]+?)\s*(#.*)?", line)
@@ -86,11 +86,11 @@ def _constants() -> dict[str, int]:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_layout_constant_equals_the_format(name: str) -> None:
-    """Each constant has the value that the format's description gives."""
+    """Each constant has the value of the format's description."""
     assert EXPECTED[name] == _constants()[name]
 
 
-# Positions of the fields that each `struct` of Python code reads, and the end of the last one.
+# Positions of the fields of each `struct` of Python code, and the end of the last field.
 STRUCTS = {
     "BATCH_FRAME": ["BASE_OFFSET_POSITION", "BATCH_LENGTH_POSITION", "LOG_OVERHEAD"],
     "RECORD_BATCH_START": [
@@ -125,13 +125,13 @@ NUMBERS = sorted(
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_constant_of_python_code_equals_the_cores(name: str) -> None:
-    """The core does not give out its constants; what is written down twice is the same."""
+    """The core does not export its constants; the copies in Python are equal."""
     assert _constants()[name] == getattr(layout, name)
 
 
 @pytest.mark.parametrize("name", sorted(STRUCTS))
 def test_struct_of_python_code_has_the_cores_fields(name: str) -> None:
-    """Each field begins where the core has it, and the last one ends there."""
+    """Each field has the position of the core, and the last field the same end."""
     known: struct.Struct = getattr(layout, name)
     ends = [struct.calcsize(known.format[: 1 + count]) for count in range(len(known.format))]
     assert known.format.startswith(">")
@@ -139,14 +139,14 @@ def test_struct_of_python_code_has_the_cores_fields(name: str) -> None:
 
 
 def test_every_struct_of_python_code_is_compared() -> None:
-    """A new one has its fields in the table above; the size of a key or value is one field."""
+    """The table above lists all structs; the size of a key or value is one field."""
     known = {name for name in layout.__all__ if isinstance(getattr(layout, name), struct.Struct)}
     assert {*STRUCTS, "FIELD_SIZE"} == known
 
 
 @pytest.mark.parametrize("kind", [OFFSET_INDEX, TIME_INDEX])
 def test_index_kind_numpy_type_equals_its_struct(kind: IndexKind[Any]) -> None:
-    """Both read the same numbers from an entry, and the compiled look-up does, too."""
+    """NumPy and `struct` read the same numbers from an entry."""
     entry = kind.entry.pack(1, 2)
     assert (kind.entry.size, (1, 2)) == (
         kind.dtype.itemsize,
@@ -155,14 +155,14 @@ def test_index_kind_numpy_type_equals_its_struct(kind: IndexKind[Any]) -> None:
 
 
 def test_index_views_read_the_fields_of_the_kinds() -> None:
-    """An entry that the struct wrote is found by the compiled look-up."""
+    """The compiled look-up finds an entry packed by the struct."""
     offsets = OFFSET_INDEX.make_view(OFFSET_INDEX.entry.pack(3, 400), 10, 1)
     assert (13, 400) == offsets.lookup(13)
     times = TIME_INDEX.make_view(TIME_INDEX.entry.pack(5000, 7), 10, 1)
     assert (5000, 17) == times.lookup(5000)
 
 
-def test_timestamp_types_are_what_their_bit_says() -> None:
-    """Create time is the bit not set, append time the bit set."""
+def test_timestamp_types_equal_their_bit() -> None:
+    """Create time means bit clear, append time means bit set."""
     assert (0, 1) == (layout.CREATE_TIME, layout.LOG_APPEND_TIME)
     assert layout.TIMESTAMP_TYPE_MASK == layout.LOG_APPEND_TIME << 3

@@ -1,4 +1,4 @@
-"""The LZ4 decoder against the reference library, block by block, on good and on hostile bytes."""
+"""Tests of the LZ4 decoder, compared with the library on valid and hostile blocks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STORED = 0x8000_0000
 
 
 def framed(*blocks: bytes) -> bytes:
-    """Return compressed blocks as they lie in a frame, with its end mark."""
+    """Return compressed blocks as in a frame, with the end mark."""
     return b"".join(struct.pack("<I", len(block)) + block for block in blocks) + END_MARK
 
 
 def decode(data: bytes, **options: int) -> bytes:
-    """Decode from an exactly sized buffer, and see that everything was consumed."""
+    """Decode from a buffer of exact size, and assert that all bytes were consumed."""
     sizes = {"block_size_max": BLOCK_SIZE, "limit_bytes": LIMIT_BYTES} | options
     content, end = decode_blocks(exact(data), 0, **sizes)
     assert len(data) == end
@@ -37,7 +37,7 @@ def decode(data: bytes, **options: int) -> bytes:
 
 
 def verdict_of_library(block: bytes) -> bytes | None:
-    """Return what the reference library makes of one block, None where it refuses."""
+    """Return the content of one block by the reference library, None if it refuses."""
     try:
         decoded: bytes = lz4.block.decompress(block, uncompressed_size=BLOCK_SIZE)
     except lz4.block.LZ4BlockError:
@@ -46,7 +46,7 @@ def verdict_of_library(block: bytes) -> bytes | None:
 
 
 def verdict_of_ours(block: bytes) -> bytes | None:
-    """Return what the kernel makes of one block, None where it refuses."""
+    """Return the content of one block by the kernel, None if it refuses."""
     try:
         return decode(framed(block))
     except CorruptRecordError:
@@ -54,7 +54,7 @@ def verdict_of_ours(block: bytes) -> bytes | None:
 
 
 def has_distance_of_zero(block: bytes) -> bool:
-    """Whether a match of the block says 0, which the library takes for something."""
+    """Return whether a match of the block has distance 0, which the library accepts."""
     source = iter(block)
     try:
         while True:
@@ -69,7 +69,7 @@ def has_distance_of_zero(block: bytes) -> bool:
 
 
 def length_of(half: int, source: Iterator[int]) -> int:
-    """Return a length that begins in half a token."""
+    """Return a length whose first part is half a token."""
     length = byte = half
     if half == 15:
         byte = 255
@@ -80,8 +80,8 @@ def length_of(half: int, source: Iterator[int]) -> int:
 
 
 @pytest.mark.parametrize("level", [0, 9])
-def test_lz4_blocks_of_all_contents_equal_what_was_compressed(level: int) -> None:
-    """Sizes around a block, of what compresses and what does not, both compressors."""
+def test_lz4_blocks_of_all_contents_round_trip(level: int) -> None:
+    """Sizes around a block, compressible and random contents, both compressors."""
     for data in contents():
         pieces = [data[start : start + BLOCK_SIZE] for start in range(0, len(data), BLOCK_SIZE)]
         mode = {"mode": "high_compression", "compression": level} if level else {}
@@ -91,8 +91,8 @@ def test_lz4_blocks_of_all_contents_equal_what_was_compressed(level: int) -> Non
 
 
 @pytest.mark.parametrize("distance", [*range(1, 20), 31, 32, 33, 64, 100])
-def test_lz4_blocks_matches_of_all_distances_and_lengths_are_repeated(distance: int) -> None:
-    """Overlapping copies: shorter than a stride, as long, longer."""
+def test_lz4_blocks_with_matches_of_all_distances_and_lengths_decode(distance: int) -> None:
+    """Overlapping copies: shorter than a stride, equal, longer."""
     source = random.Random(distance).randbytes(distance)
     for length in (*range(4, 40), 63, 64, 65, 300, 1000):
         data = (source * (length // distance + 2))[: distance + length]
@@ -105,7 +105,7 @@ def test_lz4_blocks_matches_of_all_distances_and_lengths_are_repeated(distance: 
 
 
 def more_of(length: int) -> bytes:
-    """Return the bytes that continue a length which half a token does not hold."""
+    """Return the bytes after the token for a length above its four bits."""
     return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes(((length - 15) % 255,))
 
 
@@ -121,7 +121,7 @@ def more_of(length: int) -> bytes:
 def test_lz4_blocks_edited_have_the_verdict_of_the_library(
     data: bytes, edits: list[tuple[int, int]], cut: int
 ) -> None:
-    """Any bytes overwritten, the end cut off: same bytes or refused by both."""
+    """Bytes are overwritten or the end is cut: equal contents, or refused by both."""
     block = bytearray(lz4.block.compress(data, store_size=False))
     for position, value in edits:
         block[position % len(block)] = value
@@ -136,19 +136,19 @@ def test_lz4_blocks_edited_have_the_verdict_of_the_library(
 @settings(max_examples=examples(300))
 @given(block=st.binary(min_size=1, max_size=60))
 def test_lz4_blocks_of_random_bytes_have_the_verdict_of_the_library(block: bytes) -> None:
-    """Nothing but junk."""
+    """The blocks are random bytes."""
     expected = verdict_of_library(block)
     actual = verdict_of_ours(block)
     assert expected == actual or (actual is None and has_distance_of_zero(block))
 
 
 def test_lz4_blocks_distance_of_zero_is_refused() -> None:
-    """The format has no such distance; there is nothing that it could repeat."""
+    """The format has no distance 0: no byte could be repeated."""
     assert None is verdict_of_ours(b"\x10a\x00\x00" + b"\xc0" + bytes(12))
 
 
 def test_lz4_blocks_stored_and_compressed_are_joined() -> None:
-    """Bit 31 of the size says that the data is as it is."""
+    """Bit 31 of the size marks stored data."""
     stored = struct.pack("<I", 5 | STORED) + b"plain"
     data = bytes(1000)
     packed = framed(lz4.block.compress(data, store_size=False))
@@ -157,15 +157,15 @@ def test_lz4_blocks_stored_and_compressed_are_joined() -> None:
 
 
 def test_lz4_blocks_every_prefix_is_refused() -> None:
-    """The end mark is not optional."""
+    """The end mark is required."""
     data = framed(lz4.block.compress(bytes(200) + b"x" * 30, store_size=False))
     for size in range(len(data)):
         with pytest.raises(CorruptRecordError, match="the stream ends"):
             decode(data[:size])
 
 
-def test_lz4_blocks_over_the_limit_are_refused_exactly() -> None:
-    """The limit itself passes, one byte less does not."""
+def test_lz4_blocks_one_byte_over_the_limit_are_refused() -> None:
+    """A limit equal to the size passes, one byte less is refused."""
     data = framed(*[lz4.block.compress(bytes(BLOCK_SIZE), store_size=False)] * 5)
     total = 5 * BLOCK_SIZE
     assert bytes(total) == decode(data, limit_bytes=total)
@@ -176,7 +176,7 @@ def test_lz4_blocks_over_the_limit_are_refused_exactly() -> None:
 
 
 def test_lz4_blocks_larger_than_declared_inside_are_refused() -> None:
-    """A block of the right size that holds more than the frame's block size."""
+    """A small block decompresses to more than the frame's block size."""
     data = framed(lz4.block.compress(bytes(BLOCK_SIZE + 1), store_size=False))
     with pytest.raises(CorruptRecordError, match="does not decompress"):
         decode(data)
@@ -184,8 +184,8 @@ def test_lz4_blocks_larger_than_declared_inside_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS)
-def test_lz4_blocks_from_any_buffer_and_position(kind: str) -> None:
-    """What stands before the position does not matter, and what follows the end mark is left."""
+def test_lz4_blocks_from_any_buffer_and_position_decode(kind: str) -> None:
+    """Bytes before the position and after the end mark are ignored."""
     data = framed(lz4.block.compress(b"hello" * 50, store_size=False))
     source = BUFFER_KINDS[kind](b"before!" + data + b"after")
     content, end = decode_blocks(source, 7, block_size_max=BLOCK_SIZE, limit_bytes=LIMIT_BYTES)
@@ -195,9 +195,9 @@ def test_lz4_blocks_from_any_buffer_and_position(kind: str) -> None:
 @pytest.mark.parametrize(
     ("position", "block_size_max", "limit_bytes"), [(-1, 9, 9), (5, 9, 9), (0, 0, 9), (0, 9, -1)]
 )
-def test_lz4_blocks_arguments_out_of_range_are_a_value_error(
+def test_lz4_blocks_arguments_out_of_range_raise_value_error(
     position: int, block_size_max: int, limit_bytes: int
 ) -> None:
-    """A caller's mistake is not taken for damage."""
+    """A mistake of the caller is not reported as damage."""
     with pytest.raises(ValueError, match=r"position -?\d, "):
         decode_blocks(END_MARK, position, block_size_max=block_size_max, limit_bytes=limit_bytes)

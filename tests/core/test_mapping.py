@@ -1,4 +1,4 @@
-"""Mapped files: what is lost reads as zeros and is refused; whose the signal is."""
+"""Tests of mapped files: lost pages read as zeros and are refused; handling of SIGBUS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.lost_pages import run_program
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-# What each program begins with: a file of ten pages, mapped, and what is said of it.
+# Start of each program: a function that maps a file of ten pages.
 PREFACE = """
 import os, sys, signal, threading, faulthandler
 from pathlib import Path
@@ -37,12 +37,12 @@ def mapped(name, size=10 * PAGE):
 
 
 def program(body: str) -> str:
-    """Return a program that begins with the preface."""
+    """Return a program that starts with the preface."""
     return PREFACE + body
 
 
 def test_mapping_shows_the_file_and_keeps_no_descriptor(tmp_path: Path) -> None:
-    """The bytes are those of the file; the descriptor is the caller's, and none stays open."""
+    """The bytes equal the file; the mapping keeps no descriptor open."""
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 40)
     descriptor = os.open(path, os.O_RDONLY)
@@ -59,8 +59,8 @@ def test_mapping_shows_the_file_and_keeps_no_descriptor(tmp_path: Path) -> None:
     assert lost_mapping_count() == 0
 
 
-def test_mapping_of_nothing_is_refused(tmp_path: Path) -> None:
-    """A size of 0 is a mistake of the caller, a closed descriptor an error of the system."""
+def test_mapping_of_no_bytes_raises(tmp_path: Path) -> None:
+    """A size of 0 raises ValueError, a closed descriptor OSError."""
     with pytest.raises(ValueError, match="size must be above 0"):
         FileMapping(0, 0, MappedOrigin(tmp_path, (0, 0)))
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -68,7 +68,7 @@ def test_mapping_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_lost_page_reads_as_zeros_and_is_refused(tmp_path: Path) -> None:
-    """Only the bytes of lost pages are refused, with file and position; DUR-3."""
+    """Only bytes of lost pages are refused; the error has file and position; DUR-3."""
     said = run_program(
         program("""
 path, mapping = mapped("file")
@@ -89,8 +89,8 @@ print(lost_mapping_count())
     assert said == ["True True", "True True None", "1", "0"]
 
 
-def test_page_that_the_disk_refuses_is_an_input_output_error(tmp_path: Path) -> None:
-    """A file that is as long as before, and gives no bytes, is a failure of its disk; DUR-3."""
+def test_page_refused_by_the_disk_raises_eio(tmp_path: Path) -> None:
+    """A file of unchanged size with unreadable bytes is a failure of its disk; DUR-3."""
     said = run_program(
         program("""
 path, mapping = mapped("file")
@@ -108,8 +108,8 @@ except LogStorageError as error:
     assert said == ["5 0 OSError"]
 
 
-def test_threads_that_fault_at_once_all_go_on(tmp_path: Path) -> None:
-    """Many threads, many mappings, the same and other pages: nobody dies, all is refused."""
+def test_threads_that_fault_at_once_all_continue(tmp_path: Path) -> None:
+    """Many threads and mappings, equal and different pages: each read is refused."""
     said = run_program(
         program("""
 files = [mapped(f"file{number}", 64 * PAGE) for number in range(8)]
@@ -136,8 +136,8 @@ print(len(refused), lost_mapping_count())
     assert said == ["128 8"]
 
 
-def test_more_mappings_than_a_block_of_the_table_are_known(tmp_path: Path) -> None:
-    """The table grows, entries are used again, and each mapping is known by its address."""
+def test_more_mappings_than_a_table_block_are_found(tmp_path: Path) -> None:
+    """The table grows, entries are reused, and each mapping is found by its address."""
     said = run_program(
         program("""
 files = [mapped(f"file{number}", 2 * PAGE) for number in range(300)]
@@ -153,8 +153,8 @@ print([each.lost for _, each in files].count(None), mapping.lost == (PAGE, 2 * P
     assert said == ["249 True"]
 
 
-def test_forked_child_outlives_what_is_lost(tmp_path: Path) -> None:
-    """A child has the handler and the mappings of its parent; their losses are its own."""
+def test_forked_child_survives_a_lost_page(tmp_path: Path) -> None:
+    """A child inherits handler and mappings; the parent does not count its lost pages."""
     said = run_program(
         program("""
 path, mapping = mapped("file")
@@ -172,7 +172,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lost_mapping_count())
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_guard_and_faulthandler_work_together(tmp_path: Path, when: str) -> None:
-    """Whichever came first: our pages are caught. After, it takes the next file that is mapped."""
+    """In either order mapped pages are caught; if faulthandler is later, after the next mapping."""
     said = run_program(
         program(f"""
 if {when!r} == "before":
@@ -203,8 +203,8 @@ def fault_elsewhere():
 
 
 @pytest.mark.parametrize("order", ["guard", "faulthandler, guard", "guard, faulthandler, guard"])
-def test_fault_of_a_foreign_mapping_ends_the_process_as_ever(tmp_path: Path, order: str) -> None:
-    """A page that is not ours is not our matter: SIGBUS, told by the faulthandler if there is."""
+def test_fault_of_a_foreign_mapping_ends_the_process(tmp_path: Path, order: str) -> None:
+    """A fault of a page of other code passes SIGBUS on to the earlier handler."""
     steps = "\n".join(
         "faulthandler.enable()" if step == "faulthandler" else "install_signal_handler()"
         for step in order.split(", ")
@@ -213,8 +213,8 @@ def test_fault_of_a_foreign_mapping_ends_the_process_as_ever(tmp_path: Path, ord
     run_program(program(body), tmp_path, expected=-signal.SIGBUS)
 
 
-def test_signal_that_somebody_sends_ends_the_process_as_ever(tmp_path: Path) -> None:
-    """SIGBUS by `kill` has no address: it goes to the handler installed before."""
+def test_signal_sent_by_kill_goes_to_the_earlier_handler(tmp_path: Path) -> None:
+    """SIGBUS by `kill` has no address; without an earlier handler it ends the process."""
     body = """
 mapped("file")
 os.kill(os.getpid(), signal.SIGBUS)
