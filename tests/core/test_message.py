@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: Kafka's vectors, the reference's verdict on any bytes, the doors."""
+"""Tests of message decoders, magic 0 and 1: Kafka's vectors, any bytes, the entry points."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_messages_of_any_shape_are_decoded_like_the_reference(
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
 def test_set_cut_anywhere_gets_the_references_verdict(magic: int, strict: bool) -> None:
-    """Every proper prefix; a cut last message is dropped on request, as Kafka does."""
+    """Every proper prefix; an option drops a cut last message, as Kafka does."""
     outcomes = set()
     for size in range(len(PAYLOADS[magic]) + 1):
         payload = PAYLOADS[magic][:size]
@@ -125,7 +125,7 @@ def test_set_cut_anywhere_gets_the_references_verdict(magic: int, strict: bool) 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
 def test_plain_message_cut_anywhere_is_truncated(magic: int, strict: bool) -> None:
-    """There is nothing before it that could be kept."""
+    """No whole message is before it."""
     message = MIXED[magic][0]
     payload = reference.encode_message(message)
     header = message_header(message)
@@ -140,7 +140,7 @@ def test_plain_message_cut_anywhere_is_truncated(magic: int, strict: bool) -> No
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
 def test_set_with_a_flipped_bit_gets_the_references_verdict(magic: int, strict: bool) -> None:
-    """Every bit of a set with every kind of message; strict reading finds each but in offsets."""
+    """Strict reading finds every flipped bit except those of offsets."""
     outcomes = set()
     for bit in range(8 * len(PAYLOADS[magic])):
         damaged = bytearray(PAYLOADS[magic])
@@ -155,7 +155,7 @@ def test_set_with_a_flipped_bit_gets_the_references_verdict(magic: int, strict: 
 def test_plain_message_with_a_flipped_bit_gets_the_references_verdict(
     magic: int, strict: bool
 ) -> None:
-    """Its CRC is the outer one, which is not checked here."""
+    """Its CRC is the outer one, and this decoder does not check it."""
     message = MIXED[magic][5]
     payload = reference.encode_message(message)
     for bit in range(8 * len(payload)):
@@ -181,11 +181,11 @@ def test_spliced_sets_of_both_magics_get_the_references_verdict(
     assert_like_reference(payload, wrapper_header(magic, offset), strict=strict)
 
 
-# ---- what a wrapper says about its messages ----
+# ---- offsets and timestamps of a wrapper's messages ----
 
 
 def test_wrapper_of_magic_0_has_absolute_offsets_and_no_time() -> None:
-    """Its own offset does not matter."""
+    """The offset of the wrapper is ignored."""
     messages = decode_messages(
         PAYLOADS[0], as_batch_header(wrapper_header(0, 5000)), 0, len(PAYLOADS[0])
     )
@@ -194,7 +194,7 @@ def test_wrapper_of_magic_0_has_absolute_offsets_and_no_time() -> None:
 
 
 def test_wrapper_of_magic_1_counts_back_from_its_last_message() -> None:
-    """Gaps stay, as compaction leaves them; the offset is that of the last."""
+    """The wrapper has the offset of its last message; gaps of compaction are kept."""
     messages = decode_messages(
         PAYLOADS[1], as_batch_header(wrapper_header(1, 5000)), 0, len(PAYLOADS[1])
     )
@@ -203,7 +203,7 @@ def test_wrapper_of_magic_1_counts_back_from_its_last_message() -> None:
 
 
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (8, 0), (9, 1)])
-def test_wrapper_without_an_offset_of_its_own_counts_from_zero(offset: int, first: int) -> None:
+def test_wrapper_with_offset_zero_counts_from_zero(offset: int, first: int) -> None:
     """A producer may send every wrapper with offset 0."""
     header = as_batch_header(wrapper_header(1, offset))
     assert first == first_message_offset(PAYLOADS[1], header, 0, len(PAYLOADS[1]))
@@ -212,13 +212,13 @@ def test_wrapper_without_an_offset_of_its_own_counts_from_zero(offset: int, firs
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_wrapper_below_its_last_message_is_refused(strict: bool) -> None:
-    """Then some message would be before offset 0."""
+    """Its first message would be below offset 0."""
     for offset in range(1, 8):
         assert not assert_like_reference(PAYLOADS[1], wrapper_header(1, offset), strict=strict)
 
 
-def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
-    """Whatever they say themselves."""
+def test_log_append_time_of_a_wrapper_is_set_on_all_its_messages() -> None:
+    """The timestamps of the messages are ignored."""
     header = as_batch_header(wrapper_header(1, timestamp=77, attributes=9))
     messages = decode_messages(PAYLOADS[1], header, 0, len(PAYLOADS[1]))
     assert {(77, 1)} == {(message.timestamp_ms, message.timestamp_type) for message in messages}
@@ -226,8 +226,10 @@ def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("attributes", [1, 9])
-def test_messages_of_the_other_magic_keep_their_own_habits(magic: int, attributes: int) -> None:
-    """Cleaners of 0.10.0 wrote such wrappers; a leader learns of it from the summary."""
+def test_messages_of_the_other_magic_are_decoded_by_their_own_format(
+    magic: int, attributes: int
+) -> None:
+    """Cleaners of 0.10.0 wrote such wrappers; the summary counts these messages."""
     messages = [*MIXED[1 - magic][:3], *MIXED[magic][3:]]
     messages[1] = replace(messages[1], attributes=8)
     payload = reference.encode_messages(messages)
@@ -240,17 +242,17 @@ def test_messages_of_the_other_magic_keep_their_own_habits(magic: int, attribute
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("codec", range(1, 8))
 def test_wrapper_inside_a_wrapper_is_refused(codec: int, strict: bool) -> None:
-    """No broker ever wrote one; it would be a way to blow up readers."""
+    """No broker ever wrote one; nesting would multiply the decompressed size."""
     inner = replace(MIXED[1][1], attributes=codec)
     payload = reference.encode_messages([MIXED[1][0], inner])
     assert not assert_like_reference(payload, wrapper_header(1), strict=strict)
 
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 0), (-1, 0), (-(2**63), 2**63 - 1)], ids=str)
-def test_inner_offsets_that_do_not_rise_are_read_on_request_only(
+def test_inner_offsets_that_do_not_rise_are_read_only_without_strict(
     offsets: tuple[int, int],
 ) -> None:
-    """Kafka's readers take them."""
+    """Kafka's readers accept them."""
     for magic in (0, 1):
         payload = reference.encode_messages(
             replace(MIXED[magic][0], offset=offset) for offset in offsets
@@ -268,7 +270,7 @@ def test_sparse_wrapper_is_not_dense() -> None:
     assert not summarize_messages(PAYLOADS[1], header, 0, len(PAYLOADS[1])).is_dense
 
 
-# ---- the value of a wrapper ----
+# ---- value of a wrapper ----
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -295,7 +297,7 @@ def _assert_value_like_reference(entry: bytes, message: Message, *, strict: bool
         expected = reference.wrapper_value(entry, strict=strict)
     except Refused as refused:
         if refused.verdict == "UNKNOWN_CODEC":
-            return  # of the bytes; the header says otherwise
+            return  # of the bytes; the header has another codec
         with pytest.raises(CorruptRecordError) as caught:
             wrapper_value(exact(entry), header, strict=strict)
         assert (refused.verdict, refused.position) == refusal(caught.value)
@@ -304,28 +306,28 @@ def _assert_value_like_reference(entry: bytes, message: Message, *, strict: bool
 
 
 @pytest.mark.parametrize("codec", [4, 5, 6, 7])
-def test_wrapper_with_a_codec_that_came_later_is_refused(codec: int) -> None:
-    """Zstd among them: it came with magic 2."""
+def test_wrapper_with_a_codec_of_later_formats_is_refused(codec: int) -> None:
+    """Also zstd, which magic 2 introduced."""
     message = Message(9, 1, codec, TIMESTAMP, None, b"compressed")
     entry = reference.encode_message(message)
     with pytest.raises(UnsupportedCodecError):
         wrapper_value(entry, as_batch_header(message_header(message)))
 
 
-def test_wrapper_value_of_a_plain_message_is_a_slip() -> None:
-    """It has none."""
+def test_wrapper_value_of_a_plain_message_raises() -> None:
+    """A plain message has no compressed value."""
     message = MIXED[1][0]
     with pytest.raises(ValueError, match="plain message"):
         wrapper_value(reference.encode_message(message), as_batch_header(message_header(message)))
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS)
 @pytest.mark.parametrize("prefix", [0, 61])
 def test_messages_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> None:
-    """And from any place in it; positions count from its first byte."""
+    """At any position; positions count from the first byte of the buffer."""
     data = BUFFER_KINDS[kind](b"\xff" * prefix + PAYLOADS[1] + b"\xff" * 5)
     header, end = as_batch_header(wrapper_header(1)), prefix + len(PAYLOADS[1])
     pairs = [(message.key, message.value) for message in MIXED[1]]
@@ -342,7 +344,7 @@ def test_messages_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> 
 
 @pytest.mark.parametrize("bounds", [(-1, 5), (3, 2), (0, 11), (11, 11)], ids=str)
 def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) -> None:
-    """Never clamped: a wrong position is a bug of the caller."""
+    """They are not clamped: a wrong position is a mistake of the caller."""
     header = as_batch_header(wrapper_header(1))
     for door in DOORS:
         with pytest.raises(IndexError, match="outside the 10 bytes"):
@@ -350,7 +352,7 @@ def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) ->
 
 
 def test_header_of_the_other_kind_is_refused() -> None:
-    """Each family of kernels refuses what is the other's."""
+    """The kernels of each format refuse headers of the other."""
     for door in DOORS:
         with pytest.raises(ValueError, match="magic must be 0 or 1, got 2"):
             door(PAYLOADS[1], as_batch_header(Header(record_count=1)), 0, len(PAYLOADS[1]))
@@ -360,8 +362,8 @@ def test_header_of_the_other_kind_is_refused() -> None:
     assert 0 != check_records(PAYLOADS[1], old, 0, len(PAYLOADS[1]))
 
 
-def test_columns_without_room_keep_what_they_have() -> None:
-    """Nothing is written before it is known that all rows fit."""
+def test_columns_too_small_keep_their_rows() -> None:
+    """No row is written unless all rows fit."""
     header, size = as_batch_header(wrapper_header(1)), len(PAYLOADS[1])
     columns = RecordColumns(11)
     decode_message_columns(PAYLOADS[1], header, 0, size, columns)
@@ -370,8 +372,8 @@ def test_columns_without_room_keep_what_they_have() -> None:
     assert 6 == len(columns)
 
 
-def test_large_sets_are_read_alike_without_the_gil() -> None:
-    """Above a size the columns and the check let other threads run."""
+def test_large_sets_without_the_gil_are_read_correctly() -> None:
+    """Above a size limit the columns and the check release the GIL."""
     messages = [Message(slot, 1, 0, slot, b"k", b"v" * 2000) for slot in range(300)]
     payload = reference.encode_messages(messages)
     header = as_batch_header(wrapper_header(1, 299))

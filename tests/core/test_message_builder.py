@@ -1,4 +1,4 @@
-"""The builder of message sets: Kafka's bytes, the reference's bytes, and what it refuses."""
+"""Tests of the message set builder, compared with Kafka and the reference; refusals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def unhex(text: str | None) -> bytes | None:
 def test_plain_message_of_the_specification_is_written(
     magic: int, append_time: int | None, base_offset: int, row: Row, expected: str
 ) -> None:
-    """Both formats, null fields, both kinds of time."""
+    """Both formats, null fields, both timestamp types."""
     builder = MessageSetBuilder(magic)
     builder.reset(append_time=append_time)
     size = builder.append(*row)
@@ -95,7 +95,7 @@ def test_plain_message_of_the_specification_is_written(
 
 
 def test_gzip_wrapper_of_the_specification_is_written() -> None:
-    """Offsets inside count from zero; the wrapper has the last one, and the largest time."""
+    """Inner offsets count from zero; the wrapper has the last offset and largest timestamp."""
     builder = MessageSetBuilder(1)
     builder.append(b"a", b"1", T)
     builder.append(None, b"2", T + 3)
@@ -107,7 +107,7 @@ def test_gzip_wrapper_of_the_specification_is_written() -> None:
 
 
 def test_lz4_wrapper_of_the_specification_is_written() -> None:
-    """Magic 0: the offset inside is the true one."""
+    """Magic 0: the inner offset is absolute."""
     expected = bytes.fromhex(LZ4_WRAPPER)
     builder = MessageSetBuilder(0)
     builder.append(b"a", b"1" * 40)
@@ -117,7 +117,7 @@ def test_lz4_wrapper_of_the_specification_is_written() -> None:
 
 @pytest.mark.parametrize("case", SETS, ids=lambda case: case["name"])
 def test_kafkas_set_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
-    """Plain or, given Kafka's compressed bytes, wrapped: gaps, nulls, times that fall."""
+    """Plain, or wrapped with Kafka's compressed bytes; gaps, nulls, falling timestamps."""
     outer = case["messages"]
     rows = [record for message in outer for record in message["records"]]
     base_offset = rows[0]["offset"]
@@ -145,10 +145,10 @@ def test_kafkas_set_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("way", BUILD_METHODS, ids=lambda way: way.__name__)
 @given(st.data())
 @settings(max_examples=examples(12))
-def test_set_built_in_any_way_is_the_references(
+def test_set_built_by_any_method_equals_the_reference(
     way: Callable[[RecordsBuilder, list[Row]], None], magic: int, data: st.DataObject
 ) -> None:
-    """Null, empty and long fields, every timestamp, both kinds of time; memory that must grow."""
+    """Null, empty and long fields, all timestamps and types; the memory must grow."""
     rows = data.draw(ROWS)
     append_time = data.draw(st.none() | TIMESTAMPS)
     base_offset = data.draw(st.integers(0, 5) | st.integers(0, INT64_MAX - 20))
@@ -175,10 +175,10 @@ def test_set_built_in_any_way_is_the_references(
     codec=st.sampled_from([codecs.GZIP, codecs.SNAPPY, codecs.LZ4]),
     base_offset=st.integers(0, 2**40),
 )
-def test_set_with_gaps_is_the_references_and_is_read_again(
+def test_set_with_gaps_equals_the_reference_and_round_trips(
     rows: list[tuple[int, Field, Field, int]], magic: int, codec: int, base_offset: int
 ) -> None:
-    """As compaction leaves them, and conversion keeps them."""
+    """Compaction leaves gaps, and conversion keeps them."""
     builder = MessageSetBuilder(magic)
     messages = []
     delta = 0
@@ -200,7 +200,7 @@ def test_set_with_gaps_is_the_references_and_is_read_again(
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_decoded_rows_keep_their_offsets(magic: int) -> None:
-    """Rows of a batch of v2 with holes, without their headers, from any row to any other."""
+    """Any range of rows of a v2 batch with gaps, without headers."""
     columns = decoded(MIXED_PAYLOAD)
     columns.header_count[:] = 0
     count = len(columns)
@@ -231,11 +231,11 @@ def decoded(payload: bytes) -> RecordColumns:
     return columns
 
 
-# ---- what it says of itself ----
+# ---- attributes ----
 
 
-def test_builder_of_magic_1_says_what_it_holds() -> None:
-    """Attributes are read-only; nothing stays after a reset."""
+def test_builder_of_magic_1_attributes_describe_its_records() -> None:
+    """Attributes are read-only; a reset clears them."""
     builder = MessageSetBuilder(1)
     assert (1, 0, 0, -1, -1, 0, -1) == facts(builder)
     builder.append(None, b"v", 7)
@@ -252,8 +252,8 @@ def test_builder_of_magic_1_says_what_it_holds() -> None:
     assert (1, 0, 0, -1, -1, 0, -1) == facts(builder)
 
 
-def test_builder_of_magic_0_has_no_time() -> None:
-    """Neither those given, nor the log's append time; what is not stored cannot be wrong."""
+def test_builder_of_magic_0_has_no_timestamp() -> None:
+    """Timestamps and append time are not stored, so they are not checked."""
     builder = MessageSetBuilder(0)
     builder.reset(append_time=T)
     builder.append(b"k", b"v", 9)
@@ -263,7 +263,7 @@ def test_builder_of_magic_0_has_no_time() -> None:
 
 
 def facts(builder: MessageSetBuilder) -> tuple[int, ...]:
-    """Return all that a builder says."""
+    """Return all attributes of a builder."""
     return (
         builder.magic,
         builder.count,
@@ -286,7 +286,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def test_record_without_timestamp_gets_the_default() -> None:
-    """Only -1 is none: 0 is a time."""
+    """Only -1 means no timestamp; 0 is a timestamp."""
     builder = MessageSetBuilder(1)
     builder.extend_records([Record(timestamp_ms=-1), Record(timestamp_ms=0)], 0, 50)
     builder.append_record(Record(), 60)
@@ -299,7 +299,7 @@ def test_record_without_timestamp_gets_the_default() -> None:
 
 @pytest.mark.parametrize("way", ["records", "lists", "columns"])
 def test_extend_stops_at_the_size_limit(way: str) -> None:
-    """No set is larger than the limit, none is empty, and nothing is lost between them."""
+    """No set is above the limit or empty, and no record is lost between sets."""
     values: list[Field] = [bytes([slot]) * (slot * 7 % 90) for slot in range(200)]
     limit = 500
     builder = MessageSetBuilder(1)
@@ -317,7 +317,7 @@ def test_extend_stops_at_the_size_limit(way: str) -> None:
     assert slow.encode_messages(messages_of([(None, v, -1) for v in values], 1)) == seen
 
 
-def test_message_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
+def test_message_beyond_32_bits_raises_before_memory_is_allocated() -> None:
     """Cells may overlap: two rows over one run of 1.2 GB of zero pages are 2.4 GB of messages."""
     mapping = numpy.zeros(1_200_000_000, dtype=numpy.uint8)
     wide = BytesColumn(mapping, numpy.array([0, len(mapping)], dtype=numpy.int64))
@@ -330,8 +330,8 @@ def test_message_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
     assert (1, 16384) == (builder.count, builder.capacity)
 
 
-def test_offset_delta_beyond_32_bits_is_refused_and_the_set_stays() -> None:
-    """The same as in a batch of v2: no segment holds more."""
+def test_offset_delta_beyond_32_bits_raises_and_keeps_the_set() -> None:
+    """The limit equals that of a v2 batch: no segment has a larger range."""
     builder = MessageSetBuilder(0)
     builder.append_at(INT32_MAX, b"k", b"v")
     before = bytes(builder.finish_plain())
@@ -344,8 +344,8 @@ def test_offset_delta_beyond_32_bits_is_refused_and_the_set_stays() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_headers_are_refused_by_name_in_every_way(magic: int) -> None:
-    """The old formats have none; who converts must say what is lost. Empty headers are none."""
+def test_headers_are_refused_by_every_method(magic: int) -> None:
+    """The old formats have no headers; the caller must remove them. Empty lists are accepted."""
     builder = MessageSetBuilder(magic)
     pairs: list[tuple[str, bytes | None]] = [("a", b"b"), ("c", None)]
     record = Record(value=b"v", headers=pairs)
@@ -367,8 +367,8 @@ def test_headers_are_refused_by_name_in_every_way(magic: int) -> None:
     assert 2 == builder.count
 
 
-def test_timestamps_below_none_are_refused_where_they_would_be_stored() -> None:
-    """The log's append time stands for them, and is held against the same bound."""
+def test_timestamps_below_minus_one_are_refused_if_stored() -> None:
+    """The append time replaces them and has the same lower bound."""
     builder = MessageSetBuilder(1)
     calls = calls_with_bad_timestamps(builder)
     for call in calls:
@@ -383,8 +383,8 @@ def test_timestamps_below_none_are_refused_where_they_would_be_stored() -> None:
         assert (1, 3) == (builder.count, builder.max_timestamp)
 
 
-def test_set_without_messages_cannot_be_closed() -> None:
-    """Neither plain nor wrapped; such a wrapper would be corrupt."""
+def test_set_without_messages_cannot_be_finished() -> None:
+    """Plain or wrapped; a wrapper without messages would be corrupt."""
     builder = MessageSetBuilder(1)
     calls: tuple[Callable[[], object], ...] = (
         builder.payload,
@@ -396,8 +396,8 @@ def test_set_without_messages_cannot_be_closed() -> None:
             call()
 
 
-def test_wrapper_that_cannot_be_is_refused() -> None:
-    """Codecs of others, nothing inside, offsets that are none; the set can still be closed."""
+def test_wrapper_with_invalid_arguments_is_refused() -> None:
+    """Unknown codecs, no messages, bad offsets; the set can still be finished."""
     builder = MessageSetBuilder(1)
     builder.append(b"k", b"v", 5)
     builder.append(b"k", b"v", 5)
@@ -417,7 +417,7 @@ def test_wrapper_that_cannot_be_is_refused() -> None:
             builder.wrap(1, b"x", base_offset=base_offset)
     expected = slow.encode_messages(messages_of([(b"k", b"v", 5)] * 2, 1, INT64_MAX - 2))
     assert expected == bytes(builder.finish_plain(INT64_MAX - 2))
-    # A record more, and the offsets do not fit: refused, nothing has wrapped around.
+    # With one more record the offsets do not fit; no offset wraps around.
     builder.append(b"k", b"v", 5)
     with pytest.raises(InvalidRecordError, match="base offset"):
         builder.finish_plain(INT64_MAX - 2)
@@ -426,14 +426,14 @@ def test_wrapper_that_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize("magic", [-1, 2, 256])
-def test_magic_of_no_message_is_refused(magic: int) -> None:
-    """Version 2 has a builder of its own."""
+def test_magic_without_messages_is_refused(magic: int) -> None:
+    """Version 2 has another builder."""
     with pytest.raises(ValueError, match="magic must be 0 or 1"):
         MessageSetBuilder(magic)
 
 
-def test_rows_that_cannot_be_are_refused() -> None:
-    """Fields outside the buffer, offsets that do not rise; what went in before stays in."""
+def test_invalid_rows_are_refused() -> None:
+    """Fields are outside the buffer or offsets do not rise; earlier rows are kept."""
     builder = MessageSetBuilder(1)
     columns = decoded(MIXED_PAYLOAD)
     columns.header_count[:] = 0
@@ -451,8 +451,8 @@ def test_rows_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_is_built_is_one_batch_a_message(magic: int) -> None:
-    """The readers of batches take each message for one."""
+def test_finished_set_has_one_batch_per_message(magic: int) -> None:
+    """The scan reads each message as one batch."""
     builder = MessageSetBuilder(magic)
     builder.extend_lists([b"a", None], [None, b"b"], T)
     data = bytes(builder.finish_plain(40))

@@ -1,4 +1,4 @@
-"""Any message set of magic 0 and 1, sound or damaged: the decoders' verdict is the reference's."""
+"""Property tests of message sets, sound or damaged: the verdict equals the reference's."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def entries(draw: st.DrawFn) -> bytes:
 
 
 def native(header: Header) -> BatchHeader:
-    """Return the native header with the same fields, sane or not."""
+    """Return the native header with the same fields, valid or not."""
     return BatchHeader(position=0, **vars(header))
 
 
@@ -83,12 +83,12 @@ def of_reference(payload: bytes, header: Header, *, strict: bool) -> Any:
 
 
 def fields(record: OldRecord) -> tuple[Any, ...]:
-    """Return what a record says."""
+    """Return the fields of a record."""
     return record.offset, record.timestamp, record.timestamp_type, record.key, record.value
 
 
 def assert_decoders_equal_the_reference(payload: bytes, header: Header) -> None:
-    """Every door of the decoders, strict and not: the same records or the same verdict."""
+    """Every entry point, strict and not: the same records or the same verdict."""
     data = exact(payload)
     end = len(payload)
     for strict in (True, False):
@@ -125,7 +125,7 @@ def assert_decoders_equal_the_reference(payload: bytes, header: Header) -> None:
 def assert_columns(
     payload: bytes, header: Header, expected: list[tuple[Any, ...]], *, strict: bool
 ) -> None:
-    """The columns say what the objects say, and their positions point at key and value."""
+    """The columns equal the objects, and their positions point at key and value."""
     columns = RecordColumns(len(expected))
     data = exact(payload)
     count = decode_message_columns(data, native(header), 0, len(payload), columns, strict=strict)
@@ -182,7 +182,7 @@ def test_any_damaged_payload_gets_the_references_verdict(
     cut: int,
     tail: bytes,
 ) -> None:
-    """Flipped bits, cuts, tails, and a wrapper that lies about its last offset."""
+    """Flipped bits, cuts, tails, and a wrapper with a wrong last offset."""
     magic = made[0].magic
     last = made[-1].offset
     relative = [replace(m, offset=m.offset - made[0].offset) if magic else m for m in made]
@@ -204,7 +204,7 @@ def test_any_damaged_payload_gets_the_references_verdict(
 def test_set_of_both_magics_equals_the_reference(
     first: list[Message], second: list[Message], magic: int, swap: bool
 ) -> None:
-    """Brokers of 0.10.0 left such sets: each message keeps the habits of its own magic."""
+    """Brokers of 0.10.0 wrote such sets: each message is decoded by its magic."""
     parts = [*second, *first] if swap else [*first, *second]
     numbered = [replace(message, offset=row) for row, message in enumerate(parts)]
     payload = slow.encode_messages(numbered)
@@ -220,7 +220,7 @@ def test_set_of_both_magics_equals_the_reference(
 
 
 def test_every_prefix_of_a_set_gets_the_references_verdict() -> None:
-    """A set of three cut after each byte, relative offsets and true ones."""
+    """A set of three is cut after each byte, with relative and absolute offsets."""
     for magic in (0, 1):
         made = [Message(row, magic, 0, 5, b"k", b"v" * row) for row in range(3)]
         payload = slow.encode_messages(made)
@@ -234,10 +234,10 @@ def test_every_prefix_of_a_set_gets_the_references_verdict() -> None:
     entry=entries(),
     flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 7)), min_size=1, max_size=2),
 )
-def test_wrapper_value_of_a_damaged_entry_is_the_references(
+def test_wrapper_value_of_a_damaged_entry_equals_the_reference(
     entry: bytes, flips: list[tuple[int, int]]
 ) -> None:
-    """Where the compressed bytes lie, or why there are none."""
+    """The result is the position of the compressed bytes, or the verdict."""
     damaged = bytearray(entry)
     for position, bit in flips:
         damaged[16 + position % (len(damaged) - 16)] ^= 1 << bit
@@ -259,7 +259,7 @@ def test_wrapper_value_of_a_damaged_entry_is_the_references(
 
 @pytest.mark.parametrize("case", LEGACY, ids=lambda case: case["name"])
 def test_kafkas_sets_are_read_as_kafka_reads_them(case: dict[str, Any]) -> None:
-    """Every outer message of every vector, through the one reader that all above use."""
+    """Every outer message of every vector, by the reader of the tests above."""
     data = bytes.fromhex(case["hex"])
     for fact in case["messages"]:
         view = BatchView(data[fact["position"] : fact["position"] + 12 + fact["size"]])
@@ -282,7 +282,7 @@ def unhex(text: str | None) -> bytes | None:
 
 @pytest.mark.parametrize("case", INVALID, ids=lambda case: case["name"])
 def test_kafkas_hostile_messages_get_the_references_verdict(case: dict[str, Any]) -> None:
-    """Refused, or as many records: the reference was held against Kafka's verdicts."""
+    """Refused, or an equal number of records; other tests compare the reference with Kafka."""
     data = bytes.fromhex(case["hex"])[: case["walk"]["whole_bytes"]]
     if case["walk"]["error"] or len(data) < 26 + 8 * (case["name"][1] == "1"):
         return

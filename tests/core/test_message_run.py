@@ -1,4 +1,4 @@
-"""Runs of plain messages in one call: what opening each by itself gives, verdicts included."""
+"""Tests of runs of plain messages, compared with each message decoded alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[object, ...]]
 
 
 def row_of(record: Record) -> Row:
-    """Everything that is compared of a record."""
+    """Return the fields of a record that are compared."""
     return (
         record.offset,
         record.timestamp_ms,
@@ -42,7 +42,7 @@ def row_of(record: Record) -> Row:
 
 
 def one_by_one(data: bytes, *, check_crc: bool, strict: bool) -> tuple[list[Record], int, int]:
-    """Open entry after entry, each by itself, and stop at the first that is no good message."""
+    """Decode entry after entry alone, and stop at the first that is not a valid message."""
     records: list[Record] = []
     position = 0
     while position < len(data):
@@ -62,7 +62,7 @@ def one_by_one(data: bytes, *, check_crc: bool, strict: bool) -> tuple[list[Reco
 
 
 def assert_like_one_by_one(data: bytes) -> None:
-    """Compare all three doors with the slow way, with and without sums and strictness."""
+    """Compare all three entry points with the slow path, with and without CRC and strictness."""
     for check_crc in (True, False):
         for strict in (True, False):
             wanted, position, status = one_by_one(data, check_crc=check_crc, strict=strict)
@@ -83,10 +83,10 @@ def assert_like_one_by_one(data: bytes) -> None:
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=2),
     st.integers(0, 40),
 )
-def test_decode_run_of_any_bytes_equals_one_by_one(
+def test_decode_run_of_any_bytes_equals_single_messages(
     data: bytes, flips: list[tuple[int, int]], cut: int
 ) -> None:
-    """Mixed with wrappers and v2, cut, and with bytes changed anywhere."""
+    """Mixed with wrappers and v2, cut, and with changed bytes."""
     damaged = bytearray(data[: len(data) - cut] if cut < 20 else data)
     for place, mask in flips:
         if damaged:
@@ -95,8 +95,8 @@ def test_decode_run_of_any_bytes_equals_one_by_one(
 
 
 @MAGICS
-def test_decode_run_equals_what_was_encoded(magic: int) -> None:
-    """Null, empty and long fields; offsets with gaps; the reference codec's own bytes."""
+def test_decode_run_round_trips(magic: int) -> None:
+    """Null, empty and long fields and gaps of offsets, encoded by the reference."""
     made = MIXED[magic]
     records, position, status = decode_run_records(encode_messages(made))
     assert [(m.offset, m.timestamp, m.key, m.value) for m in made] == [
@@ -108,7 +108,7 @@ def test_decode_run_equals_what_was_encoded(magic: int) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
 def test_decode_run_stops_at_a_wrapper(codec: int) -> None:
-    """Behind it plain messages go on, from where the caller says."""
+    """The caller continues with the plain messages after it."""
     plain, wrapper = encode_messages(MIXED[1]), slow.encode_set(MIXED[1], codec=codec)
     data = plain + wrapper + plain
     records, position, status = decode_run_records(data)
@@ -117,8 +117,8 @@ def test_decode_run_stops_at_a_wrapper(codec: int) -> None:
     assert (6, len(data), OK) == (len(records), position, status)
 
 
-def test_decode_run_from_and_up_to_a_position() -> None:
-    """The end may lie between two messages, or within one, which then is not all there."""
+def test_decode_run_between_positions_stays_inside() -> None:
+    """The end is between two messages, or inside one, which is then truncated."""
     data = encode_messages(MIXED[0])
     first = len(encode_messages(MIXED[0][:1]))
     assert ([(b"key-0", b"value-0")], first, OK) == decode_run_tuples(data, end=first)
@@ -133,13 +133,13 @@ def test_decode_run_from_and_up_to_a_position() -> None:
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS)
 def test_decode_run_of_every_kind_of_buffer(kind: str) -> None:
-    """Whatever exports its bytes."""
+    """Any object that exports its bytes."""
     data = BUFFER_KINDS[kind](encode_messages(MIXED[1]))
     assert [m.key for m in MIXED[1]] == [r.key for r in decode_run_records(data)[0]]
 
 
 def test_decode_run_records_hold_the_buffer_until_detached() -> None:
-    """As all lazy records; tuples and lists hold nothing."""
+    """Lazy records keep the buffer; tuples and lists do not."""
     data = bytearray(encode_messages(MIXED[1]))
     decode_run_tuples(data)
     decode_run_lists(data)

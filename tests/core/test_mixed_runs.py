@@ -1,4 +1,4 @@
-"""Runs of magic 0, 1 and 2, sound, cut, flipped and spliced: one verdict, the reference's."""
+"""Property tests of runs of magic 0, 1 and 2: the verdict equals the reference's."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def assert_walk_equals_the_reference(data: bytes) -> None:
 @settings(max_examples=examples(60))
 @given(data=runs())
 def test_walk_of_any_mixed_run_equals_the_reference(data: bytes) -> None:
-    """As a segment is where message.format.version was changed on the way."""
+    """A segment has such runs after a change of message.format.version."""
     assert_walk_equals_the_reference(data)
 
 
 @settings(max_examples=examples(60))
 @given(data=runs(), share=st.floats(0, 1))
 def test_walk_of_a_prefix_of_a_mixed_run_equals_the_reference(data: bytes, share: float) -> None:
-    """Cut anywhere, as a crash leaves it."""
+    """Cut anywhere, as after a crash."""
     assert_walk_equals_the_reference(data[: int(len(data) * share)])
 
 
@@ -73,7 +73,7 @@ def test_walk_of_a_prefix_of_a_mixed_run_equals_the_reference(data: bytes, share
 def test_walk_of_a_damaged_mixed_run_equals_the_reference(
     data: bytes, flips: list[tuple[int, int]]
 ) -> None:
-    """Flipped bits anywhere, the magic byte among them."""
+    """Flipped bits anywhere, also in the magic byte."""
     assert_walk_equals_the_reference(flipped(data, flips))
 
 
@@ -82,16 +82,16 @@ def test_walk_of_a_damaged_mixed_run_equals_the_reference(
 def test_walk_of_spliced_runs_equals_the_reference(
     first: bytes, second: bytes, cut: int, start: int
 ) -> None:
-    """The end of one run behind the beginning of another, at any byte."""
+    """The end of one run after the start of another, at any byte."""
     assert_walk_equals_the_reference(first[:cut] + second[start:])
 
 
 @settings(max_examples=examples(60))
 @given(data=runs(), magic=st.integers(-1, 3), row=st.integers(0, 4))
-def test_walk_of_a_batch_that_lies_about_its_magic_equals_the_reference(
+def test_walk_of_a_batch_with_a_wrong_magic_equals_the_reference(
     data: bytes, magic: int, row: int
 ) -> None:
-    """The one byte that says which format it is."""
+    """Only the magic byte is changed."""
     found = reference.scan_batches(data).batches
     if found:
         position = found[row % len(found)][0] + 16

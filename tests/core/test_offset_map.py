@@ -1,4 +1,4 @@
-"""The offset map against a dictionary: any keys, any fill, hostile columns."""
+"""Tests of the offset map, compared with a dictionary; hostile columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDENTITIES: tuple[Identity, ...] = ("md5", "siphash")
 
 
 def make(entries: int, *, identity: Identity = "md5", **settings: Any) -> OffsetMap:
-    """Return a map of that many entries, at the very end of its block of memory."""
+    """Return a map of `entries` entries at the end of its block of memory."""
     memory = exact(b"\xaa" * (entries * ENTRY_SIZE))
     arguments: dict[str, Any] = {"load_factor": 1.0, "secret": SECRET} | settings
     return OffsetMap(memory, identity=identity, **arguments)
@@ -38,7 +38,7 @@ def make(entries: int, *, identity: Identity = "md5", **settings: Any) -> Offset
 def put_all(
     offset_map: OffsetMap, columns: KeyColumns, offsets: list[int] | None = None
 ) -> tuple[int, int]:
-    """Put all rows under rising offsets, or those given."""
+    """Put all rows with rising offsets or with `offsets`."""
     if offsets is None:
         offsets = list(range(len(columns.keys)))
     return offset_map.put_run(
@@ -54,7 +54,7 @@ def get_all(offset_map: OffsetMap, columns: KeyColumns) -> list[int]:
 
 
 def latest(columns: KeyColumns, offsets: list[int]) -> dict[bytes, int]:
-    """Return what a dictionary makes of the rows: the model."""
+    """Return the model: a dictionary of the latest offset of each key."""
     model: dict[bytes, int] = {}
     for key, offset in zip(columns.keys, offsets, strict=True):
         if key is not None:
@@ -71,7 +71,7 @@ KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=3), st.binary(max_size=9
 def test_map_any_keys_equals_a_dictionary(
     identity: Identity, keys: list[bytes | None], data: st.DataObject
 ) -> None:
-    """Whatever is put, in any order of offsets, the latest offset of each key is found."""
+    """For any keys and any order of offsets the latest offset of each key is found."""
     columns = KeyColumns.of(keys)
     offsets = data.draw(st.lists(st.integers(0, 2**63 - 2), min_size=len(keys), max_size=len(keys)))
     offset_map = make(max(1, len(set(keys))), identity=identity)
@@ -84,8 +84,8 @@ def test_map_any_keys_equals_a_dictionary(
 
 @settings(max_examples=examples(40))
 @given(entries=st.integers(1, 40), keys=st.lists(st.binary(max_size=2), max_size=200))
-def test_map_without_room_refuses_the_first_new_key(entries: int, keys: list[bytes]) -> None:
-    """A full map says so at a row, keeps what it has, and still knows what it does not hold."""
+def test_map_full_refuses_the_first_new_key(entries: int, keys: list[bytes]) -> None:
+    """A full map reports the row and keeps its entries; other keys are still absent."""
     columns = KeyColumns.of(keys)
     offset_map = make(entries)
     expected_row = next(
@@ -99,8 +99,8 @@ def test_map_without_room_refuses_the_first_new_key(entries: int, keys: list[byt
 
 
 @pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
-def test_map_filled_to_the_brim_finds_every_key(load_factor: float) -> None:
-    """Crowded or not, each key is found, and one that is not there ends the search."""
+def test_map_filled_to_its_limit_finds_every_key(load_factor: float) -> None:
+    """At any load factor each key is found, and the search for an absent key ends."""
     offset_map = make(5000, load_factor=load_factor)
     usable = int(5000 * load_factor)
     there = KeyColumns.of([b"there-%d" % number for number in range(usable)])
@@ -119,10 +119,10 @@ def test_map_filled_to_the_brim_finds_every_key(load_factor: float) -> None:
     rows=st.lists(st.integers(0, 699), max_size=40),
     steps=st.lists(st.integers(0, 400), max_size=6),
 )
-def test_map_that_grows_step_by_step_equals_a_dictionary(
+def test_map_that_grows_equals_a_dictionary(
     entries: int, load_factor: float, rows: list[int], steps: list[int]
 ) -> None:
-    """Keys are found, and marked as their latest, however often the table grew between."""
+    """Keys are found and the latest are marked, for any number of growth steps."""
     offset_map = make(max(2, entries), load_factor=load_factor)
     marks = bytearray(500)
     offset_map.mark(marks, 0)
@@ -130,7 +130,7 @@ def test_map_that_grows_step_by_step_equals_a_dictionary(
     model: dict[bytes, int] = {}
     offset = 0
     for step in steps:
-        # Some that are known, then more and more that are new.
+        # Some known keys, then a rising number of new keys.
         keys = [b"%d" % (row % count) for row in rows]
         keys += [b"%d" % number for number in range(min(count, step))]
         columns = KeyColumns.of(keys)
@@ -148,8 +148,8 @@ def test_map_that_grows_step_by_step_equals_a_dictionary(
     assert sorted(model.values()) == np.flatnonzero(flags[:offset]).tolist()
 
 
-def test_map_takes_of_its_memory_what_its_keys_need() -> None:
-    """Much memory for few keys is not touched: that would cost more than putting them."""
+def test_map_with_few_keys_touches_little_memory() -> None:
+    """Touching all memory would cost more than putting the keys."""
     memory = bytearray(b"\xaa" * (100_000 * ENTRY_SIZE))
     offset_map = OffsetMap(memory, load_factor=0.9, secret=SECRET)
     assert 90_000 == offset_map.usable
@@ -157,8 +157,8 @@ def test_map_takes_of_its_memory_what_its_keys_need() -> None:
     assert b"\xaa" * (97_000 * ENTRY_SIZE) == memory[3000 * ENTRY_SIZE :]
 
 
-def test_map_full_lets_known_keys_move_on() -> None:
-    """Only a key that is new needs room."""
+def test_map_full_updates_known_keys() -> None:
+    """Only a new key needs an entry."""
     offset_map = make(2)
     assert (2, FULL) == put_all(offset_map, KeyColumns.of([b"a", b"b", b"c"]))
     assert (3, OK) == put_all(offset_map, KeyColumns.of([b"b", b"a", b"b"]), [10, 11, 12])
@@ -166,7 +166,7 @@ def test_map_full_lets_known_keys_move_on() -> None:
 
 
 def test_map_offset_never_falls() -> None:
-    """An offset below the one that is stored changes nothing."""
+    """An offset below the stored one changes nothing."""
     offset_map = make(3)
     put_all(offset_map, KeyColumns.of([b"a", b"a"]), [9, 4])
     assert 9 == offset_map.get(b"a") == offset_map.latest_offset
@@ -174,7 +174,7 @@ def test_map_offset_never_falls() -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 2**62, 2**63 - 2])
 def test_map_extreme_offsets_are_kept(offset: int) -> None:
-    """Offset 0 is no empty entry, and the largest one overflows nothing."""
+    """Offset 0 is not an empty entry, and the largest offset does not overflow."""
     offset_map = make(1)
     assert OK == offset_map.put(b"", offset)
     assert offset == offset_map.get(b"")
@@ -190,7 +190,7 @@ def test_map_single_calls_equal_runs() -> None:
 
 
 def test_map_cleared_is_empty_and_has_another_secret() -> None:
-    """A pass leaves nothing to the next, and keys that were aimed at one miss the other."""
+    """No entry stays, and keys chosen to collide under one secret do not under the next."""
     offset_map = make(100, identity="siphash")
     columns = KeyColumns.of([b"%d" % number for number in range(90)])
     put_all(offset_map, columns)
@@ -203,7 +203,7 @@ def test_map_cleared_is_empty_and_has_another_secret() -> None:
 @settings(max_examples=examples(60))
 @given(keys=KEYS, room=st.integers(1, 50))
 def test_map_entries_are_hashes_and_latest_offsets(keys: list[bytes | None], room: int) -> None:
-    """Copied a few at a time: of each key once its hash, as SipHash has it, and its offset."""
+    """The copy has the SipHash and latest offset of each key once, in several calls."""
     columns = KeyColumns.of(keys)
     offset_map = make(max(1, 2 * len(set(keys))), identity="siphash")
     put_all(offset_map, columns)
@@ -221,8 +221,8 @@ def test_map_entries_are_hashes_and_latest_offsets(keys: list[bytes | None], roo
     assert (slot, 0) == offset_map.entries(firsts, seconds, offsets, slot=slot)
 
 
-def test_map_entries_need_a_slot_and_room() -> None:
-    """A slot below the first is refused; columns without rows get nothing."""
+def test_map_entries_of_a_negative_slot_raise() -> None:
+    """Columns without rows and slots after the last one get no entries."""
     none = np.empty(0, np.int64)
     assert (0, 0) == make(1).entries(none, none, none)
     assert (99, 0) == make(1).entries(*(np.empty(1, np.int64) for _ in range(3)), slot=99)
@@ -231,7 +231,7 @@ def test_map_entries_need_a_slot_and_room() -> None:
 
 
 def test_map_start_and_end_bound_a_run() -> None:
-    """Rows outside are not touched, and answers count from the first row."""
+    """Rows outside are not touched, and results start with the first row."""
     columns = KeyColumns.of([b"%d" % number for number in range(10)])
     offset_map = make(10)
     offsets = np.arange(10, dtype=np.int64)
@@ -247,8 +247,8 @@ def test_map_start_and_end_bound_a_run() -> None:
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 @pytest.mark.parametrize("part_count", [2, 3, 7])
-def test_map_parts_share_out_every_key_once(identity: Identity, part_count: int) -> None:
-    """With one secret each key is of exactly one part, and parts are of about one size."""
+def test_map_parts_divide_the_keys(identity: Identity, part_count: int) -> None:
+    """With one secret each key is in exactly one part, and parts have similar sizes."""
     columns = KeyColumns.of([b"key-%d" % number for number in range(2000)])
     takers = np.zeros(2000, np.int64)
     for part in range(part_count):
@@ -264,8 +264,8 @@ def test_map_parts_share_out_every_key_once(identity: Identity, part_count: int)
     assert [1] * 2000 == takers.tolist()
 
 
-def test_map_fed_from_decoded_batches() -> None:
-    """The columns of decode_run go in as they are, null keys and all."""
+def test_map_put_of_decoded_batches_finds_their_keys() -> None:
+    """The columns of decode_run are passed unchanged, with null keys."""
     records = [(b"a", b"1"), (None, b"2"), (b"b", None), (b"a", b"3")]
     builder = BatchBuilder()
     for key, value in records:
@@ -285,7 +285,7 @@ def test_map_fed_from_decoded_batches() -> None:
 
 
 def test_map_md5_loses_a_key_of_equal_sum_and_siphash_keeps_it() -> None:
-    """What the published collision does under either identity."""
+    """The published collision under both identities."""
     vector = golden.vectors("md5_collision")
     first, second = (bytes.fromhex(vector[name]) for name in ("first", "second"))
     for identity, expected in zip(IDENTITIES, ([1, 1], [0, 1]), strict=True):
@@ -294,8 +294,8 @@ def test_map_md5_loses_a_key_of_equal_sum_and_siphash_keeps_it() -> None:
         assert expected == get_all(offset_map, KeyColumns.of([first, second]))
 
 
-def test_map_advanced_knows_what_holds_no_key() -> None:
-    """The end of a segment may lie behind its last key; it never goes back."""
+def test_map_advance_to_never_lowers_the_latest_offset() -> None:
+    """The end of a segment may be after its last key."""
     offset_map = make(1)
     offset_map.advance_to(77)
     offset_map.advance_to(5)
@@ -306,7 +306,7 @@ def test_map_advanced_knows_what_holds_no_key() -> None:
 
 
 def columns_of_one(position: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return columns of 300 rows, good but for the last."""
+    """Return columns of 300 rows, valid except for the last."""
     positions, sizes = np.zeros(300, np.int64), np.full(300, 2, np.int32)
     positions[-1], sizes[-1] = position, size
     return positions, sizes
@@ -326,7 +326,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("position", "size"), HOSTILE)
 def test_map_key_outside_the_bytes_is_refused(position: int, size: int) -> None:
-    """A position or size that no decoder makes raises, and nothing is read there."""
+    """Positions or sizes that no decoder returns raise, and nothing is read there."""
     data = exact(b"0123456789")
     positions, sizes = columns_of_one(position, size)
     offset_map = make(10)
@@ -337,8 +337,8 @@ def test_map_key_outside_the_bytes_is_refused(position: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("position", "size"), [(10, 0), (0, 10), (9, 1), (-5, -1), (10**9, -7)])
-def test_map_key_at_the_edge_is_taken(position: int, size: int) -> None:
-    """The last byte is inside, an empty key may lie at the end, and a null key anywhere."""
+def test_map_key_at_the_edge_is_found(position: int, size: int) -> None:
+    """The last byte is inside; an empty key may be at the end, a null key anywhere."""
     positions, sizes = columns_of_one(position, size)
     offset_map = make(10)
     offsets = np.arange(300, dtype=np.int64)
@@ -346,8 +346,8 @@ def test_map_key_at_the_edge_is_taken(position: int, size: int) -> None:
     assert (1 if size < 0 else 2) == len(offset_map)
 
 
-def test_map_of_no_bytes_takes_empty_keys() -> None:
-    """A buffer without bytes holds empty and null keys."""
+def test_map_of_no_bytes_accepts_empty_keys() -> None:
+    """A buffer without bytes has only empty and null keys."""
     offset_map = make(1)
     columns = np.zeros(2, np.int64), np.array([0, -1], np.int32)
     assert (2, OK) == offset_map.put_run(exact(b""), *columns, np.array([3, 4], np.int64))
@@ -356,14 +356,14 @@ def test_map_of_no_bytes_takes_empty_keys() -> None:
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 2**63 - 1])
 def test_map_impossible_offset_is_refused(offset: int) -> None:
-    """No record has such an offset."""
+    """No record has this offset."""
     with pytest.raises(ValueError, match="row 0 has offset"):
         make(1).put(b"a", offset)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (1, 0), (0, 3)])
 def test_map_rows_out_of_bounds_are_refused(start: int, end: int) -> None:
-    """Rows are among those given."""
+    """The rows must be inside the columns."""
     columns = np.zeros(2, np.int64), np.zeros(2, np.int32)
     with pytest.raises(IndexError, match="are not among the 2 given"):
         make(1).put_run(b"", *columns, np.zeros(2, np.int64), start=start, end=end)
@@ -372,7 +372,7 @@ def test_map_rows_out_of_bounds_are_refused(start: int, end: int) -> None:
 
 
 def test_map_columns_of_unequal_sizes_are_refused() -> None:
-    """Each row needs its position, size, offset and room for the answer."""
+    """Each row needs a position, a size, an offset and a result."""
     two, three, sizes = np.zeros(2, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int32)
     with pytest.raises(ValueError, match="columns of 2 positions, 3 sizes"):
         make(1).put_run(b"", two, sizes, two)
@@ -398,7 +398,7 @@ def test_map_columns_of_unequal_sizes_are_refused() -> None:
     ],
 )
 def test_map_impossible_setting_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """What cannot work is said at once."""
+    """The constructor raises."""
     with pytest.raises(ValueError, match=message):
         make(2, **arguments)
 
@@ -411,7 +411,7 @@ def test_map_memory_without_an_entry_is_refused(size: int) -> None:
 
 
 def test_map_memory_is_used_in_whole_entries() -> None:
-    """Bytes that are no whole entry stay as they are."""
+    """Bytes after the last whole entry stay unchanged."""
     memory = bytearray(b"\xaa" * (3 * ENTRY_SIZE + 23))
     offset_map = OffsetMap(memory, load_factor=1.0, secret=SECRET)
     assert 3 == offset_map.slots == offset_map.usable
@@ -420,7 +420,7 @@ def test_map_memory_is_used_in_whole_entries() -> None:
 
 
 def test_map_memory_must_be_writable() -> None:
-    """The map writes into it."""
+    """The map writes to it."""
     with pytest.raises((BufferError, ValueError)):
         OffsetMap(bytes(240), secret=SECRET)
 
@@ -429,7 +429,7 @@ def test_map_memory_must_be_writable() -> None:
 
 
 def marked(columns: KeyColumns, offsets: list[int], offset_map: OffsetMap) -> list[int] | None:
-    """Return what marks say of the rows, None where they do not tell."""
+    """Return the marks of the rows, None if the map has no marks for them."""
     flags = np.full(len(offsets), 9, np.uint8)
     told = offset_map.latest_run(np.array(offsets, np.int64), flags)
     return flags.tolist() if told else None
@@ -437,10 +437,10 @@ def marked(columns: KeyColumns, offsets: list[int], offset_map: OffsetMap) -> li
 
 @settings(max_examples=examples(60))
 @given(keys=KEYS, first=st.integers(0, 2**62), steps=st.lists(st.integers(1, 3), min_size=400))
-def test_marks_of_any_keys_say_which_records_are_the_latest(
+def test_marks_of_any_keys_are_set_for_the_latest_records(
     keys: list[bytes | None], first: int, steps: list[int]
 ) -> None:
-    """Put in two calls; what has no key is not the latest of any."""
+    """The rows are put in two calls; a record without a key is never the latest."""
     columns = KeyColumns.of(keys)
     offsets = (first + np.cumsum(steps[: len(keys)], dtype=np.int64)).tolist()
     offset_map = make(max(1, len(set(keys))))
@@ -459,8 +459,8 @@ def test_marks_of_any_keys_say_which_records_are_the_latest(
     assert expected == marked(columns, offsets, offset_map)
 
 
-def test_marks_of_offsets_that_come_out_of_order_follow_the_latest() -> None:
-    """An older record that is put later changes nothing."""
+def test_marks_of_offsets_out_of_order_follow_the_latest() -> None:
+    """An older record put later changes nothing."""
     columns = KeyColumns.of([b"a", b"a", b"a"])
     offset_map = make(1)
     offset_map.mark(bytearray(2), 3)
@@ -471,8 +471,8 @@ def test_marks_of_offsets_that_come_out_of_order_follow_the_latest() -> None:
 @pytest.mark.parametrize(
     ("offsets", "told"), [([2, 3], False), ([3, 10], True), ([10, 11], False), ([18, 19], False)]
 )
-def test_marks_tell_nothing_of_offsets_without_one(offsets: list[int], told: bool) -> None:
-    """Below the first, behind the last, and above what the map has taken into account."""
+def test_marks_of_offsets_outside_are_none(offsets: list[int], told: bool) -> None:
+    """Offsets below the first, after the last, and above the latest offset of the map."""
     columns = KeyColumns.of([b"a", b"b"])
     offset_map = make(2)
     offset_map.mark(bytearray(1 if told else 2), 3)
@@ -481,8 +481,8 @@ def test_marks_tell_nothing_of_offsets_without_one(offsets: list[int], told: boo
     assert marked(columns, [3, 10], offset_map) == [1, 1]
 
 
-def test_marks_of_a_map_of_some_keys_tell_nothing() -> None:
-    """Of those of another part it knows nothing, nor after it was cleared."""
+def test_marks_of_a_partial_or_cleared_map_are_none() -> None:
+    """A map of one part does not have the keys of others; `clear` drops the marks."""
     columns = KeyColumns.of([b"a"])
     offset_map = make(2, part=0, part_count=2)
     offset_map.mark(bytearray(1), 0)
@@ -493,8 +493,8 @@ def test_marks_of_a_map_of_some_keys_tell_nothing() -> None:
     assert marked(columns, [0], offset_map) is None
 
 
-def test_marks_of_a_map_that_has_keys_are_refused() -> None:
-    """They would not speak of those; nor is there a negative offset, or too little room."""
+def test_marks_of_a_map_with_keys_raise() -> None:
+    """Keys put before have no marks; a negative offset and short columns also raise."""
     offset_map = make(2)
     with pytest.raises(ValueError, match="marks from -1"):
         offset_map.mark(bytearray(1), -1)

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1 as batches: headers, walks, look-ups, resynchronisation, stamps."""
+"""Tests of messages of magic 0 and 1 as batches: headers, scans, look-ups, offsets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def message(
     timestamp: int = 1000,
     attributes: int = 0,
 ) -> bytes:
-    """Return one message without a key, its CRC right."""
+    """Return one message without a key, with a valid CRC."""
     body = bytes([magic, attributes])
     body += struct.pack(">q", timestamp) if magic else b""
     body += struct.pack(">ii", -1, len(value)) + value
@@ -62,7 +62,7 @@ MIXED = message(5, 0) + message(9, 0, attributes=1) + message(10, 1) + v2_batch(
 
 @pytest.mark.parametrize("case", SETS, ids=NAMES)
 def test_scan_of_kafkas_message_sets_finds_its_messages(case: dict[str, Any]) -> None:
-    """Every outer message is one batch, with the offset, time, codec and CRC that Kafka names."""
+    """Every outer message is one batch, with the offset, timestamp, codec and CRC of Kafka."""
     data = bytes.fromhex(case["hex"])
     columns = BatchColumns(len(case["messages"]) + 1)
     result = scan_batches(exact(data), columns=columns)
@@ -92,8 +92,8 @@ def test_scan_of_kafkas_message_sets_finds_its_messages(case: dict[str, Any]) ->
         assert header == pickle.loads(pickle.dumps(header))
 
 
-def test_header_unused_attribute_bits_of_old_messages_mean_nothing() -> None:
-    """Magic 0 knows the codec only, magic 1 the type of the timestamp as well."""
+def test_header_unused_attribute_bits_of_old_messages_are_ignored() -> None:
+    """Magic 0 has the codec only, magic 1 also the timestamp type."""
     old, newer = (
         parse_header(message(0, 0, attributes=0xFA)),
         parse_header(message(0, 1, attributes=0xFA)),
@@ -104,7 +104,7 @@ def test_header_unused_attribute_bits_of_old_messages_mean_nothing() -> None:
 
 
 def test_scan_of_mixed_formats_walks_them_as_one_log() -> None:
-    """Magic 0, 1 and 2 may follow each other; offsets rise over all of them."""
+    """Magic 0, 1 and 2 are in any order; offsets rise over all of them."""
     columns = BatchColumns(10)
     result = scan_batches(exact(MIXED), columns=columns)
     assert (5, len(MIXED), 0, 21, 1000, 10) == tuple(result)
@@ -115,7 +115,7 @@ def test_scan_of_mixed_formats_walks_them_as_one_log() -> None:
 
 
 def test_scan_of_a_cut_message_is_truncated_anywhere() -> None:
-    """The prefix law: what is whole is walked, the rest is TRUNCATED."""
+    """Whole messages are found, the rest is TRUNCATED."""
     starts = [0, *(parse_header(MIXED, at).end_position for at in walk(MIXED))]
     for size in range(len(MIXED)):
         result = scan_batches(exact(MIXED[:size]))
@@ -128,8 +128,8 @@ def walk(data: bytes) -> list[int]:
     return [position for position, _ in reference.scan_batches(data).batches]
 
 
-def test_check_of_a_flipped_bit_is_what_the_reference_says() -> None:
-    """Every bit of a message: offset and length are not covered by the CRC, all else is."""
+def test_check_of_a_flipped_bit_equals_the_reference() -> None:
+    """Every bit of a message; the CRC covers all fields except offset and length."""
     for magic in (0, 1):
         good = message(3, magic)
         for bit in range(8 * len(good)):
@@ -140,7 +140,7 @@ def test_check_of_a_flipped_bit_is_what_the_reference_says() -> None:
             assert bit < 64 or expected != "OK"
 
 
-def test_find_offset_and_timestamp_go_by_what_messages_reach() -> None:
+def test_find_offset_and_timestamp_use_the_last_offset_and_timestamp() -> None:
     """A wrapper reaches its own offset; a message of magic 0 reaches no timestamp."""
     starts = walk(MIXED)
     reached = {5: 0, 6: 1, 9: 1, 10: 2, 11: 3, 12: 4, 20: 4}
@@ -161,7 +161,7 @@ def test_find_offset_and_timestamp_go_by_what_messages_reach() -> None:
 def test_find_batch_of_any_magic_equals_the_reference(
     noise: bytes, magics: list[int], position: int, low: int
 ) -> None:
-    """Behind any noise, the first good batch with offsets in the range, whatever its format."""
+    """After any noise: the first valid batch of any format with offsets in the range."""
     data = noise + b"".join(
         v2_batch(at) if magic == 2 else message(at, magic) for at, magic in enumerate(magics)
     )
@@ -172,8 +172,8 @@ def test_find_batch_of_any_magic_equals_the_reference(
 
 @pytest.mark.parametrize("shift", range(0, 140, 7))
 @pytest.mark.parametrize("filler", [0, 1, 255])
-def test_find_batch_at_every_place_of_a_block_is_found(shift: int, filler: int) -> None:
-    """The search refuses blocks of positions at once: none may hide a batch, nor the end."""
+def test_find_batch_at_every_position_of_a_block_is_found(shift: int, filler: int) -> None:
+    """The search skips blocks of positions, but no batch and not the end."""
     for good in (message(3, 0, b""), message(3, 1, b""), v2_batch(3)):
         data = bytes([filler]) * shift + good
         assert shift == find_batch(exact(data), 0, offset_min=1, offset_max=9)
@@ -185,7 +185,7 @@ def test_find_batch_in_hostile_messages_stays_linear() -> None:
     """
     Eight megabytes of overlapping headers of both formats, each reaching four megabytes ahead.
 
-    To sum up each would take a terabyte of CRC, and this test minutes; see the same for magic 2.
+    A CRC of each would read a terabyte and take minutes; compare the test of magic 2.
     """
     fake = b"".join(struct.pack(">qiIBB", 50, 4_000_000, 0, magic, 0) for magic in (0, 1))
     hostile = fake * (8_000_000 // len(fake))
@@ -193,8 +193,8 @@ def test_find_batch_in_hostile_messages_stays_linear() -> None:
     assert len(hostile) + 20_000 == find_batch(data, 0, offset_max=100)
 
 
-def test_records_of_an_old_batch_are_refused_by_the_decoders_of_v2() -> None:
-    """STATUS_LEGACY: what these kernels would read of an old message makes no sense."""
+def test_old_batch_is_refused_by_the_decoders_of_v2() -> None:
+    """STATUS_LEGACY: these kernels would read arbitrary fields of an old message."""
     for data in (message(3, 0), message(3, 1, attributes=1)):
         header = parse_header(data)
         assert STATUS_CODES["LEGACY"] == check_records(data, header, 18, len(data))
@@ -202,8 +202,8 @@ def test_records_of_an_old_batch_are_refused_by_the_decoders_of_v2() -> None:
             decode_records(data, header, 18, len(data))
 
 
-def test_assign_offsets_to_messages_gives_one_each() -> None:
-    """No CRC covers the offset, and there is no leader epoch to overwrite it with."""
+def test_assign_offsets_to_messages_assigns_one_each() -> None:
+    """No CRC covers the offset, and old formats have no leader epoch."""
     run = message(0, 0) + message(0, 1) + v2_batch(0) + message(0, 1)
     data = bytearray(run)
     assert 104 == assign_offsets(data, base_offset=100, partition_leader_epoch=3)
@@ -216,7 +216,7 @@ def test_assign_offsets_to_messages_gives_one_each() -> None:
 
 
 def test_set_entry_offset_changes_nothing_else() -> None:
-    """Of a wrapper, a plain message and a v2 batch."""
+    """A wrapper, a plain message and a v2 batch."""
     for make in (lambda at: message(at, 0, attributes=1), lambda at: message(at, 1), v2_batch):
         data = bytearray(b"xyz" + make(4))
         set_entry_offset(data, 3, offset=77)
@@ -228,8 +228,8 @@ def test_set_entry_offset_changes_nothing_else() -> None:
         set_entry_offset(bytearray(wide), 0, offset=2**63 - 10)
 
 
-def test_set_max_timestamp_of_a_message_makes_its_crc_anew() -> None:
-    """Timestamp, type and CRC of magic 1; other attribute bits but the codec are cleared."""
+def test_set_max_timestamp_of_a_message_updates_its_crc() -> None:
+    """Magic 1: timestamp, type and CRC are set; attribute bits except the codec are cleared."""
     data = bytearray(message(4, 1, attributes=0x71))
     set_max_timestamp(data, 0, timestamp_type=APPEND, max_timestamp=5)
     assert message(4, 1, timestamp=5, attributes=9) == data
@@ -237,8 +237,8 @@ def test_set_max_timestamp_of_a_message_makes_its_crc_anew() -> None:
     assert message(4, 1, timestamp=5, attributes=1) == data
 
 
-def test_set_max_timestamp_of_magic_0_takes_only_none() -> None:
-    """There is nowhere to write a timestamp."""
+def test_set_max_timestamp_of_magic_0_accepts_only_minus_one() -> None:
+    """Magic 0 has no timestamp."""
     data = bytearray(message(4, 0))
     set_max_timestamp(data, 0, timestamp_type=CREATE, max_timestamp=-1)
     for kind, stamp in ((CREATE, 5), (APPEND, -1), (APPEND, 5)):

@@ -1,4 +1,4 @@
-"""Rows spread over the batches of several partitions: as if each had been written alone."""
+"""Tests of rows spread over the batches of partitions, compared with single appends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def column(cells: Sequence[Cell]) -> BytesColumn:
 
 
 def finished(builder: BatchBuilder) -> bytes:
-    """Close a batch, and begin another."""
+    """Finish a batch and start another."""
     with builder.finish() as batch:
         found = bytes(batch)
     builder.reset()
@@ -39,7 +39,7 @@ def finished(builder: BatchBuilder) -> bytes:
 
 
 def spread(rows: Sequence[Row], limit: int, *, has_keys: bool = True) -> list[list[bytes]]:
-    """Return the batches of each partition, all rows written in one pass."""
+    """Return the batches of each partition, with all rows written in one pass."""
     builders = [BatchBuilder() for _ in range(4)]
     batches: list[list[bytes]] = [[] for _ in builders]
     partitions = np.array([row[0] for row in rows], np.int32)
@@ -60,7 +60,7 @@ def spread(rows: Sequence[Row], limit: int, *, has_keys: bool = True) -> list[li
 
 
 def one_by_one(rows: Sequence[Row], limit: int, *, has_keys: bool = True) -> list[list[bytes]]:
-    """Return them, each row appended by itself where the batch stays within the limit."""
+    """Return the batches of each partition, with each row appended alone within the limit."""
     found: list[list[bytes]] = []
     for number in range(4):
         builder, batches = BatchBuilder(), []
@@ -79,15 +79,15 @@ def one_by_one(rows: Sequence[Row], limit: int, *, has_keys: bool = True) -> lis
 
 @settings(max_examples=examples(60), deadline=None)
 @given(rows=ROWS, limit=st.sampled_from([100, 400, 2000, 1 << 20]), has_keys=st.booleans())
-def test_rows_are_spread_as_if_each_was_appended_alone(
+def test_rows_spread_over_partitions_equal_single_appends(
     rows: list[Row], limit: int, has_keys: bool
 ) -> None:
-    """The same batches, byte for byte: nulls, empty cells, times, limits, records beyond them."""
+    """The batches have equal bytes: nulls, empty cells, times, limits, records above limits."""
     assert one_by_one(rows, limit, has_keys=has_keys) == spread(rows, limit, has_keys=has_keys)
 
 
-def test_batches_grow_beside_each_other() -> None:
-    """More than the builders have room for at first, with views of earlier batches alive."""
+def test_batches_of_several_partitions_grow_independently() -> None:
+    """The rows exceed the initial capacity, and views of earlier batches exist."""
     builders = [BatchBuilder(capacity=100) for _ in range(2)]
     partitions = np.array([row % 2 for row in range(200)], np.int32)
     values = column([b"%d" % row * 50 for row in range(200)])
@@ -100,7 +100,7 @@ def test_batches_grow_beside_each_other() -> None:
 
 
 def test_row_for_a_partition_without_a_batch_is_refused() -> None:
-    """Rows before it are in."""
+    """Rows before it are added."""
     values = column([b"a", b"b"])
     for wrong in (1, -1):
         builder = BatchBuilder()
@@ -109,8 +109,8 @@ def test_row_for_a_partition_without_a_batch_is_refused() -> None:
         assert 1 == builder.count
 
 
-def test_damaged_column_is_refused_where_it_begins() -> None:
-    """Offsets that fall, or lie outside the data."""
+def test_damaged_column_is_refused_at_the_first_bad_row() -> None:
+    """Offsets fall or are outside the data."""
     good = column([b"a", b"b", b"c"])
     for ends in ([0, 1, 0, 2], [0, 1, 99, 99]):
         bad = BytesColumn(b"abc", np.array([*ends[:3], min(ends[3], 3)], np.int32))
@@ -122,7 +122,7 @@ def test_damaged_column_is_refused_where_it_begins() -> None:
 
 
 def test_arguments_that_contradict_each_other_are_refused() -> None:
-    """Before a row is written."""
+    """No row is written."""
     builder, values, zeros = BatchBuilder(), column([b"a", b"b"]), np.zeros(2, np.int32)
     with pytest.raises(ValueError, match="not 3 keys"):
         extend_partitions([builder], np.zeros(3, np.int32), None, values)
