@@ -1,4 +1,4 @@
-"""Reading one record by its offset out of a run of batches."""
+"""Tests of the look-up of one record by its offset in a run of batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.reference_messages import Message, encode_message, encode_mes
 
 
 def find_record(data: Buffer, offset: int) -> Record | None:
-    """Look without any index entry."""
+    """Find the record without index entries."""
     return PointReader(data, OffsetIndexView(b"", 0)).find(offset)
 
 
 def batch(base_offset: int, deltas: list[int], *, control: bool = False) -> bytes:
-    """Return a batch of records at the given offset deltas; values say their offsets."""
+    """Return a batch of records at the given offset deltas; values contain the offsets."""
     builder = BatchBuilder()
     for delta in deltas:
         builder.append_at(delta, b"k", b"v%d" % (base_offset + delta), 1000 + delta)
@@ -37,7 +37,7 @@ PRESENT = [10, 11, 12, 13, 15, 20, *range(40, 240)]
 
 
 def test_find_record_every_offset_is_found_or_none() -> None:
-    """Each record by its offset, with its timestamp; gaps, and what is outside, give None."""
+    """Each record with its timestamp; offsets in gaps and outside return None."""
     for offset in range(300):
         record = find_record(RUN, offset)
         if offset in PRESENT:
@@ -49,26 +49,26 @@ def test_find_record_every_offset_is_found_or_none() -> None:
     assert found == Record(key=b"k", value=b"v20", timestamp_ms=1007, offset=20)
 
 
-def test_find_record_holds_the_buffer() -> None:
-    """A record that is not touched yet outlives every other reference to its bytes."""
+def test_find_record_keeps_the_buffer() -> None:
+    """A lazy record outlives every other reference to its bytes."""
     record = find_record(bytearray(RUN), 15)
     assert record is not None
     assert b"v15" == record.value
 
 
 @pytest.mark.parametrize("size", range(len(batch(0, [0, 1]))))
-def test_find_record_cut_batch_gives_none(size: int) -> None:
-    """No prefix of a batch is read."""
+def test_find_record_in_a_cut_batch_returns_none(size: int) -> None:
+    """A truncated batch is not read."""
     assert find_record(batch(0, [0, 1])[:size], 0) is None
 
 
-def test_find_record_flipped_bit_gives_none_or_the_same() -> None:
-    """Damage is never returned: each bit that the CRC covers, and each before it but offsets."""
+def test_find_record_after_a_flipped_bit_returns_none_or_the_same() -> None:
+    """Damage is never returned: each bit under the CRC and before it, except offsets."""
     good = batch(5, [0, 1, 2])
     wanted = find_record(good, 6)
     for position in range(8, len(good)):
         if 12 <= position < 16:
-            continue  # the leader epoch is stamped after the CRC
+            continue  # the CRC does not cover the leader epoch
         for bit in range(8):
             damaged = bytearray(good)
             damaged[position] ^= 1 << bit
@@ -76,8 +76,8 @@ def test_find_record_flipped_bit_gives_none_or_the_same() -> None:
     assert wanted == find_record(good, 6)
 
 
-def test_find_record_not_plain_gives_none() -> None:
-    """Compressed and control batches are the caller's business, and so are damaged ones before."""
+def test_find_record_not_plain_returns_none() -> None:
+    """Compressed, control and damaged batches are left to the caller."""
     builder = BatchBuilder()
     builder.append(b"k", b"v")
     compressed = bytes(builder.finish(codec=1, payload=b"not read"))
@@ -90,7 +90,7 @@ def test_find_record_not_plain_gives_none() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_find_record_of_the_old_formats_is_found_or_none(magic: int) -> None:
-    """Each plain message by its offset, between batches; a wrapper is not plain."""
+    """Each plain message between batches is found; a wrapper is not plain."""
     wrapper = Message(9, magic, 1, 5, None, b"???")
     data = encode_messages([*MIXED[magic], wrapper]) + RUN
     expected = {message.offset: message for message in MIXED[magic]}
@@ -110,8 +110,8 @@ def test_find_record_of_the_old_formats_is_found_or_none(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_find_record_of_the_old_formats_damaged_gives_none(magic: int) -> None:
-    """Each bit but those of the offset, which no CRC covers, and each cut."""
+def test_find_record_of_the_old_formats_damaged_returns_none(magic: int) -> None:
+    """Each bit except those of the offset, which no CRC covers, and each cut."""
     good = encode_message(MIXED[magic][0])
     for size in range(len(good)):
         assert find_record(good[:size], 0) is None
@@ -121,8 +121,8 @@ def test_find_record_of_the_old_formats_damaged_gives_none(magic: int) -> None:
         assert find_record(damaged, 0) is None
 
 
-def test_reader_begins_where_the_index_says() -> None:
-    """An entry that leads behind a batch hides it; one that leads nowhere finds nothing."""
+def test_reader_starts_at_the_index_entry() -> None:
+    """An entry after a batch hides the batch; an entry at a wrong position finds nothing."""
     second = len(batch(10, [0, 1, 2]))
     index = OffsetIndexView(struct.pack(">iiii", 13, second, 100, 10**9), 0)
     reader = PointReader(RUN, index)
@@ -137,8 +137,8 @@ def test_reader_begins_where_the_index_says() -> None:
     assert [None] * 3 == [within.find(offset) for offset in (11, 13, 40)]
 
 
-def test_reader_believes_no_index() -> None:
-    """Whatever the entries say, it answers with the right record or with none."""
+def test_reader_with_a_corrupt_index_never_returns_a_wrong_record() -> None:
+    """For any entries the result is the right record or None."""
     source = random.Random(7)
     for _round in range(200):
         index = OffsetIndexView(source.randbytes(8 * 5), 0)
@@ -147,8 +147,8 @@ def test_reader_believes_no_index() -> None:
             assert record is None or (offset, b"v%d" % offset) == (record.offset, record.value)
 
 
-def test_find_unasked_for_the_sum_believes_what_it_finds() -> None:
-    """As a broker does; what was not summed up is not remembered as right."""
+def test_find_without_check_crcs_returns_damaged_records() -> None:
+    """A broker does the same; the batch is not cached as checked."""
     damaged = bytearray(RUN)
     damaged[-1] ^= 1
     reader = PointReader(bytes(damaged), OffsetIndexView(b"", 0))
@@ -166,8 +166,8 @@ def test_find_unasked_for_the_sum_believes_what_it_finds() -> None:
 
 
 @pytest.mark.parametrize("shape", ["even", "bent", "steps", "noise"])
-def test_reader_finds_its_entry_however_they_lie(shape: str) -> None:
-    """Where offsets rise evenly, ever faster, or in jumps; or not at all, in a damaged index."""
+def test_reader_finds_its_entry_for_any_distribution(shape: str) -> None:
+    """Offsets rise evenly, faster and faster, in jumps, or not at all in a damaged index."""
     source = random.Random(3)
     offsets = {
         "even": list(range(0, 3000, 10)),
@@ -180,7 +180,7 @@ def test_reader_finds_its_entry_however_they_lie(shape: str) -> None:
     for offset, part in zip(offsets, parts, strict=True):
         entries.append(struct.pack(">ii", offset, position))
         position += len(part)
-    # One batch behind each entry is all that there is: who begins too early or late finds none.
+    # Each entry has one batch: a search from an entry too early or too late finds none.
     reader = PointReader(b"".join(parts), OffsetIndexView(b"".join(entries[1:]), 0))
     for offset in offsets:
         found = reader.find(offset)
@@ -191,8 +191,8 @@ def test_reader_finds_its_entry_however_they_lie(shape: str) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 7])
-def test_find_many_finds_what_find_finds(step: int) -> None:
-    """In batches with and without gaps, and of old formats; slots of others stay as they are."""
+def test_find_many_equals_find(step: int) -> None:
+    """In batches with and without gaps and of old formats; slots outside are unchanged."""
     data = RUN + encode_messages(
         [replace(message, offset=message.offset + 300) for message in MIXED[1]]
     )
@@ -205,8 +205,8 @@ def test_find_many_finds_what_find_finds(step: int) -> None:
     assert sum(each is not None for each in found) > 60 // step
 
 
-def test_find_many_count_that_lies_is_left_to_others() -> None:
-    """Where it says that there are no gaps, and there are: no wrong record is given."""
+def test_find_many_with_a_wrong_count_returns_no_wrong_record() -> None:
+    """The record count claims that offsets have no gaps, but they have."""
     lying = bytearray(batch(0, [0, 2, 4]))
     lying[57:61] = struct.pack(">i", 5)
     lying = bytearray(fix_crc(bytes(lying)))
@@ -216,8 +216,8 @@ def test_find_many_count_that_lies_is_left_to_others() -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (2, 1), (0, 4), (0, 3)])
-def test_find_many_slots_outside_are_refused(start: int, stop: int) -> None:
-    """Of the offsets, or of the list."""
+def test_find_many_slots_outside_raise(start: int, stop: int) -> None:
+    """The slots are outside the offsets or outside the list."""
     reader = PointReader(RUN, OffsetIndexView(b"", 0))
     with pytest.raises(IndexError):
         reader.find_many(numpy.arange(3), [None, None], start, stop)

@@ -1,4 +1,4 @@
-"""A batch with its records compressed anew says everything else as it did."""
+"""Tests of `replace_payload`: a recompressed batch keeps all other fields."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HEADER = Header(
     producer_epoch=3,
     base_sequence=17,
     record_count=9,
-    attributes=0x55D8,  # append time, transactional, delete horizon, and bits without a meaning
+    attributes=0x55D8,  # append time, transactional, delete horizon, and unused bits
 )
 BATCH = reference.encode_batch(HEADER, MIXED_PAYLOAD)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_replace_payload_keeps_every_field_but_codec_length_and_crc(codec: Codec) -> None:
-    """The bytes are those of a batch that had this codec from the start."""
+    """The bytes equal those of a batch built with this codec."""
     payload = compress(codec, MIXED_PAYLOAD)
     expected = reference.encode_batch(
         replace(HEADER, attributes=HEADER.attributes | int(codec)), payload
@@ -41,8 +41,8 @@ def test_replace_payload_keeps_every_field_but_codec_length_and_crc(codec: Codec
     assert expected == replace_payload(BATCH, int(codec), payload)
 
 
-def test_replace_payload_goes_back_to_the_same_bytes() -> None:
-    """From zstd to none again."""
+def test_replace_payload_with_the_original_restores_the_bytes() -> None:
+    """From zstd back to no codec."""
     there = replace_payload(BATCH, Codec.ZSTD, compress(Codec.ZSTD, MIXED_PAYLOAD))
     assert STATUS_CODES["OK"] == check_batch(there)
     assert BATCH == replace_payload(there, Codec.NONE, MIXED_PAYLOAD)
@@ -51,12 +51,12 @@ def test_replace_payload_goes_back_to_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("codec", [-1, 5, 8])
 def test_replace_payload_with_an_unknown_codec_is_refused(codec: int) -> None:
-    """Its bits would spill into others."""
+    """Its bits would overwrite other attributes."""
     with pytest.raises(UnsupportedCodecError):
         replace_payload(BATCH, codec, MIXED_PAYLOAD)
 
 
 def test_replace_payload_of_a_cut_batch_is_refused() -> None:
-    """Whole batches only."""
+    """Only whole batches are accepted."""
     with pytest.raises(CorruptRecordError):
         replace_payload(BATCH[:-1], 0, MIXED_PAYLOAD)

@@ -1,4 +1,4 @@
-"""Records: Kafka's vectors, the reference's verdict on any bytes, the object's manners."""
+"""Tests of records: Kafka's vectors, any bytes compared with the reference, the object."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_records_of_kafkas_batch_are_kafkas_records(case: dict[str, Any]) -> Non
 
 
 def invalid_cases() -> Iterator[Any]:
-    """Yield the hostile inputs that are one whole uncompressed v2 batch with a sane header."""
+    """Yield the hostile inputs that are one whole uncompressed v2 batch with a valid header."""
     for case in golden.vectors("invalid")["cases"]:
         data = bytes.fromhex(case["hex"])
         if len(data) < 61 or data[16] != 2 or data[22] & 7:
@@ -91,8 +91,8 @@ def invalid_cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", list(invalid_cases()))
-def test_hostile_batch_gets_kafkas_verdict(case: dict[str, Any]) -> None:
-    """Where Kafka's iterator refuses, so do we; where it reads, we do with strict=False."""
+def test_hostile_batch_has_kafkas_verdict(case: dict[str, Any]) -> None:
+    """Strict reading refuses what Kafka's iterator refuses; strict=False reads what it reads."""
     data = bytes.fromhex(case["hex"])
     header = Header(*reference_fields(data))
     taken = assert_like_reference(data[61:], header, strict=False)
@@ -103,7 +103,7 @@ def test_hostile_batch_gets_kafkas_verdict(case: dict[str, Any]) -> None:
 
 
 def reference_fields(data: bytes) -> tuple[Any, ...]:
-    """Return the header fields without any judgement of them."""
+    """Return the header fields without checks."""
     return struct.unpack_from(">qiibIhiqqqhii", data)
 
 
@@ -121,7 +121,7 @@ def test_records_of_any_shape_are_decoded_like_the_reference(data: st.DataObject
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_payload_cut_anywhere_is_refused_like_the_reference(strict: bool) -> None:
-    """Every proper prefix, in a buffer that ends where the bytes end."""
+    """Every proper prefix, in a buffer of exact size."""
     header = header_for(MIXED)
     assert assert_like_reference(MIXED_PAYLOAD, header, strict=strict)
     for size in range(len(MIXED_PAYLOAD)):
@@ -129,7 +129,7 @@ def test_payload_cut_anywhere_is_refused_like_the_reference(strict: bool) -> Non
 
 
 def test_single_record_cut_anywhere_is_truncated() -> None:
-    """One long enough record: its length says that bytes are missing, wherever the cut is."""
+    """For any cut the length of a record shows that bytes are missing."""
     payload = reference.encode([Entry(0, 5, b"key", b"v" * 200, ((b"h", None),))])
     header = as_batch_header(Header(record_count=1))
     for size in range(7, len(payload)):
@@ -139,7 +139,7 @@ def test_single_record_cut_anywhere_is_truncated() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> None:
-    """Every bit of a payload that has every kind of record in it."""
+    """Every bit of a payload with every kind of record."""
     header = header_for(MIXED)
     outcomes = set()
     for bit in range(8 * len(MIXED_PAYLOAD)):
@@ -160,7 +160,7 @@ def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) ->
 def test_spliced_payload_gets_the_references_verdict(
     junk: bytes, cut: int, resume: int, count: int, strict: bool
 ) -> None:
-    """Foreign bytes between two pieces of a good payload, and a count that may be a lie."""
+    """Foreign bytes between two parts of a valid payload, and a count that may be wrong."""
     payload = MIXED_PAYLOAD[:cut] + junk + MIXED_PAYLOAD[resume:]
     assert_like_reference(payload, header_for(MIXED, record_count=count), strict=strict)
 
@@ -178,7 +178,7 @@ def test_spliced_payload_gets_the_references_verdict(
 )
 @pytest.mark.parametrize("slot", range(6))
 def test_odd_varint_in_any_field_gets_the_references_verdict(damage: bytes, slot: int) -> None:
-    """Over-long, padded and overflowing varints for each number of a record, with room behind."""
+    """Over-long, padded and overflowing varints for each number, with space after them."""
     numbers = [b"\x00", b"\x00", b"\x02" + b"k", b"\x02" + b"v", b"\x00"]
     if slot < 5:
         numbers[slot] = damage + b"kkkk"[: slot // 2]
@@ -193,29 +193,29 @@ def test_odd_varint_in_any_field_gets_the_references_verdict(damage: bytes, slot
 @pytest.mark.parametrize(
     "deltas", [(1, 0), (0, 0), (-1, 0), (0, 5), (0, 2**31 - 1), (-(2**31), 3)], ids=str
 )
-def test_offset_deltas_out_of_order_are_read_on_request_only(deltas: tuple[int, int]) -> None:
-    """Kafka's readers take them; strict reading does not."""
+def test_offset_deltas_out_of_order_are_read_only_without_strict(deltas: tuple[int, int]) -> None:
+    """Kafka's readers accept them; strict reading does not."""
     payload = reference.encode(Entry(delta, 0, b"k" * 30, b"v" * 30) for delta in deltas)
     header = Header(base_offset=7, record_count=2, last_offset_delta=3)
     assert not assert_like_reference(payload, header, strict=True)
     assert assert_like_reference(payload, header, strict=False)
 
 
-def test_count_zero_does_not_look_at_the_payload() -> None:
-    """As Kafka's iterator: nothing is yielded, whatever follows; only the check objects."""
+def test_count_zero_ignores_the_payload() -> None:
+    """Like Kafka's iterator, no record is returned; only the check refuses the bytes."""
     header = Header(record_count=0)
     assert assert_like_reference(b"", header)
     assert assert_like_reference(b"\xff" * 30, header)
 
 
 @pytest.mark.parametrize("count", [-1, -(2**31), 2, 2**31 - 1])
-def test_count_that_cannot_be_true_is_refused_before_anything_is_made(count: int) -> None:
-    """Seven bytes hold at most one record: no list of 2^31 slots is made first."""
+def test_impossible_count_is_refused_before_allocation(count: int) -> None:
+    """Seven bytes have at most one record: no list of 2^31 slots is allocated."""
     payload = reference.encode([Entry(0, 0, None, None)])
     assert not assert_like_reference(payload, Header(record_count=count))
 
 
-def test_append_time_batch_gives_every_record_its_max_timestamp() -> None:
+def test_append_time_batch_sets_its_max_timestamp_on_every_record() -> None:
     """The stored deltas are ignored."""
     payload = reference.encode([Entry(0, 5), Entry(1, -9)])
     header = Header(attributes=8, max_timestamp=77, last_offset_delta=1, record_count=2)
@@ -224,13 +224,13 @@ def test_append_time_batch_gives_every_record_its_max_timestamp() -> None:
     assert [(77, 1), (77, 1)] == [(r.timestamp_ms, r.timestamp_type) for r in records]
 
 
-# ---- doors ----
+# ---- entry points ----
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS)
 @pytest.mark.parametrize("prefix", [0, 61])
 def test_records_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> None:
-    """And from any place in it."""
+    """At any position of the buffer."""
     data = BUFFER_KINDS[kind](b"\xff" * prefix + MIXED_PAYLOAD + b"\xff" * 5)
     header = as_batch_header(header_for(MIXED))
     end = prefix + len(MIXED_PAYLOAD)
@@ -244,15 +244,15 @@ def test_records_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> N
 
 @pytest.mark.parametrize("bounds", [(-1, 5), (3, 2), (0, 11), (11, 11)], ids=str)
 def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) -> None:
-    """Never clamped: a wrong position is a bug of the caller."""
+    """They are not clamped: a wrong position is a mistake of the caller."""
     header = as_batch_header(Header())
     for decode in (decode_records, decode_tuples, decode_lists, check_records):
         with pytest.raises(IndexError, match="outside the 10 bytes"):
             decode(bytes(10), header, *bounds)
 
 
-def test_buffer_that_is_not_contiguous_or_no_buffer_is_refused() -> None:
-    """Kernels read bytes in a row."""
+def test_buffer_not_contiguous_or_no_buffer_raises() -> None:
+    """Kernels read contiguous bytes."""
     header = as_batch_header(Header())
     for payload in ("text", None, 5, memoryview(bytes(20))[::2], numpy.zeros(20)[::2]):
         with pytest.raises((TypeError, BufferError, ValueError)):
@@ -265,11 +265,11 @@ def test_buffer_that_is_not_contiguous_or_no_buffer_is_refused() -> None:
 
 
 class Owner(bytearray):
-    """A buffer that can be watched."""
+    """A buffer with support for weak references."""
 
 
 def lazy(entry: Entry) -> tuple[Record, weakref.ref[Owner]]:
-    """Return a record that nothing was asked of yet, and a look at its buffer's owner."""
+    """Return a lazy record and a weak reference to the owner of its buffer."""
     owner = Owner(reference.encode([entry]))
     header = as_batch_header(Header(record_count=1, last_offset_delta=0))
     record = decode_records(owner, header, 0, len(owner))[0]
@@ -279,8 +279,8 @@ def lazy(entry: Entry) -> tuple[Record, weakref.ref[Owner]]:
 FULL = Entry(0, 0, b"key", b"value", ((b"name", b"1"), (b"", None)))
 
 
-def test_record_outlives_every_other_name_of_its_buffer() -> None:
-    """It holds the buffer until it is gone itself."""
+def test_record_keeps_its_buffer_alive() -> None:
+    """The buffer is freed with the record."""
     record, owner = lazy(FULL)
     gc.collect()
     assert owner() is not None
@@ -294,8 +294,8 @@ def test_record_outlives_every_other_name_of_its_buffer() -> None:
     assert owner() is None
 
 
-def test_detached_record_lets_the_buffer_go_and_keeps_everything() -> None:
-    """For those who keep few records of a large batch."""
+def test_detached_record_releases_the_buffer_and_keeps_its_fields() -> None:
+    """For callers that keep few records of a large batch."""
     record, owner = lazy(FULL)
     assert record is record.detach()
     gc.collect()
@@ -307,8 +307,8 @@ def test_detached_record_lets_the_buffer_go_and_keeps_everything() -> None:
     )
 
 
-def test_record_holds_its_buffer_against_resizing() -> None:
-    """A bytearray cannot grow under a pointer."""
+def test_record_prevents_resizing_of_its_buffer() -> None:
+    """A bytearray cannot grow while a record points to it."""
     payload = bytearray(reference.encode([FULL]))
     header = as_batch_header(Header(record_count=1))
     record = decode_records(payload, header, 0, len(payload))[0]
@@ -318,7 +318,7 @@ def test_record_holds_its_buffer_against_resizing() -> None:
 
 
 def test_fields_are_made_once() -> None:
-    """What was made on touch is kept."""
+    """A field is created at the first access and kept."""
     record, _ = lazy(FULL)
     assert record.key is record.key
     assert record.value is record.value
@@ -326,7 +326,7 @@ def test_fields_are_made_once() -> None:
 
 
 def test_field_is_found_by_a_name_that_is_not_interned() -> None:
-    """A field is the same however its name was made; an unknown name is told as for any object."""
+    """A name built at run time works; an unknown name raises AttributeError."""
     record, _ = lazy(FULL)
     for name in ("key", "value", "offset", "timestamp_ms", "headers"):
         made_at_run_time = "".join(list(name))
@@ -336,8 +336,8 @@ def test_field_is_found_by_a_name_that_is_not_interned() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(16, 40), (None, 40), (16, 500), (None, 500), (0, 0)])
-def test_lists_of_many_records_hold_each_of_them(sizes: tuple[int | None, int]) -> None:
-    """Memory that large batches leave mapped is none that a record lies in."""
+def test_lists_of_many_records_have_each_record(sizes: tuple[int | None, int]) -> None:
+    """Memory kept between large batches is never memory of a record."""
     keys = [None if sizes[0] is None else b"%016d" % n if sizes[0] else b"" for n in range(1100)]
     values = [b"%040d" % n * (sizes[1] // 40) for n in range(1100)]
     many = [Entry(n, n, *both) for n, both in enumerate(zip(keys, values, strict=True))]
@@ -348,7 +348,7 @@ def test_lists_of_many_records_hold_each_of_them(sizes: tuple[int | None, int]) 
 
 
 def test_headers_overwritten_after_decoding_raise_and_stay_in_bounds() -> None:
-    """Who writes into a buffer under its records gets an error, not a crash."""
+    """A write to the buffer under a record causes an error, not a crash."""
     payload = bytearray(reference.encode([FULL]))
     header = as_batch_header(Header(record_count=1))
     record = decode_records(payload, header, 0, len(payload))[0]
@@ -358,14 +358,14 @@ def test_headers_overwritten_after_decoding_raise_and_stay_in_bounds() -> None:
 
 
 def test_header_key_that_is_not_utf8_survives() -> None:
-    """As surrogates, which encode to the same bytes again."""
+    """Surrogates encode to the same bytes again."""
     record, _ = lazy(Entry(0, 0, None, None, ((b"\xff\xfe-k", b"v"),)))
     assert b"\xff\xfe-k" == record.headers[0][0].encode("utf-8", "surrogateescape")
 
 
 @pytest.mark.parametrize("made", [lambda: lazy(FULL)[0], lambda: Record(key=b"k", offset=4)])
 def test_record_survives_pickling_and_copying(made: Any) -> None:
-    """Equal afterwards, for lazy ones too, at every protocol."""
+    """The copy is equal, also for lazy records, at every protocol."""
     record = made()
     copies = [copy.copy(record), copy.deepcopy(record)]
     copies += [pickle.loads(pickle.dumps(record, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)]
@@ -376,7 +376,7 @@ def test_record_survives_pickling_and_copying(made: Any) -> None:
 
 
 def test_append_time_record_keeps_its_timestamp_type_when_pickled() -> None:
-    """The type is no part of equality, but of the record."""
+    """The type is a field of the record, but not compared for equality."""
     payload = reference.encode([Entry()])
     header = as_batch_header(Header(attributes=8, max_timestamp=5, record_count=1))
     record = decode_records(payload, header, 0, len(payload))[0]
@@ -384,7 +384,7 @@ def test_append_time_record_keeps_its_timestamp_type_when_pickled() -> None:
 
 
 def test_records_are_equal_by_their_fields() -> None:
-    """Null and empty differ; so does each field."""
+    """Null and empty differ, and each field counts."""
     fields: dict[str, Any] = {
         "key": b"k",
         "value": b"v",
@@ -408,8 +408,8 @@ def test_records_are_equal_by_their_fields() -> None:
     assert 1 == len({record, Record(**fields)})
 
 
-def test_record_defaults_are_null_and_none() -> None:
-    """Nothing given: a record with nothing in it."""
+def test_record_defaults_are_null() -> None:
+    """A record without arguments is empty."""
     record = Record()
     assert (-1, -1, 0, None, None, ()) == (
         record.offset,
@@ -422,8 +422,8 @@ def test_record_defaults_are_null_and_none() -> None:
     assert "Record(offset=-1, timestamp_ms=-1, key=None, value=None, headers=())" == repr(record)
 
 
-def test_record_takes_any_bytes_and_keeps_its_own_copy() -> None:
-    """A bytearray that changes later changes no record."""
+def test_record_of_any_buffer_keeps_a_copy() -> None:
+    """A later change of a bytearray does not change the record."""
     key = bytearray(b"key")
     record = Record(key=key, value=memoryview(b"abcd")[::2], headers=[("h", bytearray(b"x"))])
     key[:] = b"yek"
@@ -444,10 +444,8 @@ def test_record_takes_any_bytes_and_keeps_its_own_copy() -> None:
         ({"headers": [("a", "b")]}, "header value must be bytes or None, got str"),
     ],
 )
-def test_record_of_wrong_types_is_refused_with_the_reason(
-    fields: dict[str, Any], message: str
-) -> None:
-    """Text has no one encoding: the caller must choose."""
+def test_record_of_wrong_types_raises_with_the_reason(fields: dict[str, Any], message: str) -> None:
+    """The caller must choose the encoding of text."""
     with pytest.raises(TypeError, match=message):
         Record(**fields)
 

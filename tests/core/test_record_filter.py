@@ -1,6 +1,6 @@
-"""The kernels that write what compaction leaves of batches: bounds, refusals, odd encodings.
+"""Tests of the kernels that write retained records: bounds, refusals, odd encodings.
 
-What they write is held against the reference and real brokers in `tests/unit/cleaner` and
+Their output is compared with the reference and real brokers in `tests/unit/cleaner` and
 `tests/golden_directories/test_cleaned.py`.
 """
 
@@ -63,7 +63,7 @@ def decoded(data: bytes) -> tuple[RecordColumns, NDArray[np.int64]]:
 def written(
     data: bytes, actions: list[int], keep: list[bool], horizons: list[int | None] | None = None
 ) -> bytes:
-    """Return what batches became."""
+    """Return the written batches."""
     columns, first_rows = decoded(data)
     horizons = horizons or [None] * len(actions)
     room = bytearray(max_output_bytes(columns, len(data)))
@@ -90,10 +90,10 @@ TIMES = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=8)
 
 
 @given(times=TIMES, flags=st.data(), horizon=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)))
-def test_rewritten_records_are_those_that_stay(
+def test_rewritten_records_are_the_retained_ones(
     times: list[int], flags: st.DataObject, horizon: int | None
 ) -> None:
-    """Any times and any horizon, near the ends of 64 bits too: the records read as before."""
+    """Any times and horizon, also near the ends of 64 bits: the records are unchanged."""
     source = reference.encode_batch(
         reference.Header(
             record_count=len(times), last_offset_delta=len(times) - 1, base_timestamp=7
@@ -127,7 +127,7 @@ def _varlong(value: int) -> bytes:
 
 
 def test_actions_of_a_run_are_done_in_order() -> None:
-    """Dropped, copied, emptied and rewritten batches side by side, a message among them."""
+    """Dropped, copied, emptied and rewritten batches next to each other, and a message."""
     message = encode_message(Message(8, 1, 0, 5, b"k", b"v"))
     parts = [
         batch(1, 2, 3, base_offset=0),
@@ -157,14 +157,14 @@ def test_actions_of_a_run_are_done_in_order() -> None:
     assert parts[2] + message == result[first.size_bytes + 61 :]
 
 
-def test_batch_rewritten_with_all_records_and_their_base_is_as_it_was() -> None:
-    """The bytes of a writer like ours come out again."""
+def test_batch_rewritten_with_all_records_and_their_base_is_unchanged() -> None:
+    """The bytes equal those of a writer with the shortest encoding."""
     data = batch(100, 90, 110, base_offset=77)
     assert data == written(data, [REWRITE], [True] * 3)
 
 
 def test_payload_of_a_compressed_batch_is_rewritten_and_wrapped() -> None:
-    """In two steps, the codec's own between."""
+    """In two steps, with the compression between them."""
     data = batch(5, 6, 7, base_offset=10)
     columns, _ = decoded(data)
     keep = np.array([0, 1, 1], np.uint8)
@@ -179,8 +179,8 @@ def test_payload_of_a_compressed_batch_is_rewritten_and_wrapped() -> None:
 
 
 @pytest.mark.parametrize("action", [REWRITE, EMPTY])
-def test_message_of_an_old_format_is_not_rewritten_here(action: int) -> None:
-    """They have no headers to stay."""
+def test_message_of_an_old_format_is_not_rewritten(action: int) -> None:
+    """Old formats have no batch header to keep."""
     data = encode_message(Message(8, 1, 0, 5, b"k", b"v"))
     with pytest.raises(InvalidRecordError, match="old message format"):
         written(data, [action], [True])
@@ -198,8 +198,8 @@ def test_message_of_an_old_format_is_not_rewritten_here(action: int) -> None:
         ("headers_size", -(10**6)),
     ],
 )
-def test_columns_that_are_not_those_of_the_bytes_are_refused(column: str, value: int) -> None:
-    """Whatever they say, nothing outside the bytes is read."""
+def test_columns_of_other_bytes_are_refused(column: str, value: int) -> None:
+    """For any columns, nothing outside the bytes is read."""
     data = batch(5, 6, 7)
     for row in range(3):
         columns, first_rows = decoded(data)
@@ -215,8 +215,8 @@ def test_columns_that_are_not_those_of_the_bytes_are_refused(column: str, value:
             retained_records(exact(data), 61, len(data), columns, keep, 0, 3, None)
 
 
-def test_arguments_that_do_not_fit_each_other_are_refused() -> None:
-    """Counts of batches, rows and flags."""
+def test_mismatched_arguments_are_refused() -> None:
+    """Counts of batches, rows and flags differ."""
     data = batch(5, 6, 7)
     columns, first_rows = decoded(data)
     keep, short = np.ones(3, np.uint8), np.ones(2, np.uint8)
@@ -240,8 +240,8 @@ def test_arguments_that_do_not_fit_each_other_are_refused() -> None:
 
 
 @pytest.mark.parametrize("action", [COPY, EMPTY, REWRITE])
-def test_room_that_is_too_small_is_refused(action: int) -> None:
-    """At every size below the enough one, and nothing is written behind its end."""
+def test_output_too_small_is_refused(action: int) -> None:
+    """Every smaller size is refused, and nothing is written after the end of the output."""
     data = batch(5, 6, 7)
     columns, first_rows = decoded(data)
     keep = np.array([1, 0, 1], np.uint8)
@@ -255,8 +255,8 @@ def test_room_that_is_too_small_is_refused(action: int) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 9), max_size=6), data=st.data())
-def test_flags_of_batches_are_counted(sizes: list[int], data: st.DataObject) -> None:
-    """Of each apart, those without rows too; rows around them do not count."""
+def test_flags_are_counted_per_batch(sizes: list[int], data: st.DataObject) -> None:
+    """Also for batches without rows; rows outside the batches do not count."""
     ends = np.cumsum([data.draw(st.integers(0, 3)), *sizes], dtype=np.int64)
     flags = data.draw(st.lists(st.integers(0, 1), min_size=int(ends[-1]), max_size=60))
     counts = np.full(len(sizes), -1, np.int64)
@@ -275,21 +275,21 @@ def test_flags_of_batches_are_counted(sizes: list[int], data: st.DataObject) -> 
         ([], 0, ValueError),
     ],
 )
-def test_flags_of_rows_that_are_not_there_are_refused(
+def test_flags_of_rows_out_of_range_are_refused(
     ends: list[int], room: int, error: type[Exception]
 ) -> None:
-    """Nothing is read beyond the flags."""
+    """Nothing is read after the flags."""
     with pytest.raises(error):
         count_flags(exact_flags([1] * 4), np.array(ends, np.int64), np.empty(room, np.int64))
 
 
 def exact_flags(flags: list[int]) -> NDArray[np.uint8]:
-    """Return flags in a block of just that size."""
+    """Return flags in a block of exact size."""
     return np.frombuffer(memoryview(exact(bytes(flags))), np.uint8)
 
 
 def test_judge_batches_all_cases_follow_the_rule() -> None:
-    """A horizon is set once, and only for a batch that keeps records; a copy changes nothing."""
+    """A horizon is set once, only if records remain; a copied batch is unchanged."""
     cases = [
         (kept, starts, ends, has)
         for kept in (0, 1, 2)
@@ -319,8 +319,8 @@ def test_judge_batches_all_cases_follow_the_rule() -> None:
     assert (is_set | (has == 1)).astype(np.uint8).tolist() == has_horizon.tolist()
 
 
-def test_judge_batches_other_lengths_are_refused() -> None:
-    """Each column has a row for each batch."""
+def test_judge_batches_columns_of_other_lengths_are_refused() -> None:
+    """Each column must have one row per batch."""
     numbers, flags = np.zeros(2, np.int64), np.zeros(2, np.uint8)
     with pytest.raises(ValueError, match="columns must have 1 batches, got 2"):
         record_filter.judge_batches(

@@ -1,4 +1,4 @@
-"""Arrow columns made of decoded rows: equal to the reference, whatever the types and batches."""
+"""Tests of Arrow columns built from decoded rows, compared with the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNLIMITED: dict[str, Any] = {"rows_max": 2**40, "bytes_max": 2**30}
 @settings(max_examples=examples(80))
 @given(data=st.data())
 def test_built_columns_equal_the_reference(data: st.DataObject) -> None:
-    """Any records, any columns in any order, every binary type, batches of any size."""
+    """Records, columns and their order, binary types and batch sizes are drawn at random."""
     case = data.draw(entries())
     header = data.draw(headers(case))
     header = Header(
@@ -70,8 +70,8 @@ def test_built_columns_equal_the_reference(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("binary_type", BINARY_TYPES)
 @pytest.mark.parametrize("lasting", [False, True])
-def test_two_batches_make_one(binary_type: str, lasting: bool) -> None:
-    """Rows of two buffers, and of the same one twice, lie side by side in one batch."""
+def test_rows_of_two_batches_are_joined_in_one(binary_type: str, lasting: bool) -> None:
+    """Rows of two buffers, and of one buffer twice, are in one Arrow batch."""
     header = header_for(MIXED)
     names = ("offset", "key", "value", "headers")
     builder = RowBuilder(names, binary_type=binary_type, text_keys=True, **UNLIMITED)
@@ -84,8 +84,8 @@ def test_two_batches_make_one(binary_type: str, lasting: bool) -> None:
     assert expected == rows_of([cells_of(builder.finish())])
 
 
-def test_builder_goes_on_behind_a_finished_batch() -> None:
-    """A batch that is kept does not change with the next one."""
+def test_builder_continues_after_a_finished_batch() -> None:
+    """A finished batch does not change when the next one is built."""
     header = as_batch_header(header_for(MIXED))
     builder = RowBuilder(["value"], rows_max=4, bytes_max=2**30)
     columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
@@ -99,21 +99,21 @@ def test_builder_goes_on_behind_a_finished_batch() -> None:
 
 
 @pytest.mark.parametrize("rows_max, bytes_max", [(0, 1), (1, 0), (-1, 5)])
-def test_batch_without_room_is_refused(rows_max: int, bytes_max: int) -> None:
-    """A builder that could never take a row is not made."""
+def test_builder_without_capacity_raises(rows_max: int, bytes_max: int) -> None:
+    """It could never hold a row."""
     with pytest.raises(ValueError, match="must be at least 1, got"):
         RowBuilder(["offset"], rows_max=rows_max, bytes_max=bytes_max)
 
 
-def test_large_batches_are_for_wide_offsets() -> None:
-    """More than 1 GiB would overflow what offsets of 32 bits can say."""
+def test_large_batches_need_wide_offsets() -> None:
+    """More than 1 GiB would overflow offsets of 32 bits."""
     with pytest.raises(ValueError, match="1 GiB"):
         RowBuilder(["value"], rows_max=1, bytes_max=2**31)
     RowBuilder(["value"], binary_type="large_binary", rows_max=1, bytes_max=2**40)
 
 
-def test_unknown_column_is_refused() -> None:
-    """Names are those of COLUMN_NAMES."""
+def test_unknown_column_raises() -> None:
+    """The names are those of COLUMN_NAMES."""
     with pytest.raises(ValueError):
         RowBuilder(["offsets"], rows_max=1, bytes_max=1)
 
@@ -123,7 +123,7 @@ def test_unknown_column_is_refused() -> None:
 def test_row_outside_its_buffer_is_refused(
     name: str, size_name: str, position: int, size: int
 ) -> None:
-    """Columns are arrays that anybody may write to: rows before such a one are taken, not it."""
+    """Any code can write to the columns: rows before the bad one are added."""
     header = as_batch_header(header_for(MIXED))
     for binary_type in BINARY_TYPES:
         buffer = exact(MIXED_PAYLOAD)
@@ -147,10 +147,10 @@ def test_row_outside_its_buffer_is_refused(
 # Under sanitizers: no pointer is made of the position of no headers.
 @example(row=0, position=-(2**56), size=0, count=0)
 @example(row=2, position=INT64_MAX, size=2**31 - 1, count=0)
-def test_headers_anywhere_are_read_with_care(
+def test_headers_at_any_position_are_refused_or_read(
     row: int, position: int, size: int, count: int
 ) -> None:
-    """Any bytes may be said to be headers: refused, or what the bytes say."""
+    """Columns may name any bytes as headers: they are refused, or decoded as these bytes."""
     header = as_batch_header(header_for(MIXED))
     buffer = exact(MIXED_PAYLOAD)
     columns = decoded(buffer, header, 0, len(MIXED_PAYLOAD))
@@ -170,8 +170,8 @@ def test_headers_anywhere_are_read_with_care(
 
 @settings(max_examples=examples(150))
 @given(st.binary(max_size=6))
-def test_keys_of_headers_are_text_or_refused(key: bytes) -> None:
-    """As utf8 exactly what Python decodes; the error names the record, those before it are kept."""
+def test_header_keys_are_valid_utf8_or_refused(key: bytes) -> None:
+    """As utf8 as Python decodes it; the error has the record, earlier rows are kept."""
     case = [Entry(0, 0, b"k", b"v"), Entry(1, 0, b"k", b"v", ((key, b"x"),))]
     payload = reference.encode(case)
     columns = decoded(payload, as_batch_header(header_for(case)), 0, len(payload))
@@ -188,8 +188,8 @@ def test_keys_of_headers_are_text_or_refused(key: bytes) -> None:
         assert [[], [(text, b"x")]] == cells_of(builder.finish())["headers"]
 
 
-def test_runs_that_do_not_fit_are_refused() -> None:
-    """What batches say is asked for each row, so each row has to have a batch."""
+def test_runs_not_matching_the_rows_are_refused() -> None:
+    """Each row must have a batch, whose fields it shows."""
     header = as_batch_header(header_for(MIXED))
     columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
     builder = RowBuilder(["producer_id"], **UNLIMITED)
@@ -201,8 +201,8 @@ def test_runs_that_do_not_fit_are_refused() -> None:
 
 @settings(max_examples=examples(60))
 @given(data=st.data())
-def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
-    """Offsets, times and keys; runs lose the rows that go."""
+def test_filter_equals_a_list_comprehension(data: st.DataObject) -> None:
+    """Offsets, times and keys; runs lose the removed rows."""
     case = data.draw(entries())
     header = header_for(case, base_timestamp=100, max_timestamp=100)
     payload = reference.encode(case)
@@ -242,7 +242,7 @@ def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
 
 
 def test_key_outside_its_buffer_is_not_compared() -> None:
-    """The row at fault is named, and nothing was read."""
+    """The error has the row, and nothing is read."""
     header = as_batch_header(header_for(MIXED))
     buffer = exact(MIXED_PAYLOAD)
     columns = decoded(buffer, header, 0, len(MIXED_PAYLOAD))
@@ -251,8 +251,8 @@ def test_key_outside_its_buffer_is_not_compared() -> None:
         RowFilter(keys=[b"k" * 70]).apply(buffer, columns, BatchRuns(), 0, 2**40)
 
 
-def test_buffers_of_a_batch_are_shown_without_a_copy() -> None:
-    """They keep the batch; a column without nulls has no bitmap."""
+def test_buffers_of_a_batch_are_exported_without_a_copy() -> None:
+    """The buffers keep the batch alive; a column without nulls has no bitmap."""
     header = as_batch_header(header_for(MIXED))
     columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
     builder = RowBuilder(["offset", "value"], **UNLIMITED)
@@ -280,7 +280,7 @@ def test_buffers_of_a_batch_are_shown_without_a_copy() -> None:
 def test_mutated_batches_are_built_or_refused(
     flips: list[tuple[int, int]], size: int | None, binary_type: str
 ) -> None:
-    """Whatever a decoder makes of bytes whose CRC nobody looked at, columns are made of it."""
+    """Columns are built from the rows of mutated bytes decoded without a CRC check."""
     whole = reference_batches()
     data = bytearray(whole if size is None else whole[: size % len(whole)])
     for position, mask in flips:

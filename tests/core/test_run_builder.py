@@ -1,4 +1,4 @@
-"""A run of batches in one memory is what the builder of single batches makes, back to back."""
+"""Tests of runs of batches in one memory, compared with batches built one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = st.lists(st.tuples(CELL, CELL, st.integers(-1, 2**41)), min_size=1, max_s
 
 
 def column(cells: Cells) -> BytesColumn:
-    """Return cells in blocks of just their size."""
+    """Return cells in blocks of exact size."""
     offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
     data = exact(b"".join(cell or b"" for cell in cells))
     return BytesColumn(data, offsets, bitmap([cell is not None for cell in cells]))
@@ -37,7 +37,7 @@ def column(cells: Cells) -> BytesColumn:
 def batch_by_batch(
     rows: Sequence[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
 ) -> tuple[bytes, list[tuple[int, int, int, int, int]]]:
-    """Return what single batches make, and the facts of each."""
+    """Return the batches built one by one and the metadata of each."""
     builder, data, facts, start = BatchBuilder(), b"", [], 0
     keys, values = [row[0] for row in rows], [row[1] for row in rows]
     times = np.array([row[2] for row in rows], np.int64)
@@ -64,7 +64,7 @@ def batch_by_batch(
 def test_run_equals_batch_by_batch(
     rows: list[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
 ) -> None:
-    """By columns and by records in one call, by lists in several, with the builder reused."""
+    """Columns and records in one call, lists in several; the builder is reused."""
     expected = batch_by_batch(rows, limit, append_time)
     keys, values = [row[0] for row in rows], [row[1] for row in rows]
     times = np.array([row[2] for row in rows], np.int64)
@@ -119,7 +119,7 @@ def test_compressed_run_equals_batch_by_batch(
     append_time: int,
     data: st.DataObject,
 ) -> None:
-    """Some batches get a codec, some stay plain; a batch that is dropped leaves nothing."""
+    """Some batches get a codec, some stay plain; a dropped batch leaves no bytes."""
     keys, values = [row[0] for row in rows], [row[1] for row in rows]
     times = np.array([row[2] for row in rows], np.int64)
     builder, single, expected, start = RunBuilder(), BatchBuilder(), b"", 0
@@ -152,7 +152,7 @@ def test_compressed_run_equals_batch_by_batch(
 
 
 def test_codec_of_an_uncompressed_run_is_refused() -> None:
-    """Its records are in the run already."""
+    """The records are already in the run."""
     builder = RunBuilder()
     builder.append(b"k", b"v")
     with pytest.raises(ValueError, match="compressed=True"):
@@ -165,7 +165,7 @@ def test_codec_of_an_uncompressed_run_is_refused() -> None:
 
 
 def limits(**changes: Any) -> AppendLimits:
-    """Return limits that forbid nothing, but for the changes."""
+    """Return limits that allow everything, except for the changes."""
     usual: dict[str, Any] = {
         "batch_bytes": 10**6,
         "max_message_bytes": 10**6,
@@ -177,8 +177,8 @@ def limits(**changes: Any) -> AppendLimits:
     return AppendLimits(**(usual | changes))
 
 
-def test_run_of_what_may_be_refused_is_left_to_others() -> None:
-    """A batch over the limit, no key, a time too far away; the next run is whole again."""
+def test_run_with_possibly_invalid_records_is_left_to_the_slow_path() -> None:
+    """A batch over the limit, no key, a time out of range; the next run is valid."""
     records = [Record(value=bytes(size), timestamp_ms=1000) for size in (10, 90, 20)]
     size = 61 + 6 + 90 + 3
     for forbidden in (
@@ -200,8 +200,8 @@ def test_run_of_what_may_be_refused_is_left_to_others() -> None:
     assert (3, 1) == (run.record_count, len(run.batches))
 
 
-def test_run_that_was_finished_takes_no_more() -> None:
-    """Its memory is the caller's; `reset` begins another."""
+def test_finished_run_refuses_more_records() -> None:
+    """The caller owns its memory; `reset` starts another run."""
     builder, one = RunBuilder(), column([b"a"])
     builder.pack_columns(one, one, 5, 1, 100)
     data = bytes(builder.finish().data)
@@ -217,8 +217,8 @@ def test_run_that_was_finished_takes_no_more() -> None:
     assert data == bytes(builder.finish().data)
 
 
-def test_run_of_large_batches_grows_and_is_kept() -> None:
-    """Memory moves while a batch is under construction; what was made stays as it is."""
+def test_run_of_large_batches_grows_and_stays_unchanged() -> None:
+    """Memory moves while a batch is built; a finished run does not change."""
     values: Cells = [bytes([number]) * 70_000 for number in range(40)]
     builder = RunBuilder()
     builder.pack_columns(None, column(values), 5, 40, 200_000)
@@ -232,8 +232,8 @@ def test_run_of_large_batches_grows_and_is_kept() -> None:
     assert 3 == len(builder.finish().batches)
 
 
-def test_run_headers_are_in_it() -> None:
-    """As in single batches."""
+def test_run_with_headers_equals_a_single_batch() -> None:
+    """The headers are encoded as in single batches."""
     headers = HeadersColumn(np.array([0, 1, 1], np.int32), column([b"h"]), column([b"x"]))
     builder, single = RunBuilder(), BatchBuilder()
     builder.pack_columns(column([b"a", b"b"]), None, 5, 2, 10**6, headers)
@@ -242,8 +242,8 @@ def test_run_headers_are_in_it() -> None:
     assert bytes(single.finish()) == bytes(builder.finish().data)
 
 
-def test_run_refusals_leave_a_builder_that_can_be_reset() -> None:
-    """Half of a run is nobody's."""
+def test_run_builder_can_be_reset_after_a_refusal() -> None:
+    """An incomplete run cannot be finished."""
     builder, one = RunBuilder(), column([b"a", b"b"])
     with pytest.raises(ValueError, match="without records"):
         builder.close_batch()

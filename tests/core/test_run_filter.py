@@ -1,6 +1,6 @@
-"""Both passes over ordinary runs: held against the way piece by piece, hostile bytes, refusals.
+"""Tests of both compaction passes over plain runs: compared with the slow path; hostile bytes.
 
-That whole cleanings leave the same bytes either way is tested where there are cleanings
+Tests of cleanings compare the bytes that both paths leave
 (`tests/support/cleaning.py`).
 """
 
@@ -33,7 +33,7 @@ Keys = list[list[bytes | None]]
 
 
 def run_of(batches: Keys, codec: Codec = Codec.NONE, **header: Any) -> bytes:
-    """Return a run with a batch for each list of keys; every third value is null."""
+    """Return a run with one batch per list of keys; every third value is null."""
     parts, offset = [], 0
     builder = BatchBuilder()
     for keys in batches:
@@ -72,8 +72,8 @@ BATCHES = st.lists(
 
 @settings(max_examples=examples(30))
 @given(batches=BATCHES, start=st.integers(0, 60), entries=st.integers(1, 200))
-def test_put_keys_leaves_the_map_that_rows_would(batches: Keys, start: int, entries: int) -> None:
-    """Up to the key without room, from an offset on; compressed or not."""
+def test_put_keys_fills_the_map_like_put_run(batches: Keys, start: int, entries: int) -> None:
+    """From an offset up to the key that does not fit; compressed or not."""
     data = run_of(batches)
     columns = RecordColumns(2000)
     decode_run(data, 0, columns)
@@ -100,11 +100,11 @@ def test_put_keys_leaves_the_map_that_rows_would(batches: Keys, start: int, entr
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_ordinary_run_with_any_byte_changed_is_refused(codec: Codec) -> None:
-    """Neither pass takes it, whatever the byte says; at worst a header is as good as another."""
+def test_plain_run_with_any_byte_changed_is_refused(codec: Codec) -> None:
+    """Both passes refuse it, for any changed byte under the CRC."""
     data = run_of([[b"a", b"b", None], [b"a", b"c"]], codec)
     assert ["put", "filtered"] == taken_by(data)
-    # Base offset and leader epoch of a batch are not summed up.
+    # The CRC does not cover base offset and leader epoch.
     unsummed = {*range(8), *range(12, 16)}
     second = len(data) - len(run_of([[b"a", b"c"]], codec))
     for position in range(len(data)):
@@ -116,7 +116,7 @@ def test_ordinary_run_with_any_byte_changed_is_refused(codec: Codec) -> None:
 
 
 def taken_by(data: Buffer) -> list[str]:
-    """Return which passes take a run."""
+    """Return the names of the passes that accept a run."""
     taken = []
     columns, offset_map = RecordColumns(100), make_map()
     with contextlib.suppress(KafkaLogError):
@@ -129,8 +129,8 @@ def taken_by(data: Buffer) -> list[str]:
     return taken
 
 
-def test_survey_tells_what_headers_say() -> None:
-    """The next offset, the largest batch, and how many records are plain."""
+def test_survey_run_returns_the_facts_of_headers() -> None:
+    """The next offset, the largest record count, and the number of plain records."""
     batches: Keys = [[b"a"], [b"b", b"c", None], [b"d"]]
     assert (5, 3, 5) == survey_run(run_of(batches), 0)
     assert (5, 3, 0) == survey_run(run_of(batches, Codec.GZIP), 0)
@@ -138,8 +138,10 @@ def test_survey_tells_what_headers_say() -> None:
 
 
 @pytest.mark.parametrize("header", [{"transactional": True}, {"control": True}])
-def test_survey_passes_what_is_not_ordinary(header: dict[str, Any]) -> None:
-    """Batches about which something is to be asked are read in pieces."""
+def test_survey_run_with_transactional_or_control_batches_returns_none(
+    header: dict[str, Any],
+) -> None:
+    """The slow path reads these batches."""
     assert (
         survey_run(
             run_of([[b"\0\0\0\0"]], producer_id=1, producer_epoch=0, base_sequence=0, **header), 0
@@ -148,8 +150,8 @@ def test_survey_passes_what_is_not_ordinary(header: dict[str, Any]) -> None:
     )
 
 
-def test_survey_passes_what_is_out_of_order_or_cut() -> None:
-    """Whoever reads it in pieces says what is wrong."""
+def test_survey_run_out_of_order_or_cut_returns_none() -> None:
+    """The slow path raises the error."""
     data = run_of([[b"a"], [b"b"]])
     assert survey_run(data, 1) is None
     assert survey_run(data[:-1], 0) is None
@@ -157,8 +159,8 @@ def test_survey_passes_what_is_out_of_order_or_cut() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_ordinary_run_without_room_is_refused(codec: Codec) -> None:
-    """Rows that the columns do not hold, and bytes that the output does not."""
+def test_plain_run_larger_than_columns_or_output_is_full(codec: Codec) -> None:
+    """A batch has more rows than the columns, or more bytes than the output."""
     data = run_of([[b"a", b"b"], [b"a", b"c", b"d"]], codec)
     small, large = RecordColumns(2), RecordColumns(3)
     offset_map = make_map()
@@ -177,8 +179,8 @@ def test_ordinary_run_without_room_is_refused(codec: Codec) -> None:
     assert 0 < size <= 1000
 
 
-def test_ordinary_runs_know_no_exact_map() -> None:
-    """Whoever compares keys has to be asked."""
+def test_plain_run_with_an_exact_map_raises() -> None:
+    """An exact map needs a callback that compares keys."""
     offset_map = make_map(exact=True)
     with pytest.raises(TypeError, match="same_keys must be given"):
         put_keys(offset_map, b"", RecordColumns(1), decompress, start_offset=0)
@@ -186,8 +188,8 @@ def test_ordinary_runs_know_no_exact_map() -> None:
         make_filter(offset_map)
 
 
-def test_batch_of_a_producer_leaves_its_header() -> None:
-    """As does the last of the range; of other batches that lose all records nothing stays."""
+def test_last_batch_of_a_producer_keeps_its_header() -> None:
+    """The last batch of the range does too; other batches without records are dropped."""
     data = run_of(
         [[b"a"], [b"a"], [b"a"], [b"a"]], producer_id=7, producer_epoch=0, base_sequence=0
     )
@@ -201,6 +203,6 @@ def test_batch_of_a_producer_leaves_its_header() -> None:
         assert (61 * emptied, OK, emptied) == (size, status, counts["batches_emptied"])
 
 
-def test_batch_rows_are_for_kernels() -> None:
-    """Made in Python they have nothing to ask for."""
+def test_batch_rows_can_be_constructed() -> None:
+    """Python code can create them; only kernels read their rows."""
     assert isinstance(BatchRows(b"", RecordColumns(1), decompress), BatchRows)

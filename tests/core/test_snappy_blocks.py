@@ -1,4 +1,4 @@
-"""The snappy decoder against another implementation, on good and on hostile bytes."""
+"""Tests of the snappy decoder, compared with another implementation on any bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def packed(data: bytes) -> bytes:
 
 
 def framed(*blocks: bytes) -> bytes:
-    """Return raw blocks behind the header."""
+    """Return raw blocks after the header."""
     return HEADER + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
 
 
@@ -39,7 +39,7 @@ def varint(value: int) -> bytes:
 
 
 def verdict_of_peer(block: bytes) -> bytes | None:
-    """Return what the other implementation makes of a raw block, None where it refuses."""
+    """Return the content of a raw block by the other implementation, None if it refuses."""
     try:
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError:
@@ -47,15 +47,15 @@ def verdict_of_peer(block: bytes) -> bytes | None:
 
 
 def verdict_of_ours(data: bytes) -> bytes | None:
-    """Return what the kernel makes of a stream, None where it refuses."""
+    """Return the content of a stream by the kernel, None if it refuses."""
     try:
         return decode_stream(exact(data), limit_bytes=LIMIT_BYTES)
     except CorruptRecordError:
         return None
 
 
-def test_snappy_blocks_of_all_contents_equal_what_was_compressed() -> None:
-    """Sizes around a block, of what compresses and what does not; bare and framed."""
+def test_snappy_blocks_of_all_contents_round_trip() -> None:
+    """Sizes around a block, compressible and random contents; raw and framed."""
     for data in contents():
         assert data == verdict_of_ours(packed(data))
         pieces = [data[start : start + 1000] for start in range(0, len(data), 1000)]
@@ -63,7 +63,7 @@ def test_snappy_blocks_of_all_contents_equal_what_was_compressed() -> None:
 
 
 @pytest.mark.parametrize("distance", [*range(1, 20), 31, 33, 100, 2047, 2048, 70_000])
-def test_snappy_copies_of_all_kinds_are_repeated(distance: int) -> None:
+def test_snappy_copies_of_all_kinds_decode(distance: int) -> None:
     """Distances of one, two and four bytes; lengths below, at and above the stride of a copy."""
     source = random.Random(distance).randbytes(distance)
     count = len(source) - 1
@@ -99,7 +99,7 @@ def test_snappy_copies_of_all_kinds_are_repeated(distance: int) -> None:
 def test_snappy_blocks_edited_have_the_verdict_of_the_peer(
     data: bytes, edits: list[tuple[int, int]], cut: int
 ) -> None:
-    """Any bytes overwritten, the end cut off: same bytes or refused by both."""
+    """Bytes are overwritten or the end is cut: equal contents, or refused by both."""
     block = bytearray(packed(data))
     for position, value in edits:
         block[position % len(block)] = value
@@ -112,21 +112,21 @@ def test_snappy_blocks_edited_have_the_verdict_of_the_peer(
 @settings(max_examples=examples(300))
 @given(tags=st.binary(max_size=60), size=st.integers(0, 700))
 def test_snappy_blocks_of_random_tags_have_the_verdict_of_the_peer(tags: bytes, size: int) -> None:
-    """Nothing but junk behind a size that may be right."""
+    """Random bytes after a size that may be right."""
     block = varint(size) + tags
     assert verdict_of_peer(block) == verdict_of_ours(block)
 
 
-def test_snappy_declared_size_that_is_wrong_is_refused() -> None:
-    """One more or one less than the tags give, and one that no tags could give."""
+def test_snappy_wrong_declared_size_is_refused() -> None:
+    """The size is one more or one less than the content, or impossible for any tags."""
     for size in (22, 24):
         assert None is verdict_of_ours(bytes((size,)) + packed(b"hello hello hello hello")[1:])
     with pytest.raises(CorruptRecordError, match="cannot hold what it declares"):
         decode_stream(varint(100) + b"\x00a", limit_bytes=LIMIT_BYTES)
 
 
-def test_snappy_over_the_limit_is_refused_exactly() -> None:
-    """All blocks together: the limit itself passes, one byte less does not."""
+def test_snappy_one_byte_over_the_limit_is_refused() -> None:
+    """All blocks together: a limit equal to the size passes, one byte less is refused."""
     stream = framed(*[packed(bytes(1000))] * 3)
     assert bytes(3000) == decode_stream(stream, limit_bytes=3000)
     for limit in (2999, 1000, 0):
@@ -135,13 +135,13 @@ def test_snappy_over_the_limit_is_refused_exactly() -> None:
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS)
-def test_snappy_from_any_buffer(kind: str) -> None:
+def test_snappy_from_any_buffer_decodes(kind: str) -> None:
     """Read-only and writable, mapped and in memory."""
     source = BUFFER_KINDS[kind](framed(packed(b"one" * 40), packed(b"two")))
     assert b"one" * 40 + b"two" == decode_stream(source, limit_bytes=LIMIT_BYTES)
 
 
-def test_snappy_negative_limit_is_a_value_error() -> None:
-    """A caller's mistake is not taken for damage."""
+def test_snappy_negative_limit_raises_value_error() -> None:
+    """A mistake of the caller is not reported as damage."""
     with pytest.raises(ValueError, match="limit_bytes -1"):
         decode_stream(b"\x00", limit_bytes=-1)

@@ -1,4 +1,4 @@
-"""Every status code becomes one exception, with its place in the message and the attributes."""
+"""Tests of status codes: each becomes one exception with its position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_status_codes_equal_the_declarations() -> None:
 
 
 def test_status_ok_raises_nothing() -> None:
-    """Zero is success, and has a name."""
+    """Zero is success."""
     check_status(0, 5)
     assert status_name(0) == "OK"
     assert status_meaning(0) == "no error"
@@ -35,7 +35,7 @@ def test_status_ok_raises_nothing() -> None:
 
 @pytest.mark.parametrize("code", FAILURES)
 def test_status_failure_raises_its_exception(code: int) -> None:
-    """Each code raises; the message has meaning, position and file."""
+    """Each code raises; the message has reason, position and file."""
     with pytest.raises((KafkaLogError, MemoryError, AssertionError)) as caught:
         check_status(code, 77, "/data/t-0/0.log", 42)
     message = str(caught.value)
@@ -46,8 +46,8 @@ def test_status_failure_raises_its_exception(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", FAILURES)
-def test_status_exception_pickled_keeps_its_place(code: int) -> None:
-    """An error may cross a process border with all it says."""
+def test_status_exception_pickled_keeps_its_position(code: int) -> None:
+    """An error keeps its message and attributes across processes."""
     with pytest.raises((KafkaLogError, MemoryError, AssertionError)) as caught:
         check_status(code, 77, "t-0/0.log", 42)
     copy = pickle.loads(pickle.dumps(caught.value))

@@ -1,4 +1,4 @@
-"""Summaries of records: Kafka's vectors, the verdicts of the decoders, cut and flipped payloads."""
+"""Tests of summaries of records: Kafka's vectors, verdicts of the decoders, damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMESTAMPS = st.integers(-1, 3) | st.integers(0, 2**62)
 
 
 def plain_payload(data: bytes) -> tuple[bytes, int, int]:
-    """Payload, start and end of the plain records of a batch."""
+    """Return payload, start and end of the plain records of a batch."""
     header = parse_header(data)
     if header.codec == 0 or header.record_count == 0:
         return data, RECORDS_POSITION, len(data)
@@ -44,7 +44,7 @@ def test_summary_of_kafkas_batches_equals_their_records(case: dict[str, object])
 
 
 def test_summary_verdict_on_hostile_batches_equals_check_records() -> None:
-    """Status of every hostile v2 vector that has plain records, in both ways of reading."""
+    """Status of every hostile v2 vector with plain records, strict and not."""
     seen = 0
     for case in vectors("invalid")["cases"]:
         data = bytes.fromhex(case["hex"])
@@ -82,8 +82,8 @@ def test_summary_equals_the_decoded_records(rows: list[tuple[bytes | None, int]]
     assert sum(record.key is None for record in records) == summary.null_key_count
 
 
-def test_summary_every_prefix_is_refused() -> None:
-    """In a buffer of exactly that size, so that a read past the end would be seen."""
+def test_summary_of_every_prefix_is_refused() -> None:
+    """The buffer has exact size, so that sanitizers detect a read after its end."""
     builder = BatchBuilder()
     builder.append(b"key", b"value", 5, [("header", b"x"), ("none", None)])
     builder.append(None, None, 6)
@@ -96,8 +96,8 @@ def test_summary_every_prefix_is_refused() -> None:
         assert summary.status != 0
 
 
-def test_summary_trailing_bytes_are_refused() -> None:
-    """Behind the last record, and behind a header that declares none."""
+def test_summary_of_trailing_bytes_is_refused() -> None:
+    """After the last record, and after a header without records."""
     builder = BatchBuilder()
     builder.append(b"key", b"value", 5)
     data = bytes(builder.finish()) + b"\x00"
@@ -106,8 +106,8 @@ def test_summary_trailing_bytes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 2), (0, 4)])
-def test_summary_range_outside_the_buffer_is_refused(start: int, end: int) -> None:
-    """Arguments of the caller, not bytes: a ValueError or IndexError, no read."""
+def test_summary_of_a_range_outside_the_buffer_raises(start: int, end: int) -> None:
+    """A mistake of the caller raises ValueError or IndexError; nothing is read."""
     builder = BatchBuilder()
     builder.append(b"key", b"value", 5)
     header = parse_header(bytes(builder.finish()))

@@ -1,4 +1,4 @@
-"""Finding the first record at or above a time in a run of batches."""
+"""Tests of the look-up of the first record at or above a time in a run of batches."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def batch(base_offset: int, times: list[int], **how: bool | int) -> bytes:
 
 
 def find(data: bytes, timestamp_ms: int, start_offset: int = 0) -> tuple[int, int, int] | None:
-    """Look without any index."""
+    """Find the record without an index."""
     return PointReader(data, NO_ENTRIES, NO_TIMES).find_time(timestamp_ms, start_offset)
 
 
 def find_from(
     entries: OffsetIndexView, entry: tuple[int, int], timestamp_ms: int
 ) -> tuple[int, int, int] | None:
-    """Look in RUN behind an entry of the time index."""
+    """Find a record in RUN from an entry of the time index."""
     times = TimeIndexView(struct.pack(">qi", *entry), 0)
     return PointReader(RUN, entries, times).find_time(timestamp_ms)
 
@@ -62,38 +62,38 @@ RUN = batch(10, [100, 300, 200]) + batch(13, [250, 400], partition_leader_epoch=
         (0, 15, None),
     ],
 )
-def test_find_time_gives_first_record_by_offset(
+def test_find_time_returns_the_first_record_by_offset(
     timestamp_ms: int, start_offset: int, expected: tuple[int, int, int] | None
 ) -> None:
-    """Times need not rise; a batch that reaches the time without such a record is not plain."""
+    """Times may fall; a batch that reaches the time without such a record returns None."""
     assert expected == find(RUN, timestamp_ms, start_offset)
 
 
-def test_find_time_in_batch_with_append_time_takes_that() -> None:
-    """All records of a batch with append time have its largest time."""
+def test_find_time_in_batch_with_append_time_returns_it() -> None:
+    """All records of a batch with append time have its largest timestamp."""
     data = bytearray(batch(5, [100, 300]))
     set_max_timestamp(data, 0, timestamp_type=1, max_timestamp=900)
     assert (900, 5, -1) == find(bytes(data), 301)
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61, 70])
-def test_find_time_in_cut_run_looks_at_whole_batches_only(cut: int) -> None:
-    """What a batch says that is not all there is not believed."""
+def test_find_time_in_cut_run_reads_whole_batches_only(cut: int) -> None:
+    """The header of a truncated batch is not used."""
     data = batch(0, [10]) + batch(1, [20, 30])
     assert (10, 0, -1) == find(data[:-cut], 10)
     assert None is find(data[:-cut], 11)
 
 
-def test_find_time_with_damaged_batch_leaves_it_to_others() -> None:
-    """The sum of the batch with the answer is checked; one before it is passed by its header."""
+def test_find_time_in_damaged_batch_returns_none() -> None:
+    """Only the CRC of the batch with the result is checked; earlier ones are skipped by header."""
     data = bytearray(RUN)
     data[-1] ^= 1
     assert None is find(bytes(data), 301)
     assert (300, 11, -1) == find(bytes(data), 300)
 
 
-def test_find_time_unasked_for_the_sum_believes_what_it_finds() -> None:
-    """As a broker does; what was not summed up is not remembered as right."""
+def test_find_time_without_check_crcs_returns_damaged_records() -> None:
+    """A broker does the same; the batch is not cached as checked."""
     data = bytearray(RUN)
     data[-2] ^= 1  # in the last value
     reader = PointReader(bytes(data), NO_ENTRIES, NO_TIMES)
@@ -102,29 +102,29 @@ def test_find_time_unasked_for_the_sum_believes_what_it_finds() -> None:
         assert None is reader.find_time(301)
 
 
-def test_find_time_with_records_that_are_none_ends_there() -> None:
-    """What was found before them in a batch whose sum is right counts; they do not."""
+def test_find_time_stops_at_corrupt_records() -> None:
+    """Records before the corrupt one in a batch with a valid CRC are found."""
     data = bytearray(batch(0, [10, 20]))
     data[-4] = 0x7F  # the size of the last value
     assert (10, 0, -1) == find(fix_crc(bytes(data)), 10)
     assert None is find(fix_crc(bytes(data)), 11)
 
 
-def test_find_time_with_count_that_is_too_small_sees_no_more() -> None:
-    """The count says where the records end, whatever bytes there are behind."""
+def test_find_time_with_a_count_too_small_stops_at_the_count() -> None:
+    """Bytes after the counted records are ignored."""
     data = bytearray(batch(0, [10, 20]))
     struct.pack_into(">i", data, 57, 1)
     assert (10, 0, -1) == find(fix_crc(bytes(data)), 10)
     assert None is find(fix_crc(bytes(data)), 11)
 
 
-def test_find_time_in_control_batch_leaves_it_to_others() -> None:
-    """What a marker's records mean is not this kernel's matter."""
+def test_find_time_in_control_batch_returns_none() -> None:
+    """Control batches are left to the slow path."""
     assert None is find(batch(0, [10], control=True), 10)
 
 
-def test_find_time_of_nothing_is_none() -> None:
-    """An empty segment has no answer, whatever its index says."""
+def test_find_time_without_batches_or_entries_returns_none() -> None:
+    """An empty segment has no result for any index."""
     assert None is find(b"", 0)
     entries = OffsetIndexView(struct.pack(">ii", 1, 5000), 0)
     times = TimeIndexView(struct.pack(">qi", 5, 12), 0)
@@ -133,12 +133,12 @@ def test_find_time_of_nothing_is_none() -> None:
     assert None is find(RUN, -5)
 
 
-def test_find_time_begins_at_true_entry() -> None:
-    """An entry of the time index that holds spares the headers before it."""
+def test_find_time_starts_at_a_valid_entry() -> None:
+    """A valid entry of the time index skips the headers before it."""
     second = len(batch(10, [100, 300, 200]))
     assert (400, 14, 7) == find_from(NO_ENTRIES, (300, 11), 350)
     entries = OffsetIndexView(struct.pack(">ii", 2, second), 10)
-    # What the entry names has the time that it says, so nothing is looked for in it.
+    # The entry is the largest timestamp of its batch, so the batch is not searched.
     assert None is find_from(entries, (400, 14), 401)
 
 
@@ -146,10 +146,8 @@ def test_find_time_begins_at_true_entry() -> None:
     ("position", "entry"),
     [(0, (299, 11)), (0, (300, 9)), (0, (300, 13)), (0, (300, 99)), (7, (300, 11))],
 )
-def test_find_time_with_untrue_entry_leaves_it_to_others(
-    position: int, entry: tuple[int, int]
-) -> None:
-    """A time or an offset that the batch has not, or a position inside a batch: nobody knows."""
+def test_find_time_with_a_wrong_entry_returns_none(position: int, entry: tuple[int, int]) -> None:
+    """The batch does not have its time or offset, or the position is inside a batch."""
     entries = OffsetIndexView(struct.pack(">ii", 0, position), 10) if position else NO_ENTRIES
     assert None is find_from(entries, entry, 301)
 
@@ -160,10 +158,10 @@ def test_find_time_with_untrue_entry_leaves_it_to_others(
     st.integers(0, 40),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_find_time_equals_looking_at_every_record(
+def test_find_time_equals_a_search_of_every_record(
     batches: list[list[int]], timestamp_ms: int, start_offset: int
 ) -> None:
-    """An answer is the one that reading everything gives; there is one unless a header misleads."""
+    """A result equals the first match of all records; None only if a header misleads."""
     parts, rows, offset = [], [], 0
     for times in batches:
         parts.append(batch(offset, times))
@@ -182,10 +180,10 @@ def test_find_time_equals_looking_at_every_record(
     st.integers(0, 10),
 )
 @settings(max_examples=examples(100), deadline=None)
-def test_find_times_equal_single_ones(
+def test_find_times_equal_single_look_ups(
     batches: list[list[int]], asked: list[int], start_offset: int
 ) -> None:
-    """As far as they are answered, and the first that is not has no single answer either."""
+    """The first time without a result has no result in a single look-up either."""
     parts, offset = [], 0
     for times in batches:
         parts.append(batch(offset, times))
@@ -203,16 +201,16 @@ def test_find_times_equal_single_ones(
         slot = stop + 1
 
 
-def test_find_times_outside_are_refused() -> None:
-    """Slots that are not there, of the times or of the offsets."""
+def test_find_times_slots_outside_raise() -> None:
+    """The slots are outside the times or outside the offsets."""
     reader = PointReader(RUN, NO_ENTRIES, NO_TIMES)
     for start, stop in ((-1, 1), (2, 1), (0, 4)):
         with pytest.raises(IndexError):
             reader.find_times(np.arange(4), np.arange(3), start, stop)
 
 
-def test_first_record_at_is_asked_of_records_in_v2() -> None:
-    """In a payload of their own, too; messages are none."""
+def test_first_record_at_accepts_v2_records_only() -> None:
+    """Also in a separate payload; messages raise."""
     data = batch(0, [10, 30, 20])
     header = parse_header(data)
     assert (30, 1) == first_record_at(data[61:], header, 0, len(data) - 61, 11, 0)

@@ -1,4 +1,4 @@
-"""Varints: Kafka's vectors, the reference, every prefix, and buffers of every kind."""
+"""Tests of varints: Kafka's vectors, the reference, every prefix, buffers of every kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[Decode, Callable[[int], bytes], int, bool]] = {
 
 
 def _decoded(decode: Decode, data: bytes) -> tuple[str, int, int]:
-    """Decode from a buffer that ends with the data; a refusal as (name of the status, 0, 0)."""
+    """Decode from a buffer of exact size; a refusal is (name of the status, 0, 0)."""
     try:
         value, end = decode(exact(data), 0)
     except CorruptRecordError as error:
@@ -48,8 +48,8 @@ def _decoded(decode: Decode, data: bytes) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_varint_vectors_encode_and_decode_as_kafka(kind: str) -> None:
-    """Each value of Kafka's list has Kafka's shortest bytes, and comes back from them."""
+def test_varint_vectors_encode_and_decode_as_in_kafka(kind: str) -> None:
+    """Each value of Kafka's list is encoded to Kafka's bytes and decoded from them."""
     decode, encode, _, _ = KINDS[kind]
     assert VECTORS[kind]
     for case in VECTORS[kind]:
@@ -60,8 +60,8 @@ def test_varint_vectors_encode_and_decode_as_kafka(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["varint", "varlong", "unsigned_varint"])
 @pytest.mark.parametrize("case", VECTORS["decode"], ids=lambda case: case["hex"] or "empty")
-def test_varint_odd_forms_decode_as_kafka(kind: str, case: dict[str, Any]) -> None:
-    """Padded forms and surplus bits are read as by Kafka; too long and too short are refused."""
+def test_varint_odd_forms_decode_as_in_kafka(kind: str, case: dict[str, Any]) -> None:
+    """Padded forms and surplus bits are read as in Kafka; too long and too short are refused."""
     verdict, value, size = _decoded(KINDS[kind][0], bytes.fromhex(case["hex"]))
     expected = case[kind]
     if "error" in expected:
@@ -73,8 +73,8 @@ def test_varint_odd_forms_decode_as_kafka(kind: str, case: dict[str, Any]) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(200))
 @given(data=st.binary(max_size=12) | st.lists(st.sampled_from(b"\x80\xff\x00\x01\x7f")).map(bytes))
-def test_varint_any_bytes_decode_as_the_reference(kind: str, data: bytes) -> None:
-    """Same verdict, same value, same size on any bytes at all."""
+def test_varint_any_bytes_decode_as_in_the_reference(kind: str, data: bytes) -> None:
+    """Verdict, value and size are equal for any bytes."""
     decode, _, bits, signed = KINDS[kind]
     assert reference.decode_varint(data, bits, signed=signed) == _decoded(decode, data)
 
@@ -83,7 +83,7 @@ def test_varint_any_bytes_decode_as_the_reference(kind: str, data: bytes) -> Non
 @settings(max_examples=examples(200))
 @given(data=st.data())
 def test_varint_any_value_round_trips(kind: str, data: st.DataObject) -> None:
-    """Encoding is the reference's; decoding gives the value back; every prefix is truncated."""
+    """The encoding equals the reference's, and every prefix is truncated."""
     decode, encode, bits, signed = KINDS[kind]
     lowest = -(2 ** (bits - 1)) if signed else 0
     highest = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
@@ -98,7 +98,7 @@ def test_varint_any_value_round_trips(kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("buffer", BUFFER_KINDS)
 def test_varint_any_buffer_decodes_from_a_position(kind: str, buffer: str) -> None:
-    """The position is one in the caller's buffer, whatever its kind; the end is returned."""
+    """Positions and the returned end count from the start of any kind of buffer."""
     decode, encode, _, _ = KINDS[kind]
     data = b"\xff\xff" + encode(300) + b"\x07"
     assert (300, 4) == decode(BUFFER_KINDS[buffer](data), 2)
@@ -107,14 +107,14 @@ def test_varint_any_buffer_decodes_from_a_position(kind: str, buffer: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("position", [-1, 3])
 def test_varint_position_outside_is_refused(kind: str, position: int) -> None:
-    """A position that is not in the buffer, nor at its end, is the caller's mistake."""
+    """A position neither in the buffer nor at its end is a mistake of the caller."""
     with pytest.raises(IndexError, match="outside the 2 bytes"):
         KINDS[kind][0](b"\x00\x00", position)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_varint_value_out_of_range_is_refused(kind: str) -> None:
-    """A value that the type cannot hold is not cut silently."""
+    """A value outside the type is not truncated silently."""
     _, encode, bits, signed = KINDS[kind]
     with pytest.raises(OverflowError):
         encode(2 ** (bits - 1) if signed else 2**bits)

@@ -1,5 +1,5 @@
-"""The worked examples of Kafka's formats, both directions, and the list of what a reader must
-refuse and must take. Those of the old formats are in `tests/unit/test_reference_messages.py`.
+"""Tests of the worked examples of Kafka's formats, read and written, and of bytes that a reader
+must refuse or accept. Old formats are tested in `tests/unit/test_reference_messages.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ TIME_INDEX = bytes.fromhex("0000018bcfe56800 00000028 0000018bcfe571c4 00000058"
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_worked_batch_is_whole_and_has_its_size(name: str) -> None:
-    """Length, magic and CRC hold."""
+    """Length, magic and CRC are valid."""
     assert SIZES[name] == len(EXAMPLES[name])
     assert STATUS_CODES["OK"] == check_batch(EXAMPLES[name])
 
@@ -114,7 +114,7 @@ def test_worked_records_are_read() -> None:
 
 
 def test_worked_commit_marker_is_read() -> None:
-    """A transactional control batch of one record, without a sequence."""
+    """The batch is transactional, with one record and without a sequence."""
     header = parse_header(COMMIT_MARKER)
     assert (102, 4242, 3, -1, True, True) == (
         header.base_offset,
@@ -131,7 +131,7 @@ def test_worked_commit_marker_is_read() -> None:
 
 
 def test_worked_emptied_batch_is_read() -> None:
-    """No record, and yet ten offsets and the last sequence."""
+    """The batch has no record, but ten offsets and the last sequence."""
     header = parse_header(EMPTIED)
     assert (200, 209, 26, 0, -1, T + 50) == (
         header.base_offset,
@@ -145,7 +145,7 @@ def test_worked_emptied_batch_is_read() -> None:
 
 
 def test_worked_delete_horizon_is_read() -> None:
-    """The horizon stands in for the base timestamp, and the tombstone keeps its own."""
+    """The horizon replaces the base timestamp, and the tombstone keeps its timestamp."""
     batch = BatchView(DELETE_HORIZON)
     assert T + 86_400_000 == batch.header.delete_horizon_ms
     assert (300, 303) == (batch.base_offset, batch.last_offset)
@@ -210,7 +210,7 @@ def test_worked_delete_horizon_is_written() -> None:
 
 
 def test_worked_lz4_batch_is_written() -> None:
-    """Byte for byte around the frame, whose insides are the compressor's own."""
+    """Bytes outside the frame are equal; its contents depend on the compressor."""
     builder = BatchBuilder()
     builder.append(b"k", b"v" * 50, T)
     batch = bytes(builder.finish(codec=Codec.LZ4, payload=LZ4[61:]))
@@ -218,11 +218,11 @@ def test_worked_lz4_batch_is_written() -> None:
     assert bytes(builder.payload()) == bytes(decompress(Codec.LZ4, LZ4[61:], limit_bytes=1000))
 
 
-# ---- CRC and stamps ----
+# ---- CRC, offsets and append time ----
 
 
 def test_worked_records_keep_their_crc_through_offset_and_epoch() -> None:
-    """Neither is covered: a leader writes both without reading the batch."""
+    """The CRC covers neither: a leader writes both without reading the batch."""
     data = bytearray(RECORDS)
     assert 2 == assign_offsets(data, base_offset=0, partition_leader_epoch=-1)
     assert (0, -1, 0x4BD72742) == (
@@ -234,7 +234,7 @@ def test_worked_records_keep_their_crc_through_offset_and_epoch() -> None:
 
 
 def test_worked_records_get_a_new_crc_with_log_append_time() -> None:
-    """Type and time are covered."""
+    """The CRC covers type and timestamp."""
     data = bytearray(RECORDS)
     set_max_timestamp(data, 0, timestamp_type=1, max_timestamp=T + 99)
     assert 0x4BD72742 != parse_header(data).crc
@@ -242,7 +242,7 @@ def test_worked_records_get_a_new_crc_with_log_append_time() -> None:
     assert [T + 99, T + 99] == [record.timestamp_ms for record in BatchView(data).records()]
 
 
-# ---- what must be refused ----
+# ---- refused bytes ----
 
 GOOD = (Entry(0, 0, b"k", b"v1"), Entry(1, 5, None, None))
 GOOD_PAYLOAD = reference_records.encode(GOOD)
@@ -252,12 +252,12 @@ HEADER = Header(
 
 
 def made(payload: bytes = GOOD_PAYLOAD, **fields: int) -> bytes:
-    """Return a batch with a good CRC around whatever payload and fields are asked for."""
+    """Return a batch with a valid CRC around the given payload and fields."""
     return reference.encode_batch(replace(HEADER, **fields), payload)
 
 
 def with_length(batch: bytes, length: int) -> bytes:
-    """Return the batch with another number in its length field."""
+    """Return the batch with another length in its header."""
     return batch[:8] + length.to_bytes(4, "big", signed=True) + batch[12:]
 
 
@@ -277,14 +277,14 @@ REFUSED = {
 }
 
 
-def test_good_batch_of_the_refusals_is_taken() -> None:
-    """What the cases below are made from is sound."""
+def test_good_batch_of_the_refusals_is_accepted() -> None:
+    """The batch from which the cases below are made is sound."""
     assert [(b"k", b"v1"), (None, None)] == BatchView(made()).tuples()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_listed_damage_is_refused_by_every_door(name: str, tmp_path: Path) -> None:
-    """By objects, tuples, lists and the check that builds nothing; and by an append."""
+def test_listed_damage_is_refused_by_every_entry_point(name: str, tmp_path: Path) -> None:
+    """Objects, tuples, lists, the check without records, and an append."""
     data = REFUSED[name]
     for read in (BatchView.records, BatchView.tuples, BatchView.lists, BatchView.check_records):
         with pytest.raises(CorruptRecordError):
@@ -295,11 +295,11 @@ def test_listed_damage_is_refused_by_every_door(name: str, tmp_path: Path) -> No
         assert 0 == log.log_end_offset
 
 
-# ---- what must be taken ----
+# ---- accepted bytes ----
 
 
-def test_longer_varints_than_needed_are_taken() -> None:
-    """Zero in three bytes, a key's length in five."""
+def test_longer_varints_than_needed_are_accepted() -> None:
+    """Zero in three bytes, the length of a key in five."""
     body = bytes.fromhex("00 808000 00 8280808000 6b 04 7631 00")
     payload = bytes([2 * len(body)]) + body
     assert [Record(key=b"k", value=b"v1", timestamp_ms=T, offset=0)] == BatchView(
@@ -308,8 +308,8 @@ def test_longer_varints_than_needed_are_taken() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60, 70])
-def test_partial_last_batch_is_the_end_and_no_error(size: int, tmp_path: Path) -> None:
-    """A walk stops before it, and a recovery cuts it off."""
+def test_partial_last_batch_ends_the_walk_without_error(size: int, tmp_path: Path) -> None:
+    """A walk stops before it, and recovery truncates it."""
     data = made()
     result = scan_batches(data + made(base_offset=2)[:size])
     assert (1, len(data), "TRUNCATED") == (
@@ -321,15 +321,15 @@ def test_partial_last_batch_is_the_end_and_no_error(size: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 11, b"\xff" * 11], ids=["zeros", "ones"])
-def test_eleven_bytes_of_anything_are_the_end_and_no_error(tail: bytes, tmp_path: Path) -> None:
-    """The length field is not there yet: nobody can tell them from a batch."""
+def test_eleven_bytes_of_any_value_end_the_walk_without_error(tail: bytes, tmp_path: Path) -> None:
+    """The length field is incomplete, so they may be the start of a batch."""
     result = scan_batches(made() + tail)
     assert (1, "TRUNCATED") == (result.count, status_name(result.status))
     assert_recovered(tmp_path / "orders-0", made(), tail)
 
 
 def assert_recovered(directory: Path, good: bytes, tail: bytes) -> None:
-    """Open a directory whose segment has a tail, and find the good part alone."""
+    """Open a directory whose segment has a tail, and assert that only the valid part is read."""
     directory.mkdir()
     file = directory / f"{0:020d}.log"
     file.write_bytes(good + tail)
@@ -339,8 +339,8 @@ def assert_recovered(directory: Path, good: bytes, tail: bytes) -> None:
     assert good == file.read_bytes()
 
 
-def test_batch_without_records_on_disk_is_passed(tmp_path: Path) -> None:
-    """Offsets of an emptied batch count; records come from the one behind it."""
+def test_batch_without_records_on_disk_is_skipped(tmp_path: Path) -> None:
+    """Offsets of an emptied batch count; records come from the batch after it."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     behind = made(base_offset=210)
@@ -351,15 +351,15 @@ def test_batch_without_records_on_disk_is_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bit", range(7, 16))
-def test_unknown_attribute_bit_is_passed_over(bit: int) -> None:
-    """Nine bits have no meaning."""
+def test_unknown_attribute_bit_is_ignored(bit: int) -> None:
+    """Nine bits are unused."""
     attributes = (1 << bit) - (1 << 16 if bit == 15 else 0)
     assert [(b"k", b"v1"), (None, None)] == BatchView(made(attributes=attributes)).tuples()
 
 
 @pytest.mark.parametrize("flags", [0x60, 0x68, 0x70, 0x64, 0x7C])
-def test_lz4_frame_with_sizes_and_checksums_is_taken(flags: int) -> None:
-    """Content size, checksums of blocks and of the content: other writers set them."""
+def test_lz4_frame_with_sizes_and_checksums_is_decoded(flags: int) -> None:
+    """Other writers set content size and checksums of blocks and content."""
     descriptor = bytes([flags, 0x40])
     if flags & 0x08:
         descriptor += len(GOOD_PAYLOAD).to_bytes(8, "little")
@@ -379,7 +379,7 @@ def test_lz4_frame_with_sizes_and_checksums_is_taken(flags: int) -> None:
 
 
 def staged_entries() -> tuple[bytes, bytes]:
-    """Return the index entries of four batches from 5000 on, more than 4096 bytes apart."""
+    """Return the index entries of four batches from offset 5000, more than 4096 bytes apart."""
     facts = BatchMetadata(
         [
             (4150, 5000, 5010, T - 5, 5010),
@@ -417,6 +417,6 @@ def test_worked_time_index_is_read_and_written() -> None:
 
 
 def test_worked_index_with_an_unclean_zero_tail_counts_its_entries() -> None:
-    """What a kill leaves: preallocated zeros are no entries."""
+    """A kill leaves preallocated zeros, which are not entries."""
     assert (2, True) == check_offset_index(OFFSET_INDEX + bytes(800), segment_size=8301)
     assert (2, True) == check_time_index(TIME_INDEX + bytes(1200))
