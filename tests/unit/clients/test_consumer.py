@@ -1,4 +1,4 @@
-"""Reading: where it begins and goes on, what is lost on the way, waiting and being woken."""
+"""Tests of `Consumer`: first positions, reading, lost records, waiting and wake-ups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECOND = TopicPartition("orders", 1)
 
 
 def consumer_of(logs: Logs, group: str = "", **settings: Any) -> Consumer:
-    """Return a consumer that begins at the start where nobody says otherwise."""
+    """Return a consumer that begins at the start by default."""
     settings.setdefault("auto_offset_reset", "earliest")
     return logs.clients().consumer(group, **settings)
 
@@ -46,7 +46,7 @@ def fill(logs: Logs, partition: int, count: int) -> None:
     log.append(numbered(log.log_end_offset, count))
 
 
-def test_poll_returns_what_is_there_and_then_what_came(logs: Logs) -> None:
+def test_poll_returns_available_then_appended_records(logs: Logs) -> None:
     """From all partitions of a topic, each record once."""
     fill(logs, 0, 3)
     fill(logs, 2, 2)
@@ -62,8 +62,8 @@ def test_poll_returns_what_is_there_and_then_what_came(logs: Logs) -> None:
         assert consumer.lag(FIRST) == 0
 
 
-def test_poll_returns_no_more_than_it_may_and_takes_turns(logs: Logs) -> None:
-    """A partition that had its turn waits for the others."""
+def test_poll_respects_max_records_and_rotates_partitions(logs: Logs) -> None:
+    """A partition that was read waits until the others were."""
     for partition in (0, 1):
         fill(logs, partition, 5)
     with consumer_of(logs, max_poll_records=3) as consumer:
@@ -76,10 +76,10 @@ def test_poll_returns_no_more_than_it_may_and_takes_turns(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", 4)])
-def test_consumer_without_a_position_begins_where_it_is_told(
+def test_consumer_without_position_uses_auto_offset_reset(
     logs: Logs, reset: str, expected: int
 ) -> None:
-    """`auto.offset.reset`; the end is that of the moment when it was asked for."""
+    """`latest` is the end at the time of the request."""
     fill(logs, 0, 4)
     with consumer_of(logs, "group", auto_offset_reset=reset) as consumer:
         consumer.assign([FIRST])
@@ -89,8 +89,8 @@ def test_consumer_without_a_position_begins_where_it_is_told(
         assert list(range(expected, 5)) == offsets_of(found)[FIRST]
 
 
-def test_consumer_without_a_position_and_a_rule_is_refused(logs: Logs) -> None:
-    """`none` says that a position must be there, or be sought."""
+def test_consumer_without_position_and_reset_none_raises(logs: Logs) -> None:
+    """With `none` a position must be committed or set by a seek."""
     with consumer_of(logs, "group", auto_offset_reset="none") as consumer:
         consumer.assign([FIRST])
         with pytest.raises(NoOffsetForPartitionError, match="'group' has no position in orders-0"):
@@ -99,8 +99,8 @@ def test_consumer_without_a_position_and_a_rule_is_refused(logs: Logs) -> None:
         assert consumer.poll() == {}
 
 
-def test_committed_positions_outlive_the_consumer(logs: Logs) -> None:
-    """Another consumer of the group goes on there, in another process too."""
+def test_committed_positions_are_read_by_the_next_consumer(logs: Logs) -> None:
+    """Another consumer of the group resumes there, in another process too."""
     fill(logs, 0, 5)
     with consumer_of(logs, "group", max_poll_records=3) as consumer:
         consumer.subscribe("orders")
@@ -118,8 +118,8 @@ def test_committed_positions_outlive_the_consumer(logs: Logs) -> None:
         assert {FIRST: [0, 1, 2, 3, 4]} == offsets_of(consumer.poll())
 
 
-def test_commit_of_given_positions_keeps_text_and_epoch(logs: Logs) -> None:
-    """All of what Kafka keeps with a position; the rest of the partitions stays."""
+def test_commit_of_given_positions_keeps_metadata_and_epoch(logs: Logs) -> None:
+    """All that Kafka keeps with a position; other partitions keep theirs."""
     with consumer_of(logs, "group") as consumer:
         consumer.commit({FIRST: 7, SECOND: CommittedOffset(9, "by hand", 3, 77)})
         consumer.commit({FIRST: 8})
@@ -128,8 +128,8 @@ def test_commit_of_given_positions_keeps_text_and_epoch(logs: Logs) -> None:
     assert second == CommittedOffset(9, "by hand", 3, 77)
 
 
-def test_commit_without_a_group_is_refused(logs: Logs) -> None:
-    """There is no name to keep it under; an offset is never negative."""
+def test_commit_without_group_or_with_negative_offset_raises(logs: Logs) -> None:
+    """Positions are kept under the name of a group."""
     with consumer_of(logs) as consumer:
         consumer.assign([FIRST])
         with pytest.raises(ValueError, match="without a group"):
@@ -143,7 +143,7 @@ def test_commit_without_a_group_is_refused(logs: Logs) -> None:
             consumer.seek(FIRST, -1)
 
 
-def test_seek_goes_where_it_is_told(logs: Logs) -> None:
+def test_seek_sets_the_position(logs: Logs) -> None:
     """By offset, to both ends, and by time."""
     fill(logs, 0, 10)
     with consumer_of(logs) as consumer:
@@ -162,8 +162,8 @@ def test_seek_goes_where_it_is_told(logs: Logs) -> None:
             consumer.seek(TopicPartition("orders", 2), 0)
 
 
-def test_paused_partition_is_left_out(logs: Logs) -> None:
-    """Until it is resumed; its position stays."""
+def test_paused_partition_is_not_polled(logs: Logs) -> None:
+    """It keeps its position until it is resumed."""
     fill(logs, 0, 2)
     fill(logs, 1, 2)
     with consumer_of(logs) as consumer:
@@ -174,8 +174,8 @@ def test_paused_partition_is_left_out(logs: Logs) -> None:
         assert {FIRST: [0, 1]} == offsets_of(consumer.poll())
 
 
-def test_records_lost_to_retention_are_told(logs: Logs) -> None:
-    """Not passed over in silence: to a callback, in `lost`; or refused."""
+def test_records_lost_to_retention_are_reported(logs: Logs) -> None:
+    """By a callback, in `lost`, or as an error."""
     fill(logs, 0, 10)
     told: list[LostRecords] = []
     consumer = logs.clients().consumer(on_lost=told.append, auto_offset_reset="earliest")
@@ -192,8 +192,8 @@ def test_records_lost_to_retention_are_told(logs: Logs) -> None:
             strict.poll()
 
 
-def test_log_cut_below_the_position_is_told(logs: Logs) -> None:
-    """What the consumer read is gone: it goes on as `auto.offset.reset` says."""
+def test_log_truncated_below_the_position_is_reported(logs: Logs) -> None:
+    """The consumer resumes by `auto.offset.reset`."""
     fill(logs, 0, 10)
     with consumer_of(logs, auto_offset_reset="latest") as consumer:
         consumer.assign([FIRST])
@@ -205,8 +205,8 @@ def test_log_cut_below_the_position_is_told(logs: Logs) -> None:
         assert {FIRST: [0]} == offsets_of(consumer.poll())
 
 
-def test_consumer_of_committed_records_passes_over_the_others(logs: Logs) -> None:
-    """It stops before an open transaction, and goes on behind markers and aborted records."""
+def test_consumer_read_committed_skips_markers_and_aborted_records(logs: Logs) -> None:
+    """It stops before an open transaction."""
     with consumer_of(logs, isolation_level="read_committed") as consumer:
         consumer.assign([FIRST])
         with logs.clients().producer(transactional_id="t") as producer:
@@ -225,8 +225,8 @@ def test_consumer_of_committed_records_passes_over_the_others(logs: Logs) -> Non
         assert consumer.position(FIRST) == 4
 
 
-def test_consumer_at_damage_raises_behind_what_is_before_it(logs: Logs) -> None:
-    """Then it is for the caller to seek behind it; or `on_corrupt` passes over it."""
+def test_consumer_at_corrupt_range_raises_after_earlier_records(logs: Logs) -> None:
+    """The caller seeks past the range, or `on_corrupt` skips it."""
     for _ in range(3):
         fill(logs, 0, 1)
     logs.close()
@@ -247,8 +247,8 @@ def test_consumer_at_damage_raises_behind_what_is_before_it(logs: Logs) -> None:
         assert {FIRST: [0, 2]} == offsets_of(consumer.poll())
 
 
-def test_records_moves_the_position_with_each_record(logs: Logs) -> None:
-    """A commit inside the loop is of what was yielded; what was not is read again."""
+def test_records_advances_the_position_with_each_record(logs: Logs) -> None:
+    """A commit in the loop covers the yielded records; the others are read again."""
     fill(logs, 0, 5)
     fill(logs, 1, 2)
     with consumer_of(logs, "group") as consumer:
@@ -266,8 +266,8 @@ def test_records_moves_the_position_with_each_record(logs: Logs) -> None:
     assert sorted(rest) == [(FIRST, 3), (FIRST, 4), (SECOND, 0), (SECOND, 1)]
 
 
-def test_records_after_a_seek_in_the_loop_go_on_there(logs: Logs) -> None:
-    """What was fetched before the seek is dropped."""
+def test_records_after_a_seek_in_the_loop_resume_there(logs: Logs) -> None:
+    """Records fetched before the seek are dropped."""
     fill(logs, 0, 4)
     with consumer_of(logs) as consumer:
         consumer.assign([FIRST])
@@ -279,8 +279,8 @@ def test_records_after_a_seek_in_the_loop_go_on_there(logs: Logs) -> None:
     assert seen == [0, 1, 0, 1, 2, 3]
 
 
-def test_poll_that_waits_is_woken_by_an_append(logs: Logs) -> None:
-    """In the same process, at once, whichever partition it is."""
+def test_poll_waiting_is_woken_by_an_append(logs: Logs) -> None:
+    """In the same process, at once, for any partition."""
     consumer = Consumer(logs, "")
     consumer.assign([FIRST, SECOND])
     consumer.seek_to_beginning()
@@ -294,8 +294,8 @@ def test_poll_that_waits_is_woken_by_an_append(logs: Logs) -> None:
     consumer.close()
 
 
-def test_iteration_ends_when_the_consumer_is_woken(logs: Logs) -> None:
-    """By another thread; what was committed stays, and a later poll reads on."""
+def test_iteration_ends_on_wakeup(logs: Logs) -> None:
+    """From another thread; commits stay, and a later poll reads on."""
     fill(logs, 0, 2)
     consumer = Consumer(logs, "")
     consumer.assign([FIRST])
@@ -322,7 +322,7 @@ def test_iteration_ends_when_the_consumer_is_woken(logs: Logs) -> None:
 
 
 def test_async_iteration_is_woken_by_an_append(logs: Logs) -> None:
-    """Other tasks run while it waits, and the one that appends wakes it."""
+    """Other tasks run during the wait, and the task that appends wakes it."""
     fill(logs, 0, 1)
     consumer = Consumer(logs, "")
     consumer.assign([FIRST])
@@ -347,8 +347,8 @@ def test_async_iteration_is_woken_by_an_append(logs: Logs) -> None:
     consumer.close()
 
 
-def test_consumer_of_a_log_that_another_process_writes_sees_appends(tmp_path: Path) -> None:
-    """A log that is open read-only is looked at again and again."""
+def test_consumer_polls_a_log_of_another_process(tmp_path: Path) -> None:
+    """A log that is open read-only is refreshed repeatedly."""
     writer = Logs(tmp_path)
     writer.create_topic("orders", 1)
     fill(writer, 0, 2)
@@ -369,8 +369,8 @@ def test_consumer_of_a_log_that_another_process_writes_sees_appends(tmp_path: Pa
         logs.close()
 
 
-def test_subscription_takes_in_partitions_that_come_later(logs: Logs) -> None:
-    """With the next look, `kafkalog.poll.interval.ms` later."""
+def test_subscription_finds_partitions_created_later(logs: Logs) -> None:
+    """At the next refresh, after `kafkalog.poll.interval.ms`."""
     with consumer_of(logs, poll_interval_ms=100) as consumer:
         consumer.subscribe("orders", "later")
         assert len(consumer.assignment()) == 3
@@ -381,8 +381,8 @@ def test_subscription_takes_in_partitions_that_come_later(logs: Logs) -> None:
         assert {TopicPartition("later", 0): [0]} == offsets_of(consumer.poll())
 
 
-def test_log_opened_again_is_read_on(logs: Logs) -> None:
-    """Where a directory was closed and opened since, another object has the records."""
+def test_reopened_log_is_read_on(logs: Logs) -> None:
+    """After a directory was closed and opened, another object has the records."""
     fill(logs, 0, 3)
     with consumer_of(logs, max_poll_records=2) as consumer:
         consumer.assign([FIRST])
@@ -391,8 +391,8 @@ def test_log_opened_again_is_read_on(logs: Logs) -> None:
         assert {FIRST: [2]} == offsets_of(consumer.poll())
 
 
-def test_auto_commit_is_of_what_earlier_polls_returned(logs: Logs) -> None:
-    """From time to time with a poll, and at the end."""
+def test_auto_commit_covers_records_of_earlier_polls(logs: Logs) -> None:
+    """At intervals in a poll, and at close."""
     fill(logs, 0, 6)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000, "max_poll_records": 2}
     offsets = GroupOffsets(logs, partition_count=1)
@@ -408,7 +408,7 @@ def test_auto_commit_is_of_what_earlier_polls_returned(logs: Logs) -> None:
     assert offsets.committed("group")[FIRST].offset == 6
 
 
-def test_consumer_after_close_is_refused(logs: Logs) -> None:
+def test_consumer_after_close_raises(logs: Logs) -> None:
     """Closing twice is fine, reading is not; its logs are no longer watched."""
     consumer = consumer_of(logs)
     consumer.assign([FIRST])
@@ -422,7 +422,7 @@ def test_consumer_after_close_is_refused(logs: Logs) -> None:
     assert partition_of(logs.log("orders", 0)).appender.watcher_count == 0
 
 
-def test_consumer_settings_are_checked(logs: Logs) -> None:
+def test_consumer_invalid_settings_raise(logs: Logs) -> None:
     """Unknown names and values out of range."""
     with pytest.raises(ConfigError, match="did you mean auto_offset_reset"):
         logs.clients().consumer("group", offset_reset="latest")
@@ -432,8 +432,8 @@ def test_consumer_settings_are_checked(logs: Logs) -> None:
         consumer.subscribe()
 
 
-def test_positions_of_a_brokers_groups_are_known() -> None:
-    """Whoever takes a broker's directory over reads on where its consumers stood."""
+def test_positions_of_a_brokers_groups_are_read() -> None:
+    """A process that takes over a broker's directory resumes at its positions."""
     logs = Logs(golden.data_directory(golden.CLEAN), read_only=True, config=LogConfig())
     logs.take("__consumer_offsets", 0, 1)
     expected: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -454,8 +454,8 @@ def test_positions_of_a_brokers_groups_are_known() -> None:
     logs.close()
 
 
-def test_positions_in_damage_are_passed_over(logs: Logs) -> None:
-    """The one before counts again, and the group reads some records twice."""
+def test_corrupt_positions_are_skipped(logs: Logs) -> None:
+    """The position before counts again, and the group reads some records twice."""
     offsets = GroupOffsets(logs, partition_count=1)
     for offset in (3, 5):
         offsets.commit("group", {FIRST: CommittedOffset(offset)}, now_ms=0, wait="written")

@@ -1,4 +1,4 @@
-"""The records of Kafka's own topics: those of real brokers, and every prefix of one."""
+"""Tests of records of Kafka's internal topics: those of real brokers, and every prefix."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ def records_of(data_set: str, partition: str) -> list[tuple[bytes, bytes | None]
 
 
 @pytest.mark.parametrize(("data_set", "partition"), STATES)
-def test_transaction_record_of_a_broker_is_read_and_written_the_same(
-    data_set: str, partition: str
-) -> None:
-    """Keys, and values of version 0, come out byte for byte; version 1 says as much."""
+def test_transaction_record_of_a_broker_round_trips(data_set: str, partition: str) -> None:
+    """Keys and values of version 0 byte for byte; version 1 with equal content."""
     found = records_of(data_set, partition)
     assert found
     for key, value in found:
@@ -42,7 +40,7 @@ def test_transaction_record_of_a_broker_is_read_and_written_the_same(
         assert value is not None
         record = transaction_records.decode_value(value)
         again = transaction_records.encode_value(record)
-        # What tagged fields say has no place in version 0.
+        # Tagged fields are not part of version 0.
         record = replace(record, has_own_epochs=False, other_producer_ids=())
         assert record == transaction_records.decode_value(again)
         if value[:2] == bytes(2):
@@ -50,7 +48,7 @@ def test_transaction_record_of_a_broker_is_read_and_written_the_same(
 
 
 def test_transaction_record_of_a_broker_has_these_fields() -> None:
-    """One of version 1, decoded by hand."""
+    """A record of version 1, decoded by hand."""
     value = bytes.fromhex(
         "0001000000000000000e000b0036ee800203135f5f636f6e73756d65725f6f6666736574730200000000000d"
         "7472616e73616374696f6e73020000000000000001a1fd1fe5d7000001a1fd1fe56a0102020002"
@@ -70,8 +68,8 @@ def test_transaction_record_of_a_broker_has_these_fields() -> None:
 
 
 @pytest.mark.parametrize("partition", OFFSETS)
-def test_offset_record_of_a_broker_is_read_and_written_the_same(partition: str) -> None:
-    """Keys come out byte for byte; values of version 4 say as much in version 3."""
+def test_offset_record_of_a_broker_round_trips(partition: str) -> None:
+    """Keys byte for byte; values of version 4 with equal content in version 3."""
     found = [
         (offset_records.decode_key(key), key, value)
         for key, value in records_of(golden.CLEAN, partition)
@@ -88,7 +86,7 @@ def test_offset_record_of_a_broker_is_read_and_written_the_same(partition: str) 
 
 
 def test_offset_record_of_a_broker_has_these_fields() -> None:
-    """A position that was committed by hand, and one in a transaction."""
+    """A position committed by hand, and a position of a transaction."""
     by_hand = records_of(golden.CLEAN, OFFSETS[1])[0]
     assert GroupPartition("by-hand-1", "plain", 1) == offset_records.decode_key(by_hand[0])
     assert by_hand[1] is not None
@@ -98,7 +96,7 @@ def test_offset_record_of_a_broker_has_these_fields() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_offset_value_of_each_version_is_read(version: int) -> None:
-    """What brokers of all ages wrote, put together by hand."""
+    """Values of all versions of brokers, built by hand."""
     head, offset = version.to_bytes(2), (77).to_bytes(8)
     epoch = (5).to_bytes(4) if version >= 3 else b""
     text = b"\x06hello" if version >= 4 else b"\0\x05hello"
@@ -108,7 +106,7 @@ def test_offset_value_of_each_version_is_read(version: int) -> None:
     assert expected == offset_records.decode_value(value)
 
 
-def test_offset_value_every_prefix_is_refused() -> None:
+def test_offset_value_prefix_raises() -> None:
     """Nothing is read past the end."""
     value = offset_records.encode_value(CommittedOffset(7, "text", 3, 55))
     for size in range(len(value)):
@@ -120,7 +118,7 @@ def test_offset_value_every_prefix_is_refused() -> None:
             offset_records.decode_key(key[:size])
 
 
-def test_transaction_value_every_prefix_is_refused() -> None:
+def test_transaction_value_prefix_raises() -> None:
     """Nothing is read past the end, in both versions."""
     ours = transaction_records.encode_value(
         TransactionRecord(
@@ -144,8 +142,8 @@ def test_transaction_value_every_prefix_is_refused() -> None:
             transaction_records.decode_key(key[:size])
 
 
-def test_value_from_the_future_is_refused() -> None:
-    """A version or a state that nobody knows is not guessed at."""
+def test_value_of_unknown_version_or_state_raises() -> None:
+    """Values of newer brokers are not guessed."""
     with pytest.raises(CorruptRecordError, match="version 5"):
         offset_records.decode_value(b"\0\x05" + bytes(40))
     with pytest.raises(CorruptRecordError, match="version 2"):
@@ -154,8 +152,8 @@ def test_value_from_the_future_is_refused() -> None:
         transaction_records.decode_value(bytes(16) + b"\x09" + bytes(60))
 
 
-def test_key_of_another_kind_is_passed_over() -> None:
-    """Members of groups are a broker's business."""
+def test_key_of_another_kind_is_skipped() -> None:
+    """Group members belong to the broker."""
     assert offset_records.decode_key(b"\0\x02\0\x05group") is None
     assert transaction_records.decode_key(b"\0\x01\0\x02id") is None
 
@@ -170,7 +168,7 @@ def test_key_of_another_kind_is_passed_over() -> None:
         ("\N{GRINNING FACE}", 1772899),
     ],
 )
-def test_partition_of_a_name_is_that_of_javas_hash(name: str, hash_of_java: int) -> None:
-    """The absolute value, 0 for the one number that has none, modulo the partitions."""
+def test_partition_for_a_name_uses_javas_hash(name: str, hash_of_java: int) -> None:
+    """The absolute value, 0 for the number without one, modulo the partitions."""
     expected = 0 if hash_of_java == -(2**31) else abs(hash_of_java) % 50
     assert expected == partition_for(name, 50)

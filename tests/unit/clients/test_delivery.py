@@ -1,4 +1,4 @@
-"""The future of a record: everything that `concurrent.futures` and `asyncio` do with one."""
+"""Tests of the future of a record, with `concurrent.futures` and `asyncio`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WHERE = TopicPartition("orders", 2)
 
 
 def batch(count: int = 3) -> tuple[BatchOutcome, list[Delivery]]:
-    """Return a batch under way and the futures of its records."""
+    """Return a batch that is not delivered yet, and the futures of its records."""
     outcome = BatchOutcome(WHERE)
     return outcome, [Delivery(outcome, slot, 1000 + slot) for slot in range(count)]
 
 
-def test_delivery_under_way_says_so() -> None:
-    """Nothing is known, and nothing is taken back."""
+def test_delivery_pending_has_no_result() -> None:
+    """It cannot be cancelled either."""
     _outcome, (delivery, *_rest) = batch()
     assert isinstance(delivery, Future)
     assert delivery.running()
@@ -36,8 +36,8 @@ def test_delivery_under_way_says_so() -> None:
             ask(0)
 
 
-def test_delivery_of_a_batch_has_offset_and_time_of_each_record() -> None:
-    """One outcome, and each record's own place in it."""
+def test_delivery_done_has_offset_and_timestamp_of_each_record() -> None:
+    """One outcome for the batch, and a position for each record."""
     outcome, deliveries = batch()
     outcome.succeed(500, None)
     assert [each.result() for each in deliveries] == [
@@ -49,26 +49,26 @@ def test_delivery_of_a_batch_has_offset_and_time_of_each_record() -> None:
     assert "offset=500" in repr(deliveries[0])
 
 
-def test_delivery_with_append_time_has_that() -> None:
-    """The log's time counts where it gave one."""
+def test_delivery_with_log_append_time_returns_it() -> None:
+    """The log's timestamp replaces the record's."""
     outcome, deliveries = batch()
     outcome.succeed(7, 5555)
     assert [5555, 5555, 5555] == [each.result().timestamp_ms for each in deliveries]
 
 
-def test_delivery_failed_raises_what_the_log_raised() -> None:
-    """The error itself, not another one around it."""
+def test_delivery_failed_raises_the_error_of_the_log() -> None:
+    """The same error, not wrapped."""
     outcome, deliveries = batch()
-    error = DiskFullError("no room")
+    error = DiskFullError("no space")
     outcome.fail(error)
     assert error is deliveries[1].exception()
-    with pytest.raises(DiskFullError, match="no room"):
+    with pytest.raises(DiskFullError, match="no space"):
         deliveries[1].result()
-    assert "no room" in repr(deliveries[1])
+    assert "no space" in repr(deliveries[1])
 
 
-def test_delivery_callback_runs_once_and_may_come_late() -> None:
-    """Before and after the batch is done; one that fails stops nobody."""
+def test_delivery_callback_runs_once() -> None:
+    """Added before or after the batch is done; a callback that fails does not stop the others."""
     outcome, (first, second, third) = batch()
     told: list[object] = []
 
@@ -84,7 +84,7 @@ def test_delivery_callback_runs_once_and_may_come_late() -> None:
 
 
 def test_delivery_is_waited_for_by_other_threads() -> None:
-    """Everybody who waits gets an answer, each its own."""
+    """Each waiting thread gets its own result."""
     outcome, deliveries = batch()
     results: list[int] = []
     threads = [
@@ -100,7 +100,7 @@ def test_delivery_is_waited_for_by_other_threads() -> None:
 
 
 def test_delivery_works_with_wait_and_as_completed() -> None:
-    """The functions of `concurrent.futures` take them for their own."""
+    """The functions of `concurrent.futures` accept these futures."""
     outcome, deliveries = batch()
     other, (late, *_rest) = batch()
     done, pending = concurrent.futures.wait([*deliveries, late], timeout=0)
@@ -111,7 +111,7 @@ def test_delivery_works_with_wait_and_as_completed() -> None:
         outcome.succeed(0, None)
         assert waiting.result().done == set(deliveries)
         some = pool.submit(concurrent.futures.wait, [late], 30, concurrent.futures.FIRST_EXCEPTION)
-        other.fail(DiskFullError("no room"))
+        other.fail(DiskFullError("no space"))
         assert some.result().done == {late}
     futures: list[Future[RecordMetadata]] = [*deliveries]
     assert set(concurrent.futures.as_completed(futures, 0)) == set(deliveries)
@@ -132,8 +132,8 @@ def test_delivery_is_awaited() -> None:
     assert [each.offset for each in asyncio.run(gather())] == [9, 10, 11]
 
 
-def test_delivery_has_what_a_future_keeps_inside() -> None:
-    """Newer versions of `asyncio` take a snapshot of a future instead of asking it."""
+def test_delivery_has_the_private_attributes_of_a_future() -> None:
+    """Newer versions of `asyncio` read them directly."""
     outcome, (delivery, *_rest) = batch()
     assert (delivery._state, delivery._result, delivery._exception) == ("RUNNING", None, None)
     outcome.succeed(9, None)
@@ -143,19 +143,19 @@ def test_delivery_has_what_a_future_keeps_inside() -> None:
         delivery._exception,
     )
     outcome, (delivery, *_rest) = batch()
-    error = DiskFullError("no room")
+    error = DiskFullError("no space")
     outcome.fail(error)
     assert ("FINISHED", None, error) == (delivery._state, delivery._result, delivery._exception)
 
 
-def test_delivery_moved_to_another_batch_tells_of_that() -> None:
-    """Records that outlive their batch take callbacks and waiting threads along."""
+def test_delivery_moved_to_another_batch_completes_with_it() -> None:
+    """Callbacks and waiting threads move along."""
     outcome, (first, second, _third) = batch()
     told: list[object] = []
     second.add_done_callback(told.append)
     fresh = BatchOutcome(WHERE, outcome.condition)
     second.move(fresh, 0)
-    outcome.fail(DiskFullError("no room"))
+    outcome.fail(DiskFullError("no space"))
     assert first.exception() is not None
     assert not second.done()
     assert not told

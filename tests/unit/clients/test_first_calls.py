@@ -1,4 +1,4 @@
-"""What somebody who knows Kafka types first: taken, or refused in plain words (USE-8, USE-2)."""
+"""Tests of first calls by users of Kafka: accepted, or refused with clear errors (USE-8, USE-2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def manager(tmp_path: Path) -> Iterator[LogManager]:
 
 
 def test_subscribe_to_a_list_reads_its_topics(manager: LogManager) -> None:
-    """USE-8: every client of Kafka takes a list."""
+    """USE-8: every client of Kafka accepts a list."""
     with manager.consumer() as consumer:
         consumer.subscribe(["orders"])
         assert len(consumer.assignment()) == 2
@@ -33,7 +33,7 @@ def test_subscribe_to_a_list_reads_its_topics(manager: LogManager) -> None:
 
 
 def test_send_to_an_unknown_topic_names_the_nearest(manager: LogManager) -> None:
-    """USE-8: the topic is missing, not its partition 0."""
+    """USE-8: the error is about the topic, not about its partition 0."""
     with (
         manager.producer() as producer,
         pytest.raises(UnknownTopicOrPartitionError, match="'ordes'; did you mean orders"),
@@ -41,8 +41,8 @@ def test_send_to_an_unknown_topic_names_the_nearest(manager: LogManager) -> None
         producer.send("ordes", b"v")
 
 
-def test_send_takes_no_time_that_is_none(manager: LogManager) -> None:
-    """USE-2: a float would count as January 1970, and retention would delete the record."""
+def test_send_with_a_float_timestamp_raises(manager: LogManager) -> None:
+    """USE-2: it would count as January 1970, and retention would delete the record."""
     with manager.producer() as producer:
         for wrong in (time.time(), datetime(2026, 1, 1)):
             with pytest.raises((TypeError, ValueError), match="timestamp_ms"):
@@ -53,8 +53,8 @@ def test_send_takes_no_time_that_is_none(manager: LogManager) -> None:
     assert sent.result().timestamp_ms == int(right.timestamp() * 1000)
 
 
-def test_watchers_hear_of_truncations(manager: LogManager) -> None:
-    """PAR-14: what waits at the end of a log looks again where it was cut."""
+def test_watchers_are_notified_of_truncations(manager: LogManager) -> None:
+    """PAR-14: a reader that waits at the log end checks the new end."""
     log = manager.log("orders", 0)
     log.append([Record(value=b"%d" % number) for number in range(5)])
     called: list[int] = []
@@ -84,7 +84,7 @@ def test_producers_of_a_log_are_listed(manager: LogManager) -> None:
 
 
 def test_first_unstable_offset_is_not_below_the_log_start(manager: LogManager) -> None:
-    """PAR-16: records of an open transaction may be deleted; what is gone is not unstable."""
+    """PAR-16: deleted records of an open transaction are not unstable."""
     log = manager.log("orders", 0)
     producer = manager.producer(transactional_id="t")
     producer.begin_transaction()

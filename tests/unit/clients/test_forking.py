@@ -1,4 +1,4 @@
-"""Clients in a forked child: every call ends, whatever locks the parent's threads held (SRV-3)."""
+"""Tests of clients in a forked child: every call ends, whatever locks the parent held (SRV-3)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kafkalog.clients.producer import Producer
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
-# Far more than any call takes; one that waits for a lock of the parent never ends.
+# Far longer than any call takes; a call that waits for a lock of the parent never ends.
 HANGS_SECONDS = 60
 POSITION = {TopicPartition("t", 0): 1}
 
 
-def said_by_child(act: Callable[[], str]) -> str:
-    """Return what a forked child says; fail where it does not end."""
+def output_of_child(act: Callable[[], str]) -> str:
+    """Return the output of a forked child; fail if it does not end."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Threads beside a fork are what this is about.
+        # These tests fork a process with threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -60,7 +60,7 @@ def manager(tmp_path: Path) -> Iterator[LogManager]:
 
 @pytest.fixture
 def producer(manager: LogManager) -> Producer:
-    """A producer in the middle of a transaction, with a record under way."""
+    """A producer with an open transaction and a record that is not delivered yet."""
     made = manager.producer(transactional_id="x", linger_ms=10**9)
     made.begin_transaction()
     made.send("t", b"v", partition=0)
@@ -69,7 +69,7 @@ def producer(manager: LogManager) -> Producer:
 
 @pytest.fixture
 def consumer(manager: LogManager) -> Consumer:
-    """A consumer that reads."""
+    """A consumer that has read records."""
     made = manager.consumer("group", auto_offset_reset="earliest")
     made.subscribe("t")
     made.poll()
@@ -77,7 +77,7 @@ def consumer(manager: LogManager) -> Consumer:
 
 
 class _Held:
-    """Locks that another thread holds as long as the block lasts."""
+    """Locks that another thread holds for the length of the block."""
 
     def __init__(self, *locks: object) -> None:
         self._locks = locks
@@ -102,7 +102,7 @@ class _Held:
 
 
 def quietly(act: Callable[[], None]) -> Callable[[], str]:
-    """Return what calls it, and says that it ended."""
+    """Return a function that makes the call and reports that it ended."""
 
     def call() -> str:
         act()
@@ -112,7 +112,7 @@ def quietly(act: Callable[[], None]) -> Callable[[], str]:
 
 
 def locks_of(producer: Producer) -> list[object]:
-    """Return every lock that a send, a flush or a close may take."""
+    """Return every lock that a send, a flush or a close acquires."""
     sender, transaction = producer._sender, producer._transaction
     (accumulator,) = sender._accumulators
     (outcome,) = sender._pending
@@ -142,17 +142,17 @@ PRODUCER_CALLS: dict[str, Callable[[Producer], object]] = {
 
 
 @pytest.mark.parametrize("call", PRODUCER_CALLS)
-def test_producer_in_a_forked_child_refuses(producer: Producer, call: str) -> None:
-    """With every lock of it held by another thread of the parent; the parent goes on."""
+def test_producer_in_a_forked_child_raises(producer: Producer, call: str) -> None:
+    """With each of its locks held by another thread of the parent; the parent continues."""
     with _Held(*locks_of(producer)):
-        said = said_by_child(lambda: str(PRODUCER_CALLS[call](producer)))
+        said = output_of_child(lambda: str(PRODUCER_CALLS[call](producer)))
         assert said == ForkedLogError.__name__
-        assert said_by_child(quietly(producer.close)) == "ended"
+        assert output_of_child(quietly(producer.close)) == "ended"
     producer.commit_transaction()
 
 
 def test_future_in_a_forked_child_has_an_error(producer: Producer) -> None:
-    """Nobody delivers the record there; the parent does."""
+    """No thread delivers the record there; the parent does."""
     sent = producer.send("t", b"w", partition=0)
 
     def look() -> str:
@@ -161,7 +161,7 @@ def test_future_in_a_forked_child_has_an_error(producer: Producer) -> None:
         return type(sent.exception()).__name__
 
     with _Held(*locks_of(producer)):
-        assert said_by_child(look) == ForkedLogError.__name__
+        assert output_of_child(look) == ForkedLogError.__name__
     producer.commit_transaction()
     assert sent.result().offset == 1
 
@@ -179,34 +179,34 @@ CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
 
 
 @pytest.mark.parametrize("call", CONSUMER_CALLS)
-def test_consumer_in_a_forked_child_refuses(consumer: Consumer, call: str) -> None:
-    """Its event may be in the hands of a thread that appends, and the positions' lock as well."""
+def test_consumer_in_a_forked_child_raises(consumer: Consumer, call: str) -> None:
+    """A thread that appends may hold its event and the lock of its positions."""
     event_lock = consumer._changed._cond  # type: ignore[attr-defined]
     with _Held(event_lock, consumer._offsets._lock):
-        said = said_by_child(lambda: str(CONSUMER_CALLS[call](consumer)))
+        said = output_of_child(lambda: str(CONSUMER_CALLS[call](consumer)))
         assert said == ForkedLogError.__name__
-        assert said_by_child(quietly(consumer.close)) == "ended"
-        assert said_by_child(quietly(consumer.wakeup)) == "ended"
+        assert output_of_child(quietly(consumer.close)) == "ended"
+        assert output_of_child(quietly(consumer.wakeup)) == "ended"
     consumer.close()
 
 
 def test_manager_in_a_forked_child_makes_no_client(manager: LogManager) -> None:
-    """And it is let go there without waiting for anybody."""
+    """It is released there without waiting for a thread."""
     with _Held(manager._clients._lock):
-        assert said_by_child(lambda: str(manager.producer())) == ForkedLogError.__name__
-        assert said_by_child(lambda: str(manager.consumer())) == ForkedLogError.__name__
-        assert said_by_child(quietly(manager.close)) == "ended"
+        assert output_of_child(lambda: str(manager.producer())) == ForkedLogError.__name__
+        assert output_of_child(lambda: str(manager.consumer())) == ForkedLogError.__name__
+        assert output_of_child(quietly(manager.close)) == "ended"
 
 
-def test_appender_in_a_forked_child_refuses(manager: LogManager) -> None:
-    """What waits in it is written by the parent, once."""
+def test_appender_in_a_forked_child_raises(manager: LogManager) -> None:
+    """Pending records are written by the parent, once."""
     log = manager.log("t", 0)
     appender = log.appender()
     appender.append(b"k", b"v")
     with _Held(appender._lock):
         append = quietly(lambda: appender.append(b"k", b"w"))
         for act in (append, lambda: str(appender.flush())):
-            assert said_by_child(act) == ForkedLogError.__name__
-        assert said_by_child(quietly(appender.close)) == "ended"
+            assert output_of_child(act) == ForkedLogError.__name__
+        assert output_of_child(quietly(appender.close)) == "ended"
     appender.close()
     assert [b"v"] == [each.value for each in log.records()]

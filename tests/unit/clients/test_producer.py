@@ -1,4 +1,4 @@
-"""Sending records: partitions, batches, times, memory, futures, and a disk that says no."""
+"""Tests of `Producer`: partitions, batches, timestamps, memory, futures, and disk errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.log_sources import Logs
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
 
-# More than the sector that was written last has room for.
+# More than fits into the sector that was written last.
 FIRST = b"first" + bytes(600)
 TRANSACTIONAL = {"transactional_id": "t"}
 
@@ -46,12 +46,12 @@ def producer_of(logs: Logs, *, wait: Any = "written", **settings: Any) -> Produc
 
 
 def values_of(logs: Logs, partition: int, topic: str = "orders") -> list[bytes | None]:
-    """Return what is in a partition."""
+    """Return the values in a partition."""
     return [record.value for record in logs.log(topic, partition).records()]
 
 
-def test_send_with_a_key_goes_where_kafka_sends_it(logs: Logs) -> None:
-    """The partition is that of Kafka's own partitioner, for every key of its list."""
+def test_send_with_a_key_uses_kafkas_partitioner(logs: Logs) -> None:
+    """For every key of Kafka's list."""
     logs.create_topic("dozen", 12)
     with producer_of(logs) as producer:
         cases = golden.vectors("murmur2")["keys"]
@@ -60,8 +60,8 @@ def test_send_with_a_key_goes_where_kafka_sends_it(logs: Logs) -> None:
     assert [each["partition"]["12"] for each in cases] == [each.result().partition for each in sent]
 
 
-def test_send_without_a_key_sticks_to_a_partition_for_a_batch(logs: Logs) -> None:
-    """A batch's worth goes to one partition, then the lot decides anew; all get their share."""
+def test_send_without_a_key_keeps_a_partition_for_a_batch(logs: Logs) -> None:
+    """After a batch another partition is drawn; all get a share."""
     with producer_of(logs, batch_size=1000) as producer:
         sent = [producer.send("orders", bytes(92)) for _ in range(300)]
         producer.flush()
@@ -70,8 +70,8 @@ def test_send_without_a_key_sticks_to_a_partition_for_a_batch(logs: Logs) -> Non
     assert {0, 1, 2} == set(partitions)
 
 
-def test_send_to_a_named_partition_goes_there(logs: Logs) -> None:
-    """Whatever the key says."""
+def test_send_to_a_given_partition_ignores_the_key(logs: Logs) -> None:
+    """The key is only stored."""
     with producer_of(logs, partitioner_ignore_keys=True) as producer:
         sent = [producer.send("orders", b"v", key=b"k", partition=number) for number in (2, 0, 1)]
         producer.send("orders", b"w", key=b"k")
@@ -80,8 +80,8 @@ def test_send_to_a_named_partition_goes_there(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 1000])
-def test_send_to_no_partition_is_refused(logs: Logs, partition: int) -> None:
-    """There is none with this number; the source of logs says so."""
+def test_send_to_a_missing_partition_raises(logs: Logs, partition: int) -> None:
+    """The error of the log source is passed on."""
     with producer_of(logs) as producer:
         with pytest.raises(LookupError):
             producer.send("orders", b"v", partition=partition)
@@ -89,8 +89,8 @@ def test_send_to_no_partition_is_refused(logs: Logs, partition: int) -> None:
             producer.send("nothing", b"v")
 
 
-def test_send_keeps_key_value_headers_and_time(logs: Logs) -> None:
-    """What is read is what was sent; the clock dates what has no time."""
+def test_send_keeps_key_value_headers_and_timestamp(logs: Logs) -> None:
+    """Records without a timestamp get that of the clock."""
     with producer_of(logs) as producer:
         producer.send("orders", None, key=b"", headers=[("a", b"1"), ("b", None)], partition=0)
         producer.send("orders", b"v", timestamp_ms=17, partition=0)
@@ -104,8 +104,8 @@ def test_send_keeps_key_value_headers_and_time(logs: Logs) -> None:
     assert given.timestamp_ms == 17
 
 
-def test_send_lingers_then_writes_one_batch(logs: Logs) -> None:
-    """Nothing is written before `linger.ms`; then all of it is, as one batch."""
+def test_send_with_linger_writes_one_batch(logs: Logs) -> None:
+    """Nothing is written before `linger.ms`; then all records, as one batch."""
     producer = producer_of(logs, linger_ms=20)
     sent = [producer.send("orders", b"%d" % number, partition=0) for number in range(5)]
     logs.scheduler.advance(19)
@@ -119,8 +119,8 @@ def test_send_lingers_then_writes_one_batch(logs: Logs) -> None:
     producer.close()
 
 
-def test_send_of_a_full_batch_writes_at_once(logs: Logs) -> None:
-    """Whoever fills a batch writes it; no batch is above `batch.size`."""
+def test_send_filling_a_batch_writes_at_once(logs: Logs) -> None:
+    """In the sending thread; no batch is above `batch.size`."""
     producer = producer_of(logs, linger_ms=1000, batch_size=1000)
     sent = [producer.send("orders", bytes(100), partition=0) for _ in range(25)]
     assert sent[0].done()
@@ -133,8 +133,8 @@ def test_send_of_a_full_batch_writes_at_once(logs: Logs) -> None:
     producer.close()
 
 
-def test_send_of_a_large_record_has_a_batch_of_its_own(logs: Logs) -> None:
-    """And fails alone where the log does not take it."""
+def test_send_of_a_large_record_has_its_own_batch(logs: Logs) -> None:
+    """It fails alone if the log refuses it."""
     logs.create_topic("small", 1, {"max.message.bytes": "3000"})
     with producer_of(logs, batch_size=2000, linger_ms=50) as producer:
         first = producer.send("small", b"first")
@@ -147,8 +147,8 @@ def test_send_of_a_large_record_has_a_batch_of_its_own(logs: Logs) -> None:
     assert [1, 1, 1] == [each.header.record_count for each in logs.log("small", 0).batches()]
 
 
-def test_send_what_no_record_can_be_is_refused_at_once(logs: Logs) -> None:
-    """The caller learns it, and the batch goes on without it."""
+def test_send_of_an_invalid_record_raises_at_once(logs: Logs) -> None:
+    """The batch continues without it."""
     with producer_of(logs) as producer:
         sent = [producer.send("orders", b"a", partition=0)]
         with pytest.raises(TypeError):
@@ -163,7 +163,7 @@ def test_send_what_no_record_can_be_is_refused_at_once(logs: Logs) -> None:
 
 
 def test_send_of_refused_records_keeps_the_others(logs: Logs) -> None:
-    """Where a log wants keys, each record without one has its own error, the rest is written."""
+    """In a compacted topic each record without a key has its error, the others are written."""
     logs.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     with producer_of(logs) as producer:
         sent = [
@@ -183,8 +183,8 @@ def test_send_of_refused_records_keeps_the_others(logs: Logs) -> None:
     assert called == [sent[9]]
 
 
-def test_send_of_nothing_but_refused_records_writes_nothing(logs: Logs) -> None:
-    """All of them have an error, and the numbers of the batch are not used up."""
+def test_send_of_refused_records_only_writes_nothing(logs: Logs) -> None:
+    """All of them have an error, and the sequence numbers are not used."""
     logs.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     with producer_of(logs) as producer:
         sent = [producer.send("compacted", b"v") for _ in range(3)]
@@ -195,8 +195,8 @@ def test_send_of_nothing_but_refused_records_writes_nothing(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_send_compressed_is_compressed(logs: Logs, codec: str) -> None:
-    """The producer's codec is the batch's, where the topic lets it be."""
+def test_send_with_compression_uses_the_codec_of_the_producer(logs: Logs, codec: str) -> None:
+    """If the topic does not set another one."""
     with producer_of(logs, compression_type=codec) as producer:
         for _ in range(50):
             producer.send("orders", b"the same again ", partition=0)
@@ -206,7 +206,7 @@ def test_send_compressed_is_compressed(logs: Logs, codec: str) -> None:
 
 
 def test_send_numbers_batches_for_each_partition(logs: Logs) -> None:
-    """Idempotent by default: an id, and sequences without a gap."""
+    """Idempotent by default: a producer id, and sequences without a gap."""
     with producer_of(logs) as producer:
         for number in range(12):
             producer.send("orders", b"v", partition=number % 2)
@@ -219,8 +219,8 @@ def test_send_numbers_batches_for_each_partition(logs: Logs) -> None:
         assert headers[0].producer_id >= 0
 
 
-def test_send_without_idempotence_has_no_numbers(logs: Logs) -> None:
-    """As a producer of old; logs of old formats take nothing else."""
+def test_send_without_idempotence_has_no_sequences(logs: Logs) -> None:
+    """Logs of old formats accept nothing else."""
     logs.create_topic("old", 1, {"message.format.version": "0.10.0"})
     with producer_of(logs) as producer:
         refused = producer.send("old", b"v")
@@ -235,8 +235,8 @@ def test_send_without_idempotence_has_no_numbers(logs: Logs) -> None:
     assert batch.header.producer_id == -1
 
 
-def test_send_after_the_log_forgot_its_producer_goes_on_under_another_id(logs: Logs) -> None:
-    """A log that was cut back does not know the last batches: nothing is refused for it."""
+def test_send_after_truncation_resumes_with_another_id(logs: Logs) -> None:
+    """The truncated log does not know the last batches; nothing is refused."""
     with producer_of(logs) as producer:
         for _ in range(3):
             producer.send("orders", b"v", partition=0)
@@ -250,8 +250,8 @@ def test_send_after_the_log_forgot_its_producer_goes_on_under_another_id(logs: L
     assert second.base_sequence == 0
 
 
-def test_send_durable_waits_for_the_disk_once_for_all(tmp_path: Path) -> None:
-    """Futures are told after the sync, which is one for all that was written."""
+def test_send_durable_syncs_once_for_all_batches(tmp_path: Path) -> None:
+    """Futures complete after the sync of all written batches."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -270,8 +270,8 @@ def test_send_durable_waits_for_the_disk_once_for_all(tmp_path: Path) -> None:
     logs.close()
 
 
-def test_send_to_a_full_disk_goes_on_when_there_is_room() -> None:
-    """The batch waits, and those behind it; then they are written in order, once."""
+def test_send_to_a_full_disk_resumes_when_space_is_free() -> None:
+    """The batches wait; then they are written in order, once."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -293,8 +293,8 @@ def test_send_to_a_full_disk_goes_on_when_there_is_room() -> None:
     logs.close()
 
 
-def test_send_to_a_disk_that_stays_full_is_given_up() -> None:
-    """After `delivery.timeout.ms`, with what the disk said; later records are written."""
+def test_send_to_a_disk_that_stays_full_fails() -> None:
+    """After `delivery.timeout.ms`, with the disk's error; later records are written."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -314,8 +314,8 @@ def test_send_to_a_disk_that_stays_full_is_given_up() -> None:
     logs.close()
 
 
-def test_send_when_the_memory_is_full_is_refused(tmp_path: Path) -> None:
-    """Nothing more is taken than the memory holds; when it is free again, sending goes on."""
+def test_send_with_full_memory_raises(tmp_path: Path) -> None:
+    """No record above the limit is accepted; with free memory sending works again."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -335,8 +335,8 @@ def test_send_when_the_memory_is_full_is_refused(tmp_path: Path) -> None:
     logs.close()
 
 
-def test_send_that_waits_for_memory_is_woken(logs: Logs) -> None:
-    """Another thread's batch makes room."""
+def test_send_waiting_for_memory_is_woken(logs: Logs) -> None:
+    """A delivered batch of another thread frees memory."""
     producer = producer_of(logs, wait="durable", batch_size=1000, buffer_memory=1000)
     first = producer.send("orders", bytes(900), partition=0)
     begun = threading.Event()
@@ -358,7 +358,7 @@ def test_send_that_waits_for_memory_is_woken(logs: Logs) -> None:
 
 
 def test_send_by_many_threads_loses_nothing(logs: Logs) -> None:
-    """Each thread's records are all there, in its order."""
+    """The records of each thread are all there, in its order."""
     producer = producer_of(logs, batch_size=700)
 
     def send(thread: int) -> None:
@@ -381,7 +381,7 @@ def test_send_by_many_threads_loses_nothing(logs: Logs) -> None:
     assert producer.pending_bytes == 0
 
 
-def test_send_from_a_callback_is_taken(logs: Logs) -> None:
+def test_send_from_a_callback_is_accepted(logs: Logs) -> None:
     """Callbacks run without any lock."""
     with producer_of(logs) as producer:
         more: list[Any] = []
@@ -393,7 +393,7 @@ def test_send_from_a_callback_is_taken(logs: Logs) -> None:
     assert more[0].result().offset == 1
 
 
-def test_send_after_close_is_refused(logs: Logs) -> None:
+def test_send_after_close_raises(logs: Logs) -> None:
     """Closing twice is fine, sending is not."""
     producer = producer_of(logs)
     producer.close()
@@ -403,8 +403,8 @@ def test_send_after_close_is_refused(logs: Logs) -> None:
     assert "closed" in repr(producer)
 
 
-def test_close_gives_up_what_the_disk_does_not_take() -> None:
-    """In the time that it is given; nobody waits for ever."""
+def test_close_drops_undelivered_batches_after_its_timeout() -> None:
+    """No thread waits for ever."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -420,8 +420,8 @@ def test_close_gives_up_what_the_disk_does_not_take() -> None:
     logs.close()
 
 
-def test_failed_sync_is_told_and_numbers_do_not_come_again() -> None:
-    """What may or may not be on the disk is not taken for what is sent next."""
+def test_failed_sync_is_reported_and_sequences_are_not_reused() -> None:
+    """The batches may or may not be on the disk."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -444,8 +444,8 @@ def test_failed_sync_is_told_and_numbers_do_not_come_again() -> None:
     logs.close()
 
 
-def test_producer_settings_are_checked(logs: Logs) -> None:
-    """Unknown names, values out of range, and settings that contradict each other."""
+def test_producer_invalid_settings_raise(logs: Logs) -> None:
+    """Unknown names, values out of range, and contradictory settings."""
     with pytest.raises(ConfigError, match="did you mean linger_ms"):
         producer_of(logs, linger=3)
     with pytest.raises(ConfigError, match=r"batch\.size = 0"):
@@ -460,7 +460,7 @@ def test_producer_settings_are_checked(logs: Logs) -> None:
 
 
 def test_producer_without_a_transactional_id_has_no_transactions(logs: Logs) -> None:
-    """Neither beginning nor ending."""
+    """Neither begin nor end."""
     with producer_of(logs) as producer:
         actions: list[Callable[[], object]] = [
             producer.begin_transaction,
@@ -472,8 +472,8 @@ def test_producer_without_a_transactional_id_has_no_transactions(logs: Logs) -> 
                 action()
 
 
-def test_producer_sees_partitions_that_a_topic_was_given(logs: Logs) -> None:
-    """Whoever names one reaches it at once; keys go there after `metadata.max.age.ms`."""
+def test_producer_finds_added_partitions(logs: Logs) -> None:
+    """By number at once; for keys after `metadata.max.age.ms`."""
     with producer_of(logs, metadata_max_age_ms=1000) as producer:
         key = next(b"%d" % n for n in range(100) if partition_of(b"%d" % n, 5) == 4)
         before = producer.send("orders", b"v", key=key)
@@ -494,16 +494,16 @@ def test_producer_sees_partitions_that_a_topic_was_given(logs: Logs) -> None:
         assert named.result().partition == 5
 
 
-def test_producer_of_its_own_thread_delivers_by_itself(logs: Logs) -> None:
-    """Without a scheduler given, a thread writes what lingers and waits for the disk."""
+def test_producer_with_its_own_thread_delivers(logs: Logs) -> None:
+    """Without a scheduler, a thread writes lingering batches and syncs."""
     with Producer(logs, ProducerConfig(linger_ms=1), wait="durable", random=Random(1)) as producer:
         assert producer.send("orders", b"v", partition=0).result(60).offset == 0
         assert producer.partitions_for("orders") == (0, 1, 2)
     assert [b"v"] == values_of(logs, 0)
 
 
-def test_batch_of_a_transaction_whose_log_was_cut_is_refused(logs: Logs) -> None:
-    """Its other batches are gone: it must not count without them."""
+def test_batch_of_a_transaction_in_a_truncated_log_is_refused(logs: Logs) -> None:
+    """The other batches of the transaction are gone."""
     with producer_of(logs, **TRANSACTIONAL) as producer:
         producer.begin_transaction()
         producer.send("orders", b"v", partition=0)

@@ -1,4 +1,4 @@
-"""Transactions over several partitions and positions: ended, fenced, gone on with after a crash."""
+"""Tests of transactions over partitions and positions: ended, fenced, resumed after a crash."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def position_of(logs: Logs) -> int | None:
 
 
 def next_process(logs: Logs) -> None:
-    """Begin to coordinate, as whoever opens the directory after a crash."""
+    """Begin to coordinate, as a process that opens the directory after a crash."""
     logs.clients().consumer(GROUP).close()
 
 
 def states_of(logs: Logs) -> list[TransactionState]:
-    """Return what was noted of transactions, in order."""
+    """Return the recorded states of transactions, in order."""
     values = [record.value for record in logs.log("__transaction_state", 0).records()]
     return [decode_value(value).state for value in values if value is not None]
 
@@ -95,7 +95,7 @@ def test_committed_transaction_is_seen_whole(logs: Logs) -> None:
 
 
 def test_aborted_transaction_is_never_seen(logs: Logs) -> None:
-    """Neither what was written nor what was still to be."""
+    """Neither written nor pending records."""
     with producer_of(logs) as producer:
         producer.begin_transaction()
         producer.send("orders", b"written", partition=0)
@@ -114,15 +114,10 @@ def test_aborted_transaction_is_never_seen(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("ending", ["close", "abort_transaction"])
-def test_commit_overtaken_by_an_abort_of_another_thread_is_an_error(
+def test_commit_after_an_abort_by_another_thread_raises(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    """
-    A transaction that another thread ends between the flush and the decision was not committed.
-
-    Found by the judge of power cuts: a manager that was closed meanwhile aborted the transaction,
-    and the commit found nothing left to do and returned as if it had been carried out.
-    """
+    """An abort between flush and decision, as by `close`, must not pass for a commit."""
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
@@ -142,10 +137,8 @@ def test_commit_overtaken_by_an_abort_of_another_thread_is_an_error(
     producer.close()
 
 
-def test_commit_behind_an_abort_that_failed_is_refused(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was decided to be aborted, with some of the markers, is aborted, and not committed."""
+def test_commit_after_a_failed_abort_raises(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction with a decided abort and some markers is aborted, not committed."""
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
@@ -168,10 +161,10 @@ def test_commit_behind_an_abort_that_failed_is_refused(
     producer.close()
 
 
-def test_commit_called_again_when_only_what_follows_it_failed_is_done(
+def test_commit_retried_after_its_markers_succeeds(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit whose markers are all there is no abort, though the call behind them raised."""
+    """With all markers written the error after them does not abort it."""
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
@@ -191,7 +184,7 @@ def test_commit_called_again_when_only_what_follows_it_failed_is_done(
 
 
 def test_transaction_left_by_an_exception_is_aborted(logs: Logs) -> None:
-    """The block's own error comes out."""
+    """The block's own error is raised."""
     with producer_of(logs) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction():
             producer.send("orders", b"v", partition=0)
@@ -203,8 +196,8 @@ def test_transaction_left_by_an_exception_is_aborted(logs: Logs) -> None:
     assert [b"w"] == committed_values(logs)
 
 
-def test_transaction_of_nothing_leaves_nothing(logs: Logs) -> None:
-    """Nothing is decided where nothing was written."""
+def test_empty_transaction_writes_nothing(logs: Logs) -> None:
+    """No decision is recorded for a transaction without records."""
     with producer_of(logs) as producer:
         with producer.transaction():
             pass
@@ -214,7 +207,7 @@ def test_transaction_of_nothing_leaves_nothing(logs: Logs) -> None:
 
 
 def test_transaction_with_a_refused_record_cannot_be_committed(logs: Logs) -> None:
-    """What was not delivered is not passed over unsaid."""
+    """The commit raises the error of the record."""
     logs.create_topic("small", 1, {"max.message.bytes": "500"})
     with producer_of(logs) as producer:
         producer.begin_transaction()
@@ -228,7 +221,7 @@ def test_transaction_with_a_refused_record_cannot_be_committed(logs: Logs) -> No
     assert committed_values(logs) == []
 
 
-def test_transaction_out_of_turn_is_refused(logs: Logs) -> None:
+def test_transaction_call_in_the_wrong_state_raises(logs: Logs) -> None:
     """Sending, ending and beginning have their order."""
     with producer_of(logs) as producer:
         with pytest.raises(InvalidTxnStateError, match="no transaction is open"):
@@ -241,7 +234,7 @@ def test_transaction_out_of_turn_is_refused(logs: Logs) -> None:
 
 
 def test_transaction_open_at_close_is_aborted(logs: Logs) -> None:
-    """Nobody can end it any more."""
+    """No caller can end it any more."""
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
@@ -251,8 +244,8 @@ def test_transaction_open_at_close_is_aborted(logs: Logs) -> None:
     assert committed_values(logs) == []
 
 
-def test_second_producer_of_a_name_fences_the_first(logs: Logs) -> None:
-    """The open transaction of the first is undone, and it can do nothing more."""
+def test_second_producer_of_an_id_fences_the_first(logs: Logs) -> None:
+    """The open transaction of the first is aborted, and all its calls raise."""
     clients = logs.clients()
     first = clients.producer(transactional_id="t")
     first.begin_transaction()
@@ -277,8 +270,8 @@ def test_second_producer_of_a_name_fences_the_first(logs: Logs) -> None:
     assert [b"second"] == committed_values(logs)
 
 
-def test_batch_of_a_fenced_session_is_refused_where_it_had_written_nothing(logs: Logs) -> None:
-    """DUR-1: its partition was noted, so it has a marker; a late batch would join the next one."""
+def test_batch_of_a_fenced_session_is_refused_in_an_unwritten_partition(logs: Logs) -> None:
+    """DUR-1: the partition was added, so it has a marker; a late batch would join the next one."""
     clients = logs.clients()
     first = clients.producer(transactional_id="t")
     first.begin_transaction()
@@ -294,10 +287,8 @@ def test_batch_of_a_fenced_session_is_refused_where_it_had_written_nothing(logs:
         first.close()
 
 
-def test_commit_waits_for_a_partition_that_may_be_offline(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DUR-1: completed without it, its part of the transaction would be undone later on."""
+def test_commit_waits_for_an_offline_partition(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DUR-1: completed without it, its part of the transaction would be aborted later."""
     first = producer_of(logs)
     first.begin_transaction()
     for number in range(2):
@@ -322,7 +313,7 @@ def test_commit_waits_for_a_partition_that_may_be_offline(
     assert [b"0", b"1"] == committed_values(logs)
 
 
-def test_marker_has_no_coordinator_epoch_below_one_that_the_log_has_seen(logs: Logs) -> None:
+def test_marker_has_at_least_the_coordinator_epoch_of_the_log(logs: Logs) -> None:
     """A broker's coordinator may have had a larger one: the log would refuse the marker."""
     with producer_of(logs) as producer:
         with producer.transaction():
@@ -336,8 +327,8 @@ def test_marker_has_no_coordinator_epoch_below_one_that_the_log_has_seen(logs: L
     assert [b"0", b"1"] == committed_values(logs)
 
 
-def test_transactions_number_each_their_own_epoch(logs: Logs) -> None:
-    """A batch that comes late is of an epoch that is over."""
+def test_transactions_have_their_own_epochs(logs: Logs) -> None:
+    """A late batch has the epoch of an ended transaction."""
     with producer_of(logs) as producer:
         for number in range(3):
             with producer.transaction():
@@ -347,10 +338,10 @@ def test_transactions_number_each_their_own_epoch(logs: Logs) -> None:
     assert [0, 0, 0] == [each.base_sequence for each in headers if not each.is_control]
 
 
-def test_transactions_beyond_the_last_epoch_have_another_id(
+def test_transactions_beyond_the_last_epoch_get_another_id(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch is a number of 16 bits; nobody has to know."""
+    """An epoch has 16 bits; callers do not see the change."""
     monkeypatch.setattr(transactions, "EPOCH_LAST", 3)
     with producer_of(logs) as producer:
         for number in range(10):
@@ -361,7 +352,7 @@ def test_transactions_beyond_the_last_epoch_have_another_id(
     assert len({each.producer_id for each in headers}) == 4
 
 
-def test_transactions_of_two_producers_do_not_hinder_each_other(logs: Logs) -> None:
+def test_transactions_of_two_producers_are_independent(logs: Logs) -> None:
     """One aborts, the other commits, in the same partition."""
     clients = logs.clients()
     first, second = (clients.producer(transactional_id=name) for name in "ab")
@@ -380,8 +371,8 @@ def test_transactions_of_two_producers_do_not_hinder_each_other(logs: Logs) -> N
         producer.close()
 
 
-def test_position_of_an_open_transaction_does_not_hold_back_others(logs: Logs) -> None:
-    """A group's commit counts at once, whatever hangs before it in the topic."""
+def test_position_of_an_open_transaction_does_not_block_others(logs: Logs) -> None:
+    """A group's commit counts at once, even after an open transaction in the topic."""
     clients = logs.clients()
     with clients.producer(transactional_id="hangs") as hanging, clients.consumer(GROUP) as consumer:
         hanging.begin_transaction()
@@ -389,7 +380,7 @@ def test_position_of_an_open_transaction_does_not_hold_back_others(logs: Logs) -
         hanging.flush()
         consumer.commit(POSITION)
         assert consumer.committed(TopicPartition("input", 0)) is not None
-        # The later of two counts, though its transaction ends before the other began to count.
+        # The later of the two is used, though its transaction ends before the other is counted.
         hanging.send_offsets_to_transaction(
             {TopicPartition("input", 0): CommittedOffset(30, "note", 4)}, GROUP
         )
@@ -401,8 +392,8 @@ def test_position_of_an_open_transaction_does_not_hold_back_others(logs: Logs) -
         assert found.offset == 40
 
 
-def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
-    """The decision is there, the markers are not: whoever comes next writes them."""
+def test_transaction_decided_before_a_crash_is_completed(logs: Logs) -> None:
+    """The next process writes the missing markers."""
     coordinator = TransactionCoordinator(logs, logs.clock, Random(1), partition_count=1)
     producer = Producer(
         logs,
@@ -424,7 +415,7 @@ def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
     assert states_of(logs)[-1] is TransactionState.COMPLETE_COMMIT
 
 
-def test_transaction_undecided_at_a_crash_is_undone(logs: Logs) -> None:
+def test_transaction_undecided_at_a_crash_is_aborted(logs: Logs) -> None:
     """By the next process, before it reads anything."""
     first = producer_of(logs)
     first.begin_transaction()
@@ -446,8 +437,8 @@ def test_transaction_undecided_at_a_crash_is_undone(logs: Logs) -> None:
     assert kinds == [ControlType.ABORT]
 
 
-def test_transaction_whose_note_was_lost_is_undone_where_it_is_met(logs: Logs) -> None:
-    """A power cut may take ONGOING and leave a batch: the producer is known, and has none open."""
+def test_transaction_with_a_lost_state_record_is_aborted(logs: Logs) -> None:
+    """A power cut may take ONGOING and leave a batch of a producer without an open transaction."""
     first = producer_of(logs)
     first.begin_transaction()
     first.send("orders", b"v", partition=0)
@@ -462,8 +453,8 @@ def test_transaction_whose_note_was_lost_is_undone_where_it_is_met(logs: Logs) -
     assert logs.log("orders", 0).list_transactions() == []
 
 
-def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -> None:
-    """It may be somebody's who works on the log directly."""
+def test_transaction_of_an_unknown_producer_is_not_touched(logs: Logs) -> None:
+    """It may belong to a caller that uses the log directly."""
     with producer_of(logs) as producer, producer.transaction():
         producer.send("orders", b"v", partition=0)
     stranger = producer_of(logs, "stranger")
@@ -479,7 +470,7 @@ def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -
 
 
 class WatchedTopics(Logs):
-    """Tells when it is asked for topics, then waits to be asked by somebody else; as a manager."""
+    """Topics of a manager that report a request, then wait for the request of another thread."""
 
     first_has_looked: threading.Event | None = None
     second_comes = threading.Event()
@@ -499,8 +490,8 @@ class WatchedTopics(Logs):
         return found
 
 
-def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path) -> None:
-    """One looks for it, and finds none; the other one looks before it is made."""
+def test_first_positions_of_two_producers_create_the_topic_once(tmp_path: Path) -> None:
+    """The second producer looks for the topic before the first has created it."""
     logs = WatchedTopics(tmp_path)
     clients = logs.clients()
     producers = [clients.producer(transactional_id=name) for name in ("first", "second")]
@@ -525,8 +516,8 @@ def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path
     logs.close()
 
 
-def test_transactions_on_a_full_disk_are_finished_when_there_is_room() -> None:
-    """Readers and other producers go on meanwhile; the id itself has to wait."""
+def test_transactions_on_a_full_disk_complete_when_space_is_free() -> None:
+    """Readers and other producers continue; the id itself waits."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
@@ -550,8 +541,8 @@ def test_transactions_on_a_full_disk_are_finished_when_there_is_room() -> None:
     logs.close()
 
 
-def test_partition_that_could_not_be_noted_is_noted_later() -> None:
-    """A broker that takes over has to know where a transaction wrote."""
+def test_partition_that_could_not_be_added_is_added_later() -> None:
+    """A broker that takes over must know the partitions of a transaction."""
     disk = SimulatedDisk()
     disk.make_durable(Path("/data"))
     logs = Logs(Path("/data"), filesystem=disk)
