@@ -1,1 +1,1 @@
-"""Tests of the cleaner room."""
+"""Tests of the cleaner package."""

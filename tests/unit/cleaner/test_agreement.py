@@ -1,4 +1,4 @@
-"""What plans and explanations say before a cleaning is what it does."""
+"""Tests that a cleaning does as its plan and its explanations predict."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ def check_cleaning(log: Log, asked: list[int], memory: int, *, include_active: b
     }
     plan = plan_compaction(log, **options)
     explained = {offset: explain_compaction(log, offset, **options) for offset in asked}
-    # Of several passes a later one may find that an earlier one took all of a transaction, and
-    # let its marker go.
+    # A later pass removes the marker of a transaction that lost all records in earlier passes.
     in_one = plan.passes == 1
     before = offsets_of(log, with_control=in_one)
     ignored = offsets_of(log, with_control=True) - before
     cleaning = compact_log(log, **options)
     after = offsets_of(log, with_control=in_one)
     assert (plan.begins.offset, plan.end_offset) == (cleaning.first_dirty, cleaning.end_offset)
-    # In how many it is divided is a matter of hashes, which differ each time.
+    # The number of passes depends on hashes, which differ each time.
     assert in_one is (cleaning.passes <= 1)
     for offset, found in explained.items():
         if offset not in ignored:
@@ -76,8 +75,8 @@ def check_cleaning(log: Log, asked: list[int], memory: int, *, include_active: b
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(log=dirty_logs(), data=st.data())
-def test_cleaning_does_what_was_planned_and_explained(log: DirtyLog, data: st.DataObject) -> None:
-    """Once, and again on what the first one left, with memory for all keys or for few."""
+def test_cleaning_agrees_with_plan_and_explanation(log: DirtyLog, data: st.DataObject) -> None:
+    """Once, and again after the first, with memory for all keys or for few."""
     cuts = data.draw(st.sets(st.integers(1, len(log.batches))))
     memory = 24 * data.draw(st.sampled_from([2, 3, 1000]))
     include_active = data.draw(st.booleans())
@@ -85,7 +84,7 @@ def test_cleaning_does_what_was_planned_and_explained(log: DirtyLog, data: st.Da
     clock = ManualClock(NOW_MS)
     with laid_out(log, cuts, clock=clock, delete_retention_ms=retention) as opened:
         for _ in range(2):
-            # No horizon is this very moment, which a later one of several passes takes for earlier.
+            # A horizon of None is the current time, which is the past for a later pass.
             clock.advance(7)
             asked = data.draw(st.lists(st.integers(0, log.end - 1), max_size=8))
             check_cleaning(opened, asked, memory, include_active=include_active)
@@ -102,10 +101,10 @@ def test_cleaning_does_what_was_planned_and_explained(log: DirtyLog, data: st.Da
         ("kafka-2.8", "compact-v2-gone-0"),
     ],
 )
-def test_cleaning_of_a_broker_s_log_does_what_was_planned_and_explained(
+def test_cleaning_of_a_brokers_log_agrees_with_plan_and_explanation(
     data_set: str, partition: str, tmp_path: Path
 ) -> None:
-    """The active segment too, as if nothing had been cleaned before."""
+    """The active segment too, from an offset checkpoint of 0."""
     source = data_directory(data_set) if data_set == "kafka-4.1" else old_data_directory(data_set)
     directory = copy_tree(source / partition, tmp_path / partition)
     with manual_log(directory, cleanup_policy=("compact",), delete_retention_ms=0) as log:

@@ -1,4 +1,4 @@
-"""Any log, cleaned through its files, against the reference: twice, and opened again."""
+"""Tests of a cleaned log's files against the reference: cleaned twice, and reopened."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sealed_bytes(log: Log, disk: SimulatedDisk) -> bytes:
 
 
 def entries_of(disk: SimulatedDisk) -> list[AbortedTransaction]:
-    """Return what the transaction indexes say."""
+    """Return the entries of the transaction indexes."""
     found = []
     for name in disk.list(DIRECTORY):
         if name.endswith(FileKind.TRANSACTION_INDEX):
@@ -63,7 +63,7 @@ def entries_of(disk: SimulatedDisk) -> list[AbortedTransaction]:
 def reference(
     log: Log, data: bytes, end: int, now_ms: int, aborted: list[AbortedTransaction]
 ) -> list[Kept]:
-    """Return what the rules leave of a log, all of it dirty."""
+    """Return the records that the rules retain of a log that is dirty from its start."""
     rules = CleaningRules(
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
@@ -84,10 +84,10 @@ def reference(
 @pytest.mark.parametrize("algorithm", ["md5", "exact"])
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(log=dirty_logs(), data=st.data())
-def test_any_log_cleaned_twice_equals_the_reference(
+def test_log_cleaned_twice_equals_the_reference(
     algorithm: str, log: DirtyLog, data: st.DataObject
 ) -> None:
-    """Wherever its segments begin, and however they are grouped; nothing changes when reopened."""
+    """For any bounds and groups of segments; nothing changes when it is reopened."""
     disk, clock = SimulatedDisk(), ManualClock(NOW_MS)
     put_segments(disk, log, data.draw(st.sets(st.integers(1, max(1, len(log.batches) - 1)))))
     config = LogConfig(
@@ -126,8 +126,8 @@ def test_any_log_cleaned_twice_equals_the_reference(
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(log=dirty_logs(old_formats=False), data=st.data())
-def test_several_passes_leave_the_records_of_one(log: DirtyLog, data: st.DataObject) -> None:
-    """A map of three keys, and one for all: the same records, committed or not."""
+def test_several_passes_retain_the_records_of_one_pass(log: DirtyLog, data: st.DataObject) -> None:
+    """A map of three keys, and a map of all: the same records, committed or not."""
     seen = []
     cuts = data.draw(st.sets(st.integers(1, max(1, len(log.batches) - 1))))
     for entries in (3, 1000):

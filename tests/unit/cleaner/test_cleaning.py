@@ -1,4 +1,4 @@
-"""The cleaning of a log's files: what goes, what stays, how far it comes, and what ends it."""
+"""Tests of the cleaning of a log's files: retained records, progress, and interruptions."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def fill(log: Log, count: int, *, keys: int = 30, seed: int = 1) -> dict[bytes, 
 
 
 def latest_values(log: Log) -> dict[bytes | None, bytes | None]:
-    """Return what a reader from the start ends with."""
+    """Return the latest values that a reader from the start has seen."""
     return {record.key: record.value for record in log.records()}
 
 
 def unfinished(names: Sequence[str]) -> list[str]:
-    """Return the names of files that say that there is something left to do."""
+    """Return the names of files of unfinished work."""
     return [name for name in names if name.endswith((".cleaned", ".swap", ".covered"))]
 
 
@@ -73,7 +73,7 @@ def clean(log: Log, memory_bytes: int = 1 << 16, **settings: Any) -> CleaningRes
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "lz4", "zstd"])
 def test_cleaned_log_keeps_the_latest_record_of_each_key(tmp_path: Path, codec: str) -> None:
-    """Offsets and order stay; the end stays; opened again it is the same."""
+    """Offsets, order and log end stay; the reopened log is the same."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **COMPACT, compression_type=codec) as log:
         latest = fill(log, 400)
@@ -100,8 +100,8 @@ def test_cleaned_log_keeps_the_latest_record_of_each_key(tmp_path: Path, codec: 
     assert not unfinished([path.name for path in directory.iterdir()])
 
 
-def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
-    """A second cleaning finds nothing dirty; one of all again writes no file."""
+def test_clean_log_is_not_changed(tmp_path: Path) -> None:
+    """A second cleaning finds nothing dirty; a full cleaning writes no file."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         fill(log, 200)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
@@ -118,8 +118,8 @@ def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
         assert inodes == found
 
 
-def test_amounts_of_a_cleaning_are_told_in_units_that_have_one(tmp_path: Path) -> None:
-    """A broker's log tells megabytes alone: of a small log it says nothing."""
+def test_cleaning_sizes_are_shown_in_the_largest_fitting_unit(tmp_path: Path) -> None:
+    """A broker logs megabytes only: of a small log it shows zeros."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         fill(log, 80)
         log.roll()
@@ -141,7 +141,7 @@ def test_amounts_of_a_cleaning_are_told_in_units_that_have_one(tmp_path: Path) -
 def test_map_too_small_for_a_segment_takes_several_passes(
     tmp_path: Path, algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Always progress; each cleaning takes a segment, and says how much memory would do."""
+    """Each cleaning finishes a segment, and reports how much memory would suffice for one pass."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         latest = fill(log, 80, keys=40)
         log.roll()
@@ -160,8 +160,8 @@ def test_map_too_small_for_a_segment_takes_several_passes(
     assert "it is cleaned in" in caplog.text
 
 
-def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> None:
-    """As a broker does; what lies above is left alone, and the next cleaning takes it."""
+def test_map_full_in_a_later_segment_ends_the_range_there(tmp_path: Path) -> None:
+    """As in a broker; the next cleaning starts from that offset."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         latest = fill(log, 200, keys=60)
         log.roll()
@@ -179,10 +179,10 @@ def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 16, ENTRY * 4])
-def test_tombstone_goes_with_the_second_cleaning_after_its_time(
+def test_tombstone_is_removed_by_the_second_cleaning_after_its_horizon(
     tmp_path: Path, memory_bytes: int
 ) -> None:
-    """However many passes a cleaning takes, the first only says until when it stays."""
+    """The first cleaning only sets the horizon, with any number of passes."""
     clock = ManualClock()
     with manual_log(tmp_path / "orders-0", clock=clock, **COMPACT, delete_retention_ms=0) as log:
         for number in range(12):
@@ -195,8 +195,8 @@ def test_tombstone_goes_with_the_second_cleaning_after_its_time(
             clock.advance(1)
 
 
-def test_cleaning_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    """At whatever question: nothing is left, and the same records are there."""
+def test_cleaning_aborted_at_any_check_leaves_no_files(tmp_path: Path) -> None:
+    """The log has the same records."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         latest = fill(log, 100)
         log.roll()
@@ -210,7 +210,7 @@ def test_cleaning_ends_when_it_is_told_to(tmp_path: Path) -> None:
             def check(left: list[int] = left) -> None:
                 left[0] -= 1
                 if left[0] == 0:
-                    raise LogCleaningAbortedError("told to")
+                    raise LogCleaningAbortedError("stopped")
 
             try:
                 cleaner.clean(log, span, check=check)
@@ -223,8 +223,8 @@ def test_cleaning_ends_when_it_is_told_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "truncate", "delete"])
-def test_log_that_changes_below_a_cleaning_aborts_it(tmp_path: Path, how: str) -> None:
-    """Records that it relied on may have gone: nothing of it counts that was not done before."""
+def test_log_changed_during_a_cleaning_aborts_it(tmp_path: Path, how: str) -> None:
+    """Records that the cleaning relied on may be gone; only finished groups count."""
     log = manual_log(tmp_path / "orders-0", **COMPACT)
     fill(log, 200)
     log.roll()
@@ -251,8 +251,8 @@ def test_log_that_changes_below_a_cleaning_aborts_it(tmp_path: Path, how: str) -
 
 
 @pytest.mark.parametrize("slot", [1, -2], ids=["second segment", "last sealed segment"])
-def test_damage_ends_a_cleaning_and_is_told(tmp_path: Path, slot: int) -> None:
-    """The error names file and position; nothing was changed, and nothing is left."""
+def test_corrupt_batch_ends_a_cleaning_with_an_error(tmp_path: Path, slot: int) -> None:
+    """The error names file and position; no file was changed or left."""
     directory = tmp_path / "orders-0"
     with manual_log(directory, **COMPACT) as log:
         fill(log, 100)
@@ -271,8 +271,8 @@ def test_damage_ends_a_cleaning_and_is_told(tmp_path: Path, slot: int) -> None:
         assert cleaner_access(log).cleaner_offset is None
 
 
-def test_disk_full_ends_a_cleaning_without_loss() -> None:
-    """Nothing is left, appends go on, and with room it can be done."""
+def test_full_disk_ends_a_cleaning_without_loss() -> None:
+    """No file is left, appends work, and with free space the cleaning succeeds."""
     disk = SimulatedDisk()
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
@@ -294,8 +294,8 @@ def test_disk_full_ends_a_cleaning_without_loss() -> None:
         assert len(latest) == sum(1 for _ in log.records())
 
 
-def test_throttle_and_progress_are_told_of_every_byte(tmp_path: Path) -> None:
-    """What is read twice, and what is written."""
+def test_throttle_and_progress_count_every_byte(tmp_path: Path) -> None:
+    """Bytes that are read, in both passes, and bytes that are written."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         fill(log, 100)
         log.roll()
@@ -313,8 +313,8 @@ def test_throttle_and_progress_are_told_of_every_byte(tmp_path: Path) -> None:
             assert size == steps[-1].done_bytes
 
 
-def test_log_that_is_not_to_be_compacted_is_refused(tmp_path: Path) -> None:
-    """Records without a key would go."""
+def test_log_without_compaction_is_refused(tmp_path: Path) -> None:
+    """Records without a key would be removed."""
     with (
         manual_log(tmp_path / "orders-0") as log,
         pytest.raises(ConfigError, match=r"cleanup\.policy = delete"),
@@ -322,8 +322,8 @@ def test_log_that_is_not_to_be_compacted_is_refused(tmp_path: Path) -> None:
         compact_log(log)
 
 
-def test_truncated_log_is_cleaned_anew_from_there(tmp_path: Path) -> None:
-    """What comes in place of compacted records was never compacted."""
+def test_truncated_log_is_cleaned_from_the_truncation_offset(tmp_path: Path) -> None:
+    """Records appended after the truncation were never cleaned."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         fill(log, 100)
         compact_log(log, include_active=True, memory_bytes=1 << 16)
@@ -336,8 +336,8 @@ def test_truncated_log_is_cleaned_anew_from_there(tmp_path: Path) -> None:
         assert len(latest) == sum(1 for _ in log.records())
 
 
-def test_codecs_of_batches_stay(tmp_path: Path) -> None:
-    """A batch that loses records is compressed again as it was."""
+def test_codecs_of_batches_are_kept(tmp_path: Path) -> None:
+    """A batch that loses records is compressed again with its codec."""
     with manual_log(tmp_path / "orders-0", **COMPACT, compression_type="zstd") as log:
         for number in range(20):
             log.append([Record(key=b"%d" % key, value=b"x" * 40) for key in (number % 7, 100)])
@@ -346,10 +346,8 @@ def test_codecs_of_batches_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "siphash", "exact"])
-def test_two_keys_with_one_md5_are_told_apart_where_that_is_asked_for(
-    tmp_path: Path, algorithm: str
-) -> None:
-    """As with a broker the older of the two is lost by default."""
+def test_keys_with_one_md5_are_distinct_under_a_keyed_hash(tmp_path: Path, algorithm: str) -> None:
+    """Under MD5, as in a broker, the older record is lost."""
     vector = golden.vectors("md5_collision")
     keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
@@ -361,10 +359,10 @@ def test_two_keys_with_one_md5_are_told_apart_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
-def test_output_beyond_what_a_segment_may_have_becomes_several(
+def test_output_above_a_segments_limits_is_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
-    """By bytes or by offsets: nothing is lost, and each begins where the one before ended."""
+    """By bytes or by offsets: no record is lost, and the segments follow each other."""
     monkeypatch.setattr(segment_writer, "SEGMENT_BYTES_MAX", 2000)
     directory = tmp_path / "orders-0"
     settings = COMPACT | {"segment_bytes": 1500, "compression_type": codec}
@@ -384,8 +382,8 @@ def test_output_beyond_what_a_segment_may_have_becomes_several(
     assert not unfinished([path.name for path in directory.iterdir()])
 
 
-def test_new_segment_is_as_old_as_the_last_of_those_it_was_made_of(tmp_path: Path) -> None:
-    """Records without a timestamp, and old tombstones, go by that."""
+def test_new_segment_has_the_file_time_of_its_last_source(tmp_path: Path) -> None:
+    """Records without a timestamp and old tombstones expire by the file time."""
     with manual_log(tmp_path / "orders-0", **COMPACT | {"segment_bytes": 1 << 20}) as log:
         for number in range(3):
             fill(log, 10)
@@ -396,8 +394,8 @@ def test_new_segment_is_as_old_as_the_last_of_those_it_was_made_of(tmp_path: Pat
         assert 5002 == log.segments()[0].path.stat().st_mtime
 
 
-def test_log_that_is_being_cleaned_is_left_to_who_does(tmp_path: Path) -> None:
-    """Two would write the same files."""
+def test_log_being_cleaned_refuses_a_second_cleaning(tmp_path: Path) -> None:
+    """Both would write the same files."""
     with manual_log(tmp_path / "orders-0", **COMPACT) as log:
         latest = fill(log, 50)
         refused = []
@@ -413,9 +411,9 @@ def test_log_that_is_being_cleaned_is_left_to_who_does(tmp_path: Path) -> None:
 
 
 def test_aborted_transaction_above_a_full_map_stays_in_the_index(tmp_path: Path) -> None:
-    """Its records lie in the last segment that is rewritten, and are not cleaned yet."""
+    """Its records are in the last rewritten segment, and are not cleaned yet."""
     client = Client(7)
-    # Not compacted yet: the producer sends no keys.
+    # Not a compacted topic yet: the producer sends no keys.
     with manual_log(tmp_path / "orders-0", segment_bytes=1000) as log:
         first = fill(log, 10)
         log.roll()

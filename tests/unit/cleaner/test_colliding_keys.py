@@ -1,4 +1,4 @@
-"""Two keys with one MD5 sum, through whole files: a broker's cleaner takes them for one key."""
+"""Tests of two keys with one MD5 sum, in whole files: a broker's cleaner takes them for one key."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.golden import vectors
     ids=["md5", "keyed", "exact", "default"],
 )
 @pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
-def test_colliding_keys_are_told_apart_where_the_identity_can(
+def test_colliding_keys_are_distinct_under_a_keyed_hash(
     tmp_path: Path, identity: str | None, kept: list[int], codec: str
 ) -> None:
-    """HOST-16: under MD5, Kafka's way, the later key takes the other one's record with it."""
+    """HOST-16: under MD5, as in Kafka, the later key removes the other key's record."""
     found = vectors("md5_collision")
     first, second = bytes.fromhex(found["first"]), bytes.fromhex(found["second"])
     assert first != second

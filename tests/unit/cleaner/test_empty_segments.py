@@ -1,4 +1,4 @@
-"""Segments that nothing stays of: a broker's look-ups by time pass over them."""
+"""Tests of segments that lost all records: a broker's look-ups by time skip them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = 10
 
 
 def fill(log: Log) -> None:
-    """Append three segments: keys that are kept, keys that are replaced, and what replaces them."""
+    """Append three segments: retained keys, replaced keys, and the records that replace them."""
     for round_number, kind in enumerate((b"kept", b"replaced", b"replaced")):
         first_ms = START_MS + 1000 * round_number
         log.append(
@@ -34,11 +34,7 @@ def fill(log: Log) -> None:
 
 
 def answer_of_a_broker(log: Log, timestamp_ms: int) -> tuple[int, int] | None:
-    """
-    Look a time up as a broker does: in the first segment whose largest time is late enough.
-
-    Of a segment without records that is the time of its file, and no other segment is asked.
-    """
+    """Look a time up as a broker does, which takes the file time for a segment without records."""
     for segment in partition_of(log).view.snapshot().segments.segments:
         largest = segment.max_timestamp
         if largest < 0:
@@ -53,19 +49,19 @@ def answer_of_a_broker(log: Log, timestamp_ms: int) -> tuple[int, int] | None:
 
 
 def emptied(directory: Path) -> list[Path]:
-    """Return the segments without a byte, but the active one."""
+    """Return the empty segments, but for the active one."""
     return [path for path in sorted(directory.glob("*.log"))[:-1] if not path.stat().st_size]
 
 
 def compact(directory: Path, **settings: Any) -> None:
-    """Fill a log, and clean it so that a segment in its middle is left empty."""
+    """Fill a log, and clean it so that a segment in its middle is empty."""
     with manual_log(directory, **(COMPACT | {"segment_bytes": 600} | settings)) as log:
         fill(log)
         compact_log(log, memory_bytes=1 << 16)
 
 
-def test_empty_segment_of_a_cleaning_stops_no_look_up_of_a_broker(tmp_path: Path) -> None:
-    """INT-5: its file is older than any record, so the segment behind it is asked."""
+def test_empty_segment_after_a_cleaning_is_skipped_by_a_brokers_look_up(tmp_path: Path) -> None:
+    """INT-5: its file is older than any record, so the next segment is searched."""
     directory = tmp_path / "orders-0"
     compact(directory)
     assert [f"{KEYS:020d}.log"] == [path.name for path in emptied(directory)]
@@ -77,8 +73,8 @@ def test_empty_segment_of_a_cleaning_stops_no_look_up_of_a_broker(tmp_path: Path
             assert expected == answer_of_a_broker(log, record.timestamp_ms)
 
 
-def test_empty_segment_is_no_older_where_times_of_files_count(tmp_path: Path) -> None:
-    """INT-5: retention by time would delete it at once, and the log start would move with it."""
+def test_empty_segment_is_not_older_if_retention_uses_file_times(tmp_path: Path) -> None:
+    """INT-5: retention by time would delete it at once, and move the log start with it."""
     directory = tmp_path / "orders-0"
     compact(directory, cleanup_policy=("compact", "delete"))
     (path,) = emptied(directory)
@@ -86,8 +82,8 @@ def test_empty_segment_is_no_older_where_times_of_files_count(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_empty_segment_behind_old_formats_is_no_older(tmp_path: Path, magic: int) -> None:
-    """INT-5: how long their tombstones stay hangs on the times of files."""
+def test_empty_segment_after_old_formats_is_not_older(tmp_path: Path, magic: int) -> None:
+    """INT-5: the horizon of their tombstones depends on file times."""
     directory = tmp_path / "orders-0"
     write_chapters(directory, chapters_of([(magic, 0, 1)] * KEYS))
     with manual_log(directory, **COMPACT, segment_bytes=600) as log:

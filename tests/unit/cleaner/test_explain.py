@@ -1,4 +1,4 @@
-"""Why a record stays or goes, held against what the reference leaves."""
+"""Tests of explanations of retained and removed records, compared with the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.reference_conversion import decode_run
 def test_explanation_of_any_offset_agrees_with_the_reference(
     log: DirtyLog, data: st.DataObject
 ) -> None:
-    """A record stays, goes or is not there, as the reference has it."""
+    """A record is retained, removed or absent, as in the reference."""
     cuts = data.draw(st.sets(st.integers(1, len(log.batches))))
     checkpoint = data.draw(st.one_of(st.none(), st.integers(0, log.end)))
     include_active = data.draw(st.booleans())
@@ -54,12 +54,12 @@ def test_explanation_of_any_offset_agrees_with_the_reference(
 
 
 def explained(log: Log, offset: int, **options: Any) -> CompactionExplanation:
-    """Explain with little memory, which is quicker made."""
+    """Explain with a small map, which is allocated faster."""
     return explain_compaction(log, offset, **({"memory_bytes": 1 << 15} | options))
 
 
 def sample() -> DirtyLog:
-    """Return a log in which something stays or goes by every rule of data and markers."""
+    """Return a log with a record for each rule of data and markers."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"), (b"b", b"1"), (b"c", None))  # 0 to 2
     add_records(dirty, (b"d", None), horizon=NOW_MS + 50)  # 3
@@ -98,7 +98,7 @@ def test_explanation_names_the_rule(offset: int, rule: str, text: str) -> None:
     assert text in found.text
 
 
-def test_explanation_has_what_the_sentence_speaks_of() -> None:
+def test_explanation_has_the_values_of_the_sentence() -> None:
     """Key, later offset, horizon, producer."""
     with laid_out(sample(), delete_retention_ms=200) as log:
         found = [explained(log, offset, include_active=True) for offset in range(13)]
@@ -111,8 +111,8 @@ def test_explanation_has_what_the_sentence_speaks_of() -> None:
     assert ("goes", "61", 12) == (shown["fate"], shown["key"], shown["later_offset"])
 
 
-def test_explanation_of_what_must_wait_says_for_what() -> None:
-    """The active segment, a record too young, an open transaction."""
+def test_explanation_of_a_record_not_cleanable_yet_names_the_reason() -> None:
+    """The active segment, the minimal lag, an open transaction."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"))
     add_records(dirty, (b"a", b"2"), producer_id=7, transactional=True)
@@ -131,8 +131,8 @@ def test_explanation_of_what_must_wait_says_for_what() -> None:
     assert "min.compaction.lag.ms = 3600000, until 1970-01-01 01:00:00 UTC." in young.text
 
 
-def test_explanation_of_what_the_map_does_not_hold_says_so() -> None:
-    """With little memory cleaning ends within a segment."""
+def test_explanation_of_a_record_beyond_the_map_names_it() -> None:
+    """With little memory a cleaning ends within a segment."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"), (b"b", b"1"))
@@ -147,8 +147,8 @@ def test_explanation_of_what_the_map_does_not_hold_says_so() -> None:
     assert "is full with those below offset 3, and later records wait" in found[5].text
 
 
-def test_explanation_with_too_little_memory_for_a_segment_is_the_same() -> None:
-    """Its keys are looked for in one part after the other."""
+def test_explanation_in_several_passes_is_the_same() -> None:
+    """With too little memory for a segment its keys are searched in parts."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     dirty = DirtyLog()
     for value in (b"1", b"2"):
@@ -160,8 +160,8 @@ def test_explanation_with_too_little_memory_for_a_segment_is_the_same() -> None:
             assert expected == explained(log, offset, memory_bytes=24 * 3, config=config)
 
 
-def test_explanation_without_anything_dirty_says_so() -> None:
-    """The clean part is only gone through with what is dirty."""
+def test_explanation_without_anything_dirty_names_it() -> None:
+    """The clean part is cleaned only together with a dirty part."""
     with laid_out(sample()) as log:
         log.roll()
         found = explained(log, 4, checkpoint=13)
@@ -169,8 +169,8 @@ def test_explanation_without_anything_dirty_says_so() -> None:
     assert "stays: nothing after it can be cleaned, and without that" in found.text
 
 
-def test_explanation_of_an_emptied_batch_says_whose_it_was() -> None:
-    """The last of a producer, or the end of what was cleaned."""
+def test_explanation_of_an_emptied_batch_names_its_purpose() -> None:
+    """The last batch of a producer, or the end of the cleaned range."""
     dirty = DirtyLog()
     for producer_id in (7, -1):
         add_records(dirty, (b"a", b"1"), producer_id=producer_id)
@@ -185,8 +185,8 @@ def test_explanation_of_an_emptied_batch_says_whose_it_was() -> None:
     assert "which shows how far the log was cleaned" in end.text
 
 
-def test_explanation_of_old_tombstones_goes_by_the_age_of_segments() -> None:
-    """They have no horizon; and the last message shows where cleaning ended."""
+def test_explanation_of_old_tombstones_uses_the_age_of_segments() -> None:
+    """They have no horizon; and the last message marks the end of the cleaned range."""
     dirty = DirtyLog()
     dirty.add_old([(b"a", None, 5)], 1, Codec.NONE, append_time=False)
     dirty.add_old([(b"b", None, 5), (b"b", b"1", 5)], 1, Codec.GZIP, append_time=False)
@@ -201,7 +201,7 @@ def test_explanation_of_old_tombstones_goes_by_the_age_of_segments() -> None:
     assert [*rules, "tombstone expired", "last message"] == [each.rule for each in found]
 
 
-def test_explanation_of_an_offset_outside_the_log_is_refused() -> None:
+def test_explanation_of_an_offset_outside_the_log_raises() -> None:
     """Below its start, and from its end on."""
     with laid_out(sample()) as log:
         log.delete_records(2)
@@ -210,8 +210,8 @@ def test_explanation_of_an_offset_outside_the_log_is_refused() -> None:
                 explained(log, offset)
 
 
-def test_explanation_shows_the_beginning_of_a_long_key() -> None:
-    """And how long it is."""
+def test_explanation_shows_the_start_of_a_long_key() -> None:
+    """And its length."""
     dirty = DirtyLog()
     add_records(dirty, (b"k" * 100, b"1"))
     with laid_out(dirty) as log:
@@ -219,8 +219,8 @@ def test_explanation_shows_the_beginning_of_a_long_key() -> None:
     assert f"key b'{'k' * 40}'... (100 bytes) stays" in found.text
 
 
-def test_explanation_of_keys_that_collide_says_what_tells_them_apart() -> None:
-    """Under MD5 one of them goes for the other; not so under a keyed hash, which is the default."""
+def test_explanation_of_colliding_keys_names_the_other_key() -> None:
+    """Under MD5 one key replaces the other; under a keyed hash, the default, it does not."""
     vector = golden.vectors("md5_collision")
     dirty = DirtyLog()
     for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Groups of segments that become one, and the memory for keys."""
+"""Tests of groups of segments that become one, and of the memory for keys."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def sized(*sizes: int) -> list[SegmentCleaningFacts]:
     ],
 )
 def test_groups_fill_a_segment(sizes: tuple[int, ...], expected: list[list[int]]) -> None:
-    """To the byte; what is too large stays alone, what is empty goes along."""
+    """To the byte; a segment above the limit stays alone, an empty one joins any group."""
     assert expected == groups_of(*sized(*sizes))
 
 
 @pytest.mark.parametrize("name", ["offset_index_bytes", "time_index_bytes"])
-def test_groups_stay_within_an_index(name: str) -> None:
+def test_groups_stay_within_the_limit_of_an_index(name: str) -> None:
     """Either index bounds a group."""
     segments = [
         SegmentCleaningFacts(10 * slot, 1, **{name: size}) for slot, size in enumerate((30, 20, 1))
@@ -55,7 +55,7 @@ def test_groups_stay_within_an_index(name: str) -> None:
 
 
 def test_groups_stay_within_relative_offsets() -> None:
-    """By the base of the segment behind, or the end for the last; an empty one may go beyond."""
+    """By the base of the next segment, or the end for the last; an empty one may be beyond."""
     far = 2**31
     first, second = SegmentCleaningFacts(0, 1), SegmentCleaningFacts(10, 1)
     assert [[0, 10], [far]] == groups_of(first, second, SegmentCleaningFacts(far, 1), end=far + 10)
@@ -69,7 +69,7 @@ def test_groups_stay_within_relative_offsets() -> None:
 
 @given(sizes=st.lists(st.integers(0, 120), max_size=30))
 def test_groups_keep_all_segments_in_order(sizes: list[int]) -> None:
-    """Nothing is lost; no group could take the first of the next."""
+    """No segment is lost; no group could hold the first segment of the next."""
     groups = groups_of(*sized(*sizes))
     assert [10 * slot for slot in range(len(sizes))] == [base for group in groups for base in group]
     totals = [sum(sizes[base // 10] for base in group) for group in groups]
@@ -79,8 +79,8 @@ def test_groups_keep_all_segments_in_order(sizes: list[int]) -> None:
 
 
 @given(keys=st.integers(1, 10_000), load_factor=st.floats(0.1, 1.0))
-def test_memory_for_keys_is_just_enough(keys: int, load_factor: float) -> None:
-    """One entry less would not do."""
+def test_memory_for_keys_is_the_smallest_sufficient(keys: int, load_factor: float) -> None:
+    """One entry less would not suffice."""
     slots = map_bytes_for(keys, load_factor) // 24
     assert int(slots * load_factor) >= keys
     assert int((slots - 1) * load_factor) < keys
@@ -89,7 +89,7 @@ def test_memory_for_keys_is_just_enough(keys: int, load_factor: float) -> None:
 @pytest.mark.parametrize(
     ("keys", "usable", "parts"), [(0, 10, 1), (10, 10, 1), (11, 10, 2), (90, 10, 10), (91, 10, 11)]
 )
-def test_parts_have_room_to_spare(keys: int, usable: int, parts: int) -> None:
-    """As many as needed, a tenth of each left free for chance."""
+def test_passes_leave_a_tenth_of_the_map_free(keys: int, usable: int, parts: int) -> None:
+    """As many passes as needed; hashes do not divide keys evenly."""
     assert parts == parts_for(keys, usable)
     assert offset_map_of(usable).usable == usable

@@ -1,4 +1,4 @@
-"""Moments in which a guarantee of compaction hangs on one step of a cleaning."""
+"""Tests of guarantees of compaction that depend on one step of a cleaning."""
 
 from __future__ import annotations
 
@@ -39,28 +39,24 @@ def opened(disk: SimulatedDisk, clock: ManualClock, config: LogConfig = CONFIG) 
 
 
 def append(log: Log, key: bytes, value: bytes | None, now_ms: int) -> None:
-    """Append one record in a batch of its own."""
+    """Append one record in a separate batch."""
     log.append_batches(keyed_batch([(key, value)], now_ms))
 
 
 def cleaner(clock: ManualClock, entries: int) -> Cleaner:
-    """Return a cleaner with a map for so many keys."""
+    """Return a cleaner with a map of the given number of keys."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     return Cleaner(config, memory_bytes=24 * entries, clock=clock)
 
 
 def values(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return what is in a log."""
+    """Return the values in a log."""
     return [(record.offset, record.key, record.value) for record in log.records()]
 
 
 @pytest.mark.parametrize("kind", ["nothing", "names", "all"])
-def test_record_gives_way_only_to_one_that_is_on_the_disk(kind: str) -> None:
-    """A sealed segment may not have been synced: a crash must not take old and new value of a key.
-
-    The old value was durable. Its segment is cleaned, and its successor lies in a segment that is
-    cleaned later and was never synced.
-    """
+def test_record_is_removed_only_if_its_successor_is_synced(kind: str) -> None:
+    """A crash must not lose the durable old value with the new, which was not synced."""
     for number in range(1, 200):
         clock = ManualClock()
         disk = INSIDE.new_disk(clock)
@@ -90,11 +86,8 @@ def test_record_gives_way_only_to_one_that_is_on_the_disk(kind: str) -> None:
     raise AssertionError("the cleaning does not end")
 
 
-def test_tombstone_beyond_a_full_map_waits_from_the_cleaning_that_needs_it() -> None:
-    """Until then what it hides is there, and may be read: its time has not begun.
-
-    A broker dates it when it first sees it, and removes it together with what it hides.
-    """
+def test_tombstone_beyond_a_full_map_has_no_horizon_yet() -> None:
+    """The records that it hides can still be read; a broker sets the horizon too early."""
     clock = ManualClock()
     disk = INSIDE.new_disk(clock)
     with opened(disk, clock, CONFIG.replace(segment_bytes=2000)) as log:
@@ -107,7 +100,7 @@ def test_tombstone_beyond_a_full_map_waits_from_the_cleaning_that_needs_it() -> 
         log.roll()
         end_offset = log.segments()[-1].base_offset
         first = cleaner(clock, 4).clean(log, CleanableRange(0, end_offset))
-        # The map takes x, y, a and p: the last batch is beyond it.
+        # The map holds x, y, a and p: the last batch is beyond it.
         assert first.end_offset == 5
         clock.advance(RETENTION_MS)
         assert (2, b"a", b"1") in values(log)
@@ -118,8 +111,8 @@ def test_tombstone_beyond_a_full_map_waits_from_the_cleaning_that_needs_it() -> 
         assert [each for each in values(log) if each[1] == b"a"] == []
 
 
-def test_tombstone_in_parts_of_the_keys_waits_from_the_last_of_them() -> None:
-    """Of a cleaning that is ended between two passes, what the next pass would remove is there."""
+def test_tombstone_gets_its_horizon_in_the_last_pass() -> None:
+    """If a cleaning ends between two passes, records of the next pass are still there."""
     clock = ManualClock()
     disk = INSIDE.new_disk(clock)
     keys = [b"%d" % number for number in range(8)]
@@ -145,7 +138,7 @@ def test_tombstone_in_parts_of_the_keys_waits_from_the_last_of_them() -> None:
             hidden = {key for _, key, value in values(log) if value is not None}
             clock.advance(RETENTION_MS)
             cleaner(clock, 400).clean(log, span)
-            # Whose value was there to be read until now has its tombstone yet.
+            # Only the tombstone of a key whose value was readable until now is left.
             assert hidden <= {key for _, key, value in values(log) if value is None}
             log.delete_records(span.first_uncleanable)
             if ended:

@@ -1,4 +1,4 @@
-"""What a plan says of a cleaning, held against the reference, and its reasons one by one."""
+"""Tests of plans of a cleaning, compared with the reference, and of each of their reasons."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from tests.support.reference_conversion import decode_run
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(log=dirty_logs(), data=st.data())
-def test_plan_of_any_log_counts_what_the_reference_leaves(
-    log: DirtyLog, data: st.DataObject
-) -> None:
-    """Records before and after, whatever the batches, the segments and the checkpoint."""
+def test_plan_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataObject) -> None:
+    """Records before and after, for any batches, segments and checkpoint."""
     cuts = data.draw(st.sets(st.integers(1, len(log.batches))))
     checkpoint = data.draw(st.one_of(st.none(), st.integers(0, log.end)))
     include_active = data.draw(st.booleans())
@@ -55,7 +53,7 @@ def test_plan_of_any_log_counts_what_the_reference_leaves(
 
 
 def planned(log: Log, **options: Any) -> CompactionPlan:
-    """Plan with little memory, which is quicker made."""
+    """Plan with a small map, which is allocated faster."""
     return plan_compaction(log, **({"memory_bytes": 1 << 15} | options))
 
 
@@ -94,8 +92,8 @@ def test_plan_names_segments_and_groups_before_and_after() -> None:
     assert plan.is_due is (plan.dirty_ratio > 0.6) is True
 
 
-def test_plan_says_why_it_begins_where_it_does() -> None:
-    """At the log start, at a checkpoint, and where that is wrong."""
+def test_plan_gives_the_reason_of_its_first_offset() -> None:
+    """The log start, the checkpoint, or an invalid checkpoint."""
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
@@ -111,8 +109,8 @@ def test_plan_says_why_it_begins_where_it_does() -> None:
     ] == [(each.kind, each.offset, each.text) for each in begins]
 
 
-def test_plan_takes_the_checkpoint_beside_the_log() -> None:
-    """That of the data directory, as a broker writes it."""
+def test_plan_reads_the_checkpoint_of_the_data_directory() -> None:
+    """As written by a broker."""
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
@@ -125,7 +123,7 @@ def test_plan_takes_the_checkpoint_beside_the_log() -> None:
         assert BoundKind.LOG_START is planned(log).begins.kind
 
 
-def test_plan_says_who_holds_the_last_stable_offset() -> None:
+def test_plan_names_the_producer_that_holds_the_last_stable_offset() -> None:
     """The producer with the earliest open transaction."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"))
@@ -141,8 +139,8 @@ def test_plan_says_who_holds_the_last_stable_offset() -> None:
     assert ["dirty", "held", "active"] == [each.state for each in plan.segments]
 
 
-def test_plan_says_when_the_minimal_lag_ends() -> None:
-    """With the youngest record of the first segment that must wait."""
+def test_plan_gives_the_end_of_the_minimal_lag() -> None:
+    """By the youngest record of the first segment that must wait."""
     with laid_out(DirtyLog(), min_compaction_lag_ms=500) as log:
         for timestamp in (400, 800):
             log.append(keyed(0, 2, timestamp_ms=timestamp))
@@ -156,8 +154,8 @@ def test_plan_says_when_the_minimal_lag_ends() -> None:
     assert "segment 2 has records younger than min.compaction.lag.ms = 500" == plan.ends[0].text
 
 
-def test_plan_says_when_the_maximal_lag_asks_for_it() -> None:
-    """With the first record that was not cleaned; not at all without a limit."""
+def test_plan_gives_the_end_of_the_maximal_lag() -> None:
+    """By the first dirty record; None without a limit."""
     with laid_out(DirtyLog(), max_compaction_lag_ms=700, min_cleanable_dirty_ratio=1.0) as log:
         log.append(keyed(0, 2, timestamp_ms=400))
         log.roll()
@@ -169,8 +167,8 @@ def test_plan_says_when_the_maximal_lag_asks_for_it() -> None:
     assert never.due_ms is None
 
 
-def test_plan_with_little_memory_says_how_far_it_goes() -> None:
-    """The oldest keys that fit; about how many there are, and what would hold all of them."""
+def test_plan_with_little_memory_gives_the_end_of_the_range() -> None:
+    """The oldest keys that fit; an estimate of all keys, and of the memory for them."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     with laid_out(DirtyLog()) as log:
         for first in (0, 50):
@@ -193,7 +191,7 @@ def test_plan_with_little_memory_says_how_far_it_goes() -> None:
 
 
 def test_plan_with_too_little_memory_for_a_segment_takes_several_passes() -> None:
-    """The same records stay as in one; of bytes it is about so."""
+    """Its counts of records are those of one pass; the bytes are an estimate."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     dirty = DirtyLog()
     for value in (b"1", b"2", None):
@@ -217,8 +215,8 @@ def test_plan_with_too_little_memory_for_a_segment_takes_several_passes() -> Non
     assert after == pytest.approx(parts.statistics.bytes_written, rel=0.1)
 
 
-def test_plan_counts_what_goes_by_reason_and_what_waits_until_when() -> None:
-    """Tombstones by their horizon; markers by theirs."""
+def test_plan_counts_removed_and_waiting_records_by_reason() -> None:
+    """Tombstones and markers by their horizon."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", None), (b"b", None), horizon=NOW_MS + 50)
     add_records(dirty, (b"c", None), horizon=NOW_MS)
@@ -245,7 +243,7 @@ def test_plan_counts_what_goes_by_reason_and_what_waits_until_when() -> None:
 
 
 def test_plan_counts_old_tombstones_by_the_age_of_their_segment() -> None:
-    """What holds them is the time of the last clean segment."""
+    """Their horizon is the time of the last clean segment."""
     dirty = DirtyLog()
     dirty.add_old([(b"a", None, 5)], 1, Codec.NONE, append_time=False)
     with laid_out(dirty, delete_retention_ms=200) as log:
@@ -254,8 +252,8 @@ def test_plan_counts_old_tombstones_by_the_age_of_their_segment() -> None:
     assert ("old tombstones", 1, NOW_MS + 200) == (waiting.kind, waiting.count, waiting.until_ms)
 
 
-def test_plan_with_a_throttle_takes_its_time() -> None:
-    """What is read twice and written, at the rate allowed."""
+def test_plan_with_a_throttle_estimates_its_time() -> None:
+    """Bytes that are read twice and written, at the allowed rate."""
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
@@ -265,7 +263,7 @@ def test_plan_with_a_throttle_takes_its_time() -> None:
     assert 2 * statistics.bytes_read + statistics.bytes_written == plan.duration_ms
 
 
-def test_plan_tells_how_far_it_is() -> None:
+def test_plan_reports_its_progress() -> None:
     """Both passes, up to all of their bytes."""
     told: list[tuple[int, int]] = []
     with laid_out(DirtyLog()) as log:
@@ -276,8 +274,8 @@ def test_plan_tells_how_far_it_is() -> None:
     assert [(size, 2 * size), (2 * size, 2 * size)] == told
 
 
-def test_plan_of_an_empty_log_has_nothing_to_do() -> None:
-    """Nor of one whose active segment is all there is."""
+def test_plan_of_an_empty_log_has_no_work() -> None:
+    """The same with an active segment only."""
     with laid_out(DirtyLog()) as log:
         empty = planned(log, include_active=True)
         log.append(keyed(0, 10))
@@ -287,8 +285,8 @@ def test_plan_of_an_empty_log_has_nothing_to_do() -> None:
         assert (0, 0, 0.0, False) == (plan.keys, plan.end_offset, plan.dirty_ratio, plan.is_due)
 
 
-def test_plan_of_a_log_that_another_process_writes_is_the_same() -> None:
-    """Its producers are told from its batches."""
+def test_plan_of_a_log_of_another_process_is_the_same() -> None:
+    """Its producers are derived from its batches."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"), producer_id=7)
     add_records(dirty, (b"a", b"2"), producer_id=7)
@@ -305,8 +303,8 @@ def test_plan_of_a_log_that_another_process_writes_is_the_same() -> None:
     assert 1 == expected.statistics.batches_emptied
 
 
-def test_plan_as_dictionary_is_plain() -> None:
-    """It goes through JSON."""
+def test_plan_as_dictionary_round_trips_through_json() -> None:
+    """All values are plain."""
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()

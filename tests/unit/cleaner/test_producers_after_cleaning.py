@@ -1,4 +1,4 @@
-"""What cleaning leaves of producers, transactions and segments, as Kafka's tests ask (PAR-21)."""
+"""Tests of producers, transactions and segments after a cleaning, as in Kafka's tests (PAR-21)."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def clean(log: Log) -> None:
 
 
 def clean_again(log: Log) -> None:
-    """Clean once more, for which something has to be dirty."""
+    """Clean once more, after an append, as some of the log must be dirty."""
     log.append([Record(key=b"fill", value=b"v", timestamp_ms=START_MS)])
     clean(log)
 
 
 def lose_snapshots(directory: Path) -> None:
-    """Let the next opening replay all batches, as after a crash."""
+    """Remove the snapshots, so that the next opening replays all batches, as after a crash."""
     for path in directory.glob("*.snapshot"):
         path.unlink()
     forget_shutdown(directory)
@@ -84,7 +84,7 @@ def lose_snapshots(directory: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2], ids=["cleaned once", "cleaned twice"])
 @pytest.mark.parametrize("is_reloaded", [False, True], ids=["open", "reloaded without snapshots"])
-def test_duplicates_are_recognised_after_cleaning(
+def test_duplicates_after_cleaning_are_recognised(
     directory: Path, count: int, is_reloaded: bool
 ) -> None:
     """PAR-21, 1: the last batch of a producer stays known although its records went."""
@@ -105,7 +105,7 @@ def test_duplicates_are_recognised_after_cleaning(
 
 
 def test_sequences_are_rebuilt_from_an_emptied_batch(directory: Path) -> None:
-    """PAR-21, 2: nothing but its header is left, and the next sequence follows it."""
+    """PAR-21, 2: only its header is left, and the next sequence follows it."""
     with manual_log(directory, **COMPACT) as log:
         log.append_batches(keyed(0, b"a", b"b", b"c"))
         log.append([Record(key=key, value=b"later") for key in (b"a", b"b", b"c")])
@@ -121,8 +121,8 @@ def test_sequences_are_rebuilt_from_an_emptied_batch(directory: Path) -> None:
         assert 6 <= log.append_batches(keyed(3, b"d")).first_offset
 
 
-def test_marker_goes_behind_its_horizon_and_never_before_its_data(directory: Path) -> None:
-    """PAR-21, 3 and 4: with the extra pass that dates it; cleaned again without harm."""
+def test_marker_is_removed_after_its_horizon_and_after_its_data(directory: Path) -> None:
+    """PAR-21, 3 and 4: with the pass that sets the horizon; another cleaning changes nothing."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, **COMPACT) as log:
         log.append_batches(keyed(0, b"a", epoch=3, transactional=True))
@@ -163,7 +163,7 @@ def test_marker_goes_behind_its_horizon_and_never_before_its_data(directory: Pat
 
 
 def test_last_marker_of_a_producer_is_emptied_and_keeps_its_epoch(directory: Path) -> None:
-    """PAR-21, 3: of a transaction without data here; its header still fences old epochs."""
+    """PAR-21, 3: of a transaction without data here; its header still blocks old epochs."""
     clock = ManualClock()
     with manual_log(directory, clock=clock, **COMPACT) as log:
         marker = end(log, "abort", epoch=5)
@@ -182,8 +182,8 @@ def test_last_marker_of_a_producer_is_emptied_and_keeps_its_epoch(directory: Pat
 
 
 @pytest.mark.parametrize("how", ["commit", "abort"])
-def test_transaction_across_two_segments_is_cleaned_rightly(directory: Path, how: str) -> None:
-    """PAR-21, 5: its marker decides over the records of the segment before."""
+def test_transaction_across_two_segments_is_cleaned_with_marker(directory: Path, how: str) -> None:
+    """PAR-21, 5: the marker decides about the records of the segment before."""
     with manual_log(directory, **COMPACT) as log:
         log.append([Record(key=key, value=b"old") for key in (b"a", b"b", b"c")])
         log.append_batches(keyed(0, b"a", transactional=True))
@@ -201,8 +201,8 @@ def test_transaction_across_two_segments_is_cleaned_rightly(directory: Path, how
         assert wanted == {key: offset for key, offset in seen.items() if key != b"fill"}
 
 
-def test_sparse_segments_that_cleaning_has_emptied_are_merged(directory: Path) -> None:
-    """PAR-21, 9: those of records that all went become one, and the offsets stay."""
+def test_sparse_segments_after_cleaning_are_merged(directory: Path) -> None:
+    """PAR-21, 9: segments that lost all records become one, and the offsets stay."""
     with manual_log(directory, segment_bytes=300, **COMPACT) as log:
         for number in range(20):
             log.append([Record(key=b"same", value=b"%100d" % number)])
@@ -216,8 +216,8 @@ def test_sparse_segments_that_cleaning_has_emptied_are_merged(directory: Path) -
         assert 0 == log.log_start_offset
 
 
-def test_batches_above_a_lowered_largest_size_are_cleaned(directory: Path) -> None:
-    """PAR-21: `max.message.bytes` is a limit of appends, not of what is there."""
+def test_batches_above_a_lowered_max_message_bytes_are_cleaned(directory: Path) -> None:
+    """PAR-21: `max.message.bytes` limits appends, not existing batches."""
     with manual_log(directory, **COMPACT) as log:
         log.append([Record(key=b"a", value=bytes(2000)), Record(key=b"b", value=bytes(2000))])
         log.append([Record(key=b"a", value=b"later")])
@@ -241,11 +241,7 @@ def test_cleaning_of_preallocated_files_leaves_no_tail(directory: Path) -> None:
 
 
 def mixed_wrapper(codec: Codec, first_offset: int, keys: Sequence[bytes]) -> bytes:
-    """
-    Return a wrapper of magic 1 with messages of magic 0, as old cleaners have written them.
-
-    The value of each is its offset. Their offsets count from the first, as in magic 1.
-    """
+    """Return a wrapper of magic 1 with messages of magic 0 of old cleaners; values are offsets."""
     inner = encode_messages(
         Message(offset=delta, magic=0, key=key, value=b"%d" % (first_offset + delta))
         for delta, key in enumerate(keys)
@@ -274,8 +270,8 @@ def inner_magics(entry: bytes) -> set[int]:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_wrapper_of_mixed_magic_is_cleaned_to_its_own(directory: Path, codec: Codec) -> None:
-    """PAR-21, 7: offsets stay; what is left of it has the wrapper's format within, too."""
+def test_wrapper_of_mixed_magic_is_cleaned_to_its_magic(directory: Path, codec: Codec) -> None:
+    """PAR-21, 7: offsets stay; the retained inner messages have the wrapper's format."""
     directory.mkdir()
     first, second = (
         mixed_wrapper(codec, 0, [b"a", b"b", b"c"]),

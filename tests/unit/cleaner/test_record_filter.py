@@ -1,4 +1,4 @@
-"""What stays of batches: any log against the reference, and single rules for their own sake."""
+"""Tests of the record filter: any log against the reference, and each rule."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def runs_of(log: DirtyLog, cuts: set[int]) -> list[bytes]:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(log=dirty_logs(), data=st.data())
-def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> None:
-    """Whatever the batches, what stays is what the rules say, in however many runs it comes."""
+def test_filter_of_any_log_equals_the_reference(log: DirtyLog, data: st.DataObject) -> None:
+    """For any batches, in any number of runs."""
     lives = data.draw(st.sets(st.sampled_from([1, 2, 9])))
     has_data = data.draw(st.booleans())
     lasts = {
@@ -54,7 +54,7 @@ def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> 
         aborted=log.aborted,
         old_tombstones_stay=data.draw(st.booleans()),
     )
-    # What is beyond the end of the range is not cleaned: it is not in the files that are read.
+    # Batches beyond the end of the range are not in the files that are read.
     count = sum(end <= cleaning.end_offset for end in log.ends)
     log = DirtyLog(log.batches[:count], log.ends[:count], log.aborted, log.lasts)
     cuts = data.draw(st.sets(st.integers(1, max(1, count))))
@@ -89,8 +89,8 @@ def kept_offsets(cleaned: Cleaned) -> list[int]:
     return [record.offset for batch in kept_of(cleaned.data) for record in batch.records]
 
 
-def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
-    """The buffers are slices of the run where nothing went."""
+def test_filter_batch_that_loses_nothing_is_not_copied() -> None:
+    """The buffers are slices of the run if no record is removed."""
     log = DirtyLog()
     add_records(log, (b"a", b"1"), (b"b", b"2"))
     add_records(log, (b"c", b"3"), codec=Codec.ZSTD)
@@ -109,7 +109,7 @@ def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
 def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
     codec: Codec, append_time: bool
 ) -> None:
-    """Offsets, sequence, producer, leader epoch and times of what stays are as they were."""
+    """Offsets, sequence, producer, leader epoch and timestamps of retained records stay."""
     log = DirtyLog()
     add_records(
         log,
@@ -131,13 +131,13 @@ def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
         if name not in changed:
             assert value == getattr(after.header, name)
     assert codec == after.codec
-    # The largest time is what the records have, or when the log took them.
+    # The largest timestamp is that of the records, or the append time.
     assert (2000 if append_time else 102) == after.header.max_timestamp
     assert (2000 if append_time else 101) == after.header.base_timestamp
 
 
-def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
-    """Two cleanings at least, also without any retention; what it hides goes in the first."""
+def test_filter_tombstone_gets_a_horizon_and_is_removed_after_it() -> None:
+    """Two cleanings, even without retention; the hidden record is removed in the first."""
     log = DirtyLog()
     add_records(log, (b"a", b"1"), (b"b", b"2"))
     add_records(log, (b"a", None), (b"c", b"3"))
@@ -149,7 +149,7 @@ def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
         assert expected == kept_offsets(again)
         assert 0 == again.statistics.horizons_set
         assert len(expected) == 2 + again.statistics.tombstones_kept
-    # The batch that has a horizon keeps it, and its records their times.
+    # The batch with a horizon keeps it, and its records keep their timestamps.
     _, batch = decode_run(again.data)
     assert (0x40, 1300, 101) == (
         batch.header.attributes,
@@ -160,8 +160,8 @@ def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_filter_old_tombstone_goes_with_the_age_of_its_segment(magic: int, codec: Codec) -> None:
-    """The old formats have no horizon; a wrapper is written anew in its format."""
+def test_filter_old_tombstone_is_removed_by_segment_age(magic: int, codec: Codec) -> None:
+    """The old formats have no horizon; a wrapper is rewritten in its format."""
     log = DirtyLog()
     rows = [(b"a", b"1", 50), (b"b", b"2", 70), (b"a", None, 60), (b"c", b"3", 55)]
     log.add_old(rows, magic, codec, append_time=False)
@@ -174,8 +174,8 @@ def test_filter_old_tombstone_goes_with_the_age_of_its_segment(magic: int, codec
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_filter_last_message_of_the_range_stays(codec: Codec) -> None:
-    """The old formats have no empty batch that could tell where the log ends."""
+def test_filter_last_message_of_the_range_is_retained(codec: Codec) -> None:
+    """The old formats have no empty batch that could mark the log end."""
     log = DirtyLog()
     log.add_old([(b"a", b"1", 50), (None, b"2", 60)], 1, codec, append_time=False)
     assert [0, 1] == kept_offsets(SegmentCleaning(log.end).clean([log.data]))
@@ -183,7 +183,7 @@ def test_filter_last_message_of_the_range_stays(codec: Codec) -> None:
 
 
 def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
-    """Old data has them; a log that is compacted takes no new ones."""
+    """Old data has them; a compacted log accepts no new ones."""
     log = DirtyLog()
     add_records(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
     add_records(log, (None, b"4"))
@@ -192,8 +192,8 @@ def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
     assert 3 == cleaned.statistics.keyless_dropped
 
 
-def test_filter_with_full_map_keeps_all_behind_its_end() -> None:
-    """Cleaning goes as far as the map does."""
+def test_filter_with_full_map_retains_all_records_after_its_end() -> None:
+    """The cleaned range ends with the map."""
     log = DirtyLog()
     add_records(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
     add_records(log, (b"b", b"5"), (None, b"6"))
@@ -202,8 +202,8 @@ def test_filter_with_full_map_keeps_all_behind_its_end() -> None:
     assert [1, 2, 3, 4, 5] == kept_offsets(cleaned)
 
 
-def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
-    """No part touches what belongs to another: neither values nor tombstones."""
+def test_filter_in_several_passes_equals_one_pass() -> None:
+    """No pass removes keys of another pass: neither values nor tombstones."""
     log = DirtyLog()
     for number in range(40):
         key = b"%d" % (number % 13)
@@ -228,10 +228,10 @@ def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
     ("identity", "exact", "expected"),
     [("md5", False, [1]), ("siphash", False, [0, 1]), ("md5", True, [0, 1])],
 )
-def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
+def test_filter_of_keys_with_one_md5_retains_both_except_under_md5(
     identity: Literal["md5", "siphash"], exact: bool, expected: list[int]
 ) -> None:
-    """What Kafka loses, and the two ways not to."""
+    """Kafka loses one; a keyed hash and a comparison of keys do not."""
     vector = golden.vectors("md5_collision")
     keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
     log = DirtyLog()
@@ -253,8 +253,8 @@ def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
     assert expected == [record.offset for batch in found for record in batch.records]
 
 
-def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
-    """More records in one batch than rows are decoded at once."""
+def test_filter_batch_larger_than_the_columns_is_cleaned() -> None:
+    """A batch with more records than rows are decoded at once."""
     log = DirtyLog()
     for codec in (Codec.NONE, Codec.LZ4):
         add_records(log, *[(b"%d" % (number % 7000), b"") for number in range(20_000)], codec=codec)
@@ -262,8 +262,8 @@ def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
     assert list(range(33_000, 40_000)) == kept_offsets(cleaned)
 
 
-def test_filter_damaged_batch_raises_with_its_place() -> None:
-    """Nothing is made of a run with a bit flipped, in a batch that is compressed or not."""
+def test_filter_corrupt_batch_raises_with_its_position() -> None:
+    """A run with a flipped bit has no output, compressed or not."""
     log = DirtyLog()
     add_records(log, (b"a", b"1"))
     add_records(log, (b"b", b"2" * 200))
@@ -285,8 +285,8 @@ def test_filter_damaged_batch_raises_with_its_place() -> None:
         KeyCollector(offset_map_of(9), TransactionTracker()).add(cut)
 
 
-def test_filter_batch_that_compresses_worse_is_counted() -> None:
-    """It is kept all the same: records must not be lost for their size."""
+def test_filter_batch_that_grows_is_counted() -> None:
+    """It is retained nevertheless: records must not be lost for their size."""
     log = DirtyLog()
     rng = random.Random(1)
     add_records(log, (b"a", rng.randbytes(400)), (b"b", None), codec=Codec.LZ4)
@@ -299,7 +299,7 @@ def test_filter_batch_that_compresses_worse_is_counted() -> None:
 
 
 def test_statistics_add_up() -> None:
-    """Counts of several cleanings make one."""
+    """The counts of several cleanings are summed."""
     first, second = CleaningStatistics(bytes_read=3, superseded=1), CleaningStatistics(bytes_read=4)
     first.add(second)
     assert 7 == first.as_dict()["bytes_read"]

@@ -1,4 +1,4 @@
-"""What may be cleaned, how urgently, and which log is next: rule by rule."""
+"""Tests of the selection of logs: the cleanable range, its urgency, and the next log."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def test_range_begins_at_the_checkpoint() -> None:
         (501, CheckpointReset.BEYOND_END),
     ],
 )
-def test_range_with_impossible_checkpoint_begins_at_the_start(
+def test_range_with_invalid_checkpoint_begins_at_the_log_start(
     checkpoint: int, reset: CheckpointReset | None
 ) -> None:
-    """A checkpoint outside the log is not believed, and says why."""
+    """A checkpoint outside the log is ignored, with a reason."""
     found = span(log(start=100), checkpoint)
     assert reset == found.reset
     assert (100 if reset else checkpoint) == found.first_dirty
 
 
 def test_range_with_checkpoint_in_the_active_segment_is_empty() -> None:
-    """All that can be cleaned was."""
+    """All cleanable segments are clean."""
     assert CleanableRange(450, 450) == span(log(), 450)
 
 
 def test_range_ends_at_the_last_stable_offset() -> None:
-    """An open transaction is never cleaned, nor what follows it."""
+    """An open transaction is never cleaned, and no later record is."""
     assert CleanableRange(0, 233) == span(log(stable=233))
     assert CleanableRange(300, 300) == span(log(stable=233), 300)
 
@@ -82,13 +82,13 @@ def test_range_ends_at_the_last_stable_offset() -> None:
     ("lag", "end"), [(0, 400), (1, 300), (100, 300), (101, 200), (200, 200), (201, 100), (900, 0)]
 )
 def test_range_with_lag_ends_before_the_first_young_segment(lag: int, end: int) -> None:
-    """A segment is as young as its youngest record; one just as old as the lag is not young."""
+    """By the youngest record of a segment; an age equal to the lag is not young."""
     # Segments end at 99, 199, 299, 399 ms.
     assert CleanableRange(0, end) == span(log(), lag=lag, now=399)
 
 
-def test_range_lag_asks_no_segment_that_is_clean() -> None:
-    """A young record in the clean part holds nothing up."""
+def test_range_lag_ignores_clean_segments() -> None:
+    """A young record in the clean part does not end the range."""
     segments = [
         SegmentCleaningFacts(0, 10, largest_timestamp_ms=NOW),
         SegmentCleaningFacts(100, 10),
@@ -96,7 +96,7 @@ def test_range_lag_asks_no_segment_that_is_clean() -> None:
     assert CleanableRange(100, 200) == span(
         log(*segments, SegmentCleaningFacts(200, 0)), 100, lag=5
     )
-    # But the segment that holds the first dirty offset is dirty.
+    # But the segment with the first dirty offset is dirty.
     assert CleanableRange(50, 50) == span(log(*segments, SegmentCleaningFacts(200, 0)), 50, lag=5)
 
 
@@ -107,13 +107,13 @@ def test_range_lag_asks_no_segment_that_is_clean() -> None:
 def test_delay_counts_from_the_earliest_dirty_record(
     first_dirty: int, max_lag: int, delay: int
 ) -> None:
-    """By the first batch of each segment; segment 0 says nothing, its time being 0."""
+    """By the first batch of each segment; segment 0 has no timestamp, it is 0."""
     facts = log()
     assert delay == compaction_delay_ms(facts, first_dirty, now_ms=NOW, max_lag_ms=max_lag)
 
 
 def test_delay_without_timestamps_is_none() -> None:
-    """Messages of v0 have no time: nothing says that they are late. The active one never counts."""
+    """Messages of v0 have no timestamp, so they are never late. The active segment never counts."""
     facts = log(SegmentCleaningFacts(0, 10), SegmentCleaningFacts(100, 10, first_timestamp_ms=1))
     assert 0 == compaction_delay_ms(facts, 0, now_ms=NOW, max_lag_ms=0)
 
@@ -137,10 +137,10 @@ def weigh(facts: LogCleaningFacts, found: CleanableRange, ratio: float = 0.5) ->
         (450, 450, 5000, 0),
     ],
 )
-def test_candidate_weighs_whole_segments(
+def test_candidate_counts_whole_segments(
     first_dirty: int, first_uncleanable: int, clean: int, cleanable: int
 ) -> None:
-    """As a broker does."""
+    """As in a broker."""
     candidate = weigh(log(), CleanableRange(first_dirty, first_uncleanable))
     assert (clean, cleanable) == (candidate.clean_bytes, candidate.cleanable_bytes)
     assert cleanable / max(1, clean + cleanable) == candidate.dirty_ratio
@@ -153,7 +153,7 @@ def candidate(
     return CleaningCandidate(name, CleanableRange(0, 1), clean, cleanable, delay, ratio)
 
 
-def test_choice_is_the_dirtiest_that_is_due() -> None:
+def test_choice_is_the_dirtiest_candidate_above_its_ratio() -> None:
     """By ratio, not by bytes."""
     candidates = [
         candidate("dirty", 300),
@@ -166,7 +166,7 @@ def test_choice_is_the_dirtiest_that_is_due() -> None:
 
 
 def test_choice_at_the_limit_is_not_due() -> None:
-    """The ratio must exceed it; at 0 there must be a byte, at 1 nothing is enough."""
+    """The ratio must be above it; at 0 a dirty byte is needed, at 1 no log is due."""
     assert choose_log([candidate("even", 100)]) is None
     assert choose_log([candidate("zero", 0, ratio=0.0)]) is None
     assert choose_log([candidate("empty", 0, clean=0, ratio=0.0)]) is None
@@ -174,8 +174,8 @@ def test_choice_at_the_limit_is_not_due() -> None:
     assert choose_log([candidate("byte", 1, ratio=0.0)]) is not None
 
 
-def test_choice_must_be_cleaned_is_due_at_any_ratio() -> None:
-    """If there is something to clean; and it does not come before one that is dirtier."""
+def test_choice_that_must_be_cleaned_is_due_at_any_ratio() -> None:
+    """If any byte is dirty; it does not precede a dirtier log."""
     late, dirty = candidate("late", 1, delay=5), candidate("dirty", 900)
     assert late == choose_log([late])
     assert dirty == choose_log([late, dirty])

@@ -1,4 +1,4 @@
-"""A cleaning that is staged elsewhere and taken over later leaves what one in the log does."""
+"""Tests that a staged cleaning, installed later, equals a cleaning in the log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clock_later() -> ManualClock:
 
 
 def marks_of(log: Log, target: LogToClean) -> LiveRecordBitmap:
-    """Find out the slow and obvious way which records are their keys' latest."""
+    """Find the latest records of keys by a slow scan."""
     start, end = target.facts.segments[0].base_offset, target.boundary(target.span())
     latest = {
         record.key: record.offset
@@ -58,7 +58,7 @@ def marks_of(log: Log, target: LogToClean) -> LiveRecordBitmap:
 
 
 def stage(log_directory: Path, staging: Path) -> StagedCleaning:
-    """Stage, and send what was staged through JSON as a job does."""
+    """Stage, and send the result through JSON as a job does."""
     staging.mkdir()
     with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
         target = log_to_clean(log)
@@ -67,7 +67,7 @@ def stage(log_directory: Path, staging: Path) -> StagedCleaning:
 
 
 def stage_in_runs(log_directory: Path, staging: Path) -> tuple[StagedCleaning, int]:
-    """Stage each run by itself, the last one first; return what they come to, and how many."""
+    """Stage each run separately, the last one first; return the sum of results and the number."""
     staging.mkdir()
     parts: list[StagedCleaning] = []
     with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
@@ -84,17 +84,17 @@ def stage_in_runs(log_directory: Path, staging: Path) -> tuple[StagedCleaning, i
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """Return the files of segments but for their time indexes' and indexes' room ahead."""
+    """Return the files of segments without the preallocated tails of indexes."""
     suffixes = (".log", ".txnindex", ".index", ".timeindex")
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in suffixes}
 
 
 @pytest.mark.parametrize("in_runs", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
+def test_staged_cleaning_leaves_the_bytes_of_a_cleaning_in_the_log(
     tmp_path: Path, seed: int, in_runs: bool
 ) -> None:
-    """Segments and all indexes are the same, tombstones, transactions and checkpoint included."""
+    """Equal segments and indexes, with tombstones, transactions and checkpoint."""
     here = made(tmp_path / "orders-0", seed)
     there = Path(shutil.copytree(here, tmp_path / "copy" / "orders-0"))
     for path in here.iterdir():
@@ -113,8 +113,8 @@ def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
     assert content(here) == content(there)
 
 
-def test_log_is_parted_where_no_transaction_is_open(tmp_path: Path) -> None:
-    """By the producer snapshots; everywhere, where there never was a producer."""
+def test_log_is_split_where_no_transaction_is_open(tmp_path: Path) -> None:
+    """By the producer snapshots; anywhere in a log without producers."""
     plain = tmp_path / "plain-0"
     with open_log(plain, config=CONFIG, clock=ManualClock(NOW_MS)) as log:
         for number in range(100):
@@ -130,8 +130,8 @@ def test_log_is_parted_where_no_transaction_is_open(tmp_path: Path) -> None:
     assert max(counts) > 1
 
 
-def test_adoption_done_again_finds_what_was_done(tmp_path: Path) -> None:
-    """The second one exchanges nothing."""
+def test_install_done_again_changes_nothing(tmp_path: Path) -> None:
+    """The second one exchanges no segment."""
     there = made(tmp_path / "orders-0", 7)
     staged = stage(there, tmp_path / "staging")
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
@@ -144,7 +144,7 @@ def test_adoption_done_again_finds_what_was_done(tmp_path: Path) -> None:
     assert second == 0
 
 
-def test_adoption_of_a_log_that_was_cleaned_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_install_in_a_log_cleaned_since_raises(tmp_path: Path) -> None:
     """Nothing changes, and the staged files stay."""
     there = made(tmp_path / "orders-0", 9)
     staged = stage(there, tmp_path / "staging")
@@ -158,8 +158,8 @@ def test_adoption_of_a_log_that_was_cleaned_meanwhile_is_refused(tmp_path: Path)
     assert any((tmp_path / "staging").iterdir())
 
 
-def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
-    """The error names what is gone, before anything was touched."""
+def test_install_without_the_staged_files_raises(tmp_path: Path) -> None:
+    """The error names the missing file, before any change."""
     there = made(tmp_path / "orders-0", 11)
     staged = stage(there, tmp_path / "staging")
     changed = [each.base_offset for group in staged.groups for each in group.fresh]
@@ -174,7 +174,7 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
         assert before == content(there)
 
 
-def test_marks_of_too_few_bits_are_refused() -> None:
+def test_marks_of_too_few_bits_raise() -> None:
     """A range needs a bit for each offset."""
     with pytest.raises(ValueError, match="bits must be at least 9, got 8"):
         LiveRecordBitmap(np.zeros(1, np.uint8), 0, 9)

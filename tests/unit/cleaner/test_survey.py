@@ -1,4 +1,4 @@
-"""What a log is made of, held against slow counting."""
+"""Tests of the survey of a log, compared with slow counting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LITTLE = 1 << 15
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(log=dirty_logs(), data=st.data())
 def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataObject) -> None:
-    """What is dead is what compaction of everything would remove, the last message excepted."""
+    """Dead records are those that compaction of the whole log removes, but for the last message."""
     cuts = data.draw(st.sets(st.integers(1, len(log.batches))))
     entries = data.draw(st.sampled_from([2, 1000]))
     with laid_out(log, cuts, delete_retention_ms=300) as opened:
@@ -36,7 +36,7 @@ def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataO
         target = log_to_clean(opened, checkpoint=0)
     batches = decode_run(log.data)
     reference = reference_of(log, target, log.end, log.end)
-    # Beyond the end: no message is the last one of what is cleaned.
+    # Beyond the end, so that no message is the last one of the cleaned range.
     reference = type(reference)(
         **{name: getattr(reference, name) for name in reference.__dataclass_fields__}
         | {"rules": target.rules(log.end + 1)}
@@ -67,12 +67,12 @@ def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataO
 
 
 def surveyed(log: Log, **options: Any) -> LogSurvey:
-    """Survey with little memory, which is quicker made."""
+    """Survey with a small map, which is allocated faster."""
     return survey_log(log, **({"memory_bytes": LITTLE} | options))
 
 
-def test_survey_tells_segments_by_what_the_next_cleaning_makes_of_them() -> None:
-    """With what is live and dead in each, the active one too."""
+def test_survey_groups_segments_by_the_next_cleaning() -> None:
+    """With live and dead bytes of each, and of the active one."""
     with laid_out(DirtyLog()) as log:
         for value in (b"1" * 10, b"2" * 10, b"3" * 10):
             log.append([Record(key=b"a", value=value, timestamp_ms=NOW_MS)])
@@ -83,7 +83,7 @@ def test_survey_tells_segments_by_what_the_next_cleaning_makes_of_them() -> None
     assert ["clean", "dirty", "dirty", "active"] == [each.state for each in found.segments]
     assert [1, 1, 1, 0] == [each.dead_records for each in found.segments]
     assert [0, 0, 0, 1] == [each.tombstones for each in found.segments]
-    # Each record is a batch: its share is all of it.
+    # Each record is a batch, so its share is the whole batch.
     assert {(79, 89)} == {(each.dead_bytes, each.live_bytes) for each in found.segments[:3]}
     assert [(1, None)] == [(each.count, each.until_ms) for each in found.tombstones]
     assert (2, 6) == (found.begins.offset, found.ends[0].offset)
@@ -105,8 +105,8 @@ def test_survey_shares_the_bytes_of_a_batch_among_its_records() -> None:
     assert segment.size_bytes == found.biggest_by_bytes[0].bytes
 
 
-def test_survey_tells_when_tombstones_may_go() -> None:
-    """By horizon, by the age of the segment, or not known yet; those that are over are dead."""
+def test_survey_gives_the_time_when_tombstones_expire() -> None:
+    """By horizon, by the age of the segment, or not known yet; expired ones are dead."""
     dirty = DirtyLog()
     dirty.add_old([(b"z", None, 5)], 1, Codec.NONE, append_time=False)
     add_records(dirty, (b"a", None), (b"b", None), horizon=NOW_MS + 50)
@@ -120,8 +120,8 @@ def test_survey_tells_when_tombstones_may_go() -> None:
     assert (1, 4) == (found.dead_records, found.segments[0].tombstones)
 
 
-def test_survey_of_a_log_that_is_not_compacted_keeps_what_has_no_key() -> None:
-    """Only compaction removes it."""
+def test_survey_of_a_log_without_compaction_counts_keyless_records_live() -> None:
+    """Only compaction removes them."""
     dirty = DirtyLog()
     add_records(dirty, (None, b"1"), (b"a", b"1"))
     with laid_out(dirty) as log:
@@ -135,8 +135,8 @@ def test_survey_of_a_log_that_is_not_compacted_keeps_what_has_no_key() -> None:
     assert 1 == kept.records_without_key
 
 
-def test_survey_takes_what_is_not_stable_for_live() -> None:
-    """An open transaction may yet be aborted, and what comes behind it too."""
+def test_survey_counts_unstable_records_as_live() -> None:
+    """An open transaction may still be aborted, and later records wait for it."""
     dirty = DirtyLog()
     add_records(dirty, (b"a", b"1"), (b"a", b"2"))
     add_records(dirty, (b"a", b"3"), producer_id=7, transactional=True)
@@ -151,8 +151,8 @@ def test_survey_takes_what_is_not_stable_for_live() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_survey_with_too_little_memory_goes_through_the_log_again(count: int) -> None:
-    """The answer is the same."""
+def test_survey_with_too_little_memory_takes_several_passes(count: int) -> None:
+    """The result is the same."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     with laid_out(DirtyLog()) as log:
         log.append(
@@ -166,7 +166,7 @@ def test_survey_with_too_little_memory_goes_through_the_log_again(count: int) ->
 
 
 def test_survey_of_an_empty_log_is_empty() -> None:
-    """One segment, nothing in it."""
+    """One segment without records."""
     with laid_out(DirtyLog()) as log:
         found = json.loads(json.dumps(surveyed(log).as_dict()))
     assert (0, []) == (found["keys"], found["biggest_by_bytes"])

@@ -1,4 +1,4 @@
-"""Verdicts on markers and aborted batches, one transaction after the other."""
+"""Tests of decisions about markers and aborted batches, in order of transactions."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def tracker(*aborted: tuple[int, int, int]) -> TransactionTracker:
     return transactions
 
 
-def test_aborted_transaction_that_was_met_keeps_its_marker_and_entry() -> None:
-    """One cleaning takes the records, the next the marker."""
+def test_aborted_transaction_with_records_keeps_its_marker_and_entry() -> None:
+    """One cleaning removes the records, the next the marker."""
     transactions = tracker((1, 10, 20))
     assert transactions.is_aborted(1, 12)
     assert not transactions.may_drop_marker(1, 20, ABORT)
     assert [AbortedTransaction(1, 10, 20, 21)] == transactions.pop_kept()
-    # What follows is another transaction.
+    # Here starts another transaction.
     assert not transactions.is_aborted(1, 25)
 
 
-def test_aborted_transaction_that_left_nothing_loses_its_marker_and_entry() -> None:
+def test_aborted_transaction_without_records_loses_its_marker_and_entry() -> None:
     """Nothing refers to it any more."""
     transactions = tracker((1, 10, 20))
     assert transactions.may_drop_marker(1, 20, ABORT)
     assert [] == transactions.pop_kept()
 
 
-def test_what_was_aborted_is_asked_once_and_only_where_there_are_transactions() -> None:
-    """To find it out may take a look at every segment."""
+def test_aborted_transactions_are_requested_once_and_only_if_needed() -> None:
+    """The request may read the index of every segment."""
     asked: list[AbortedTransaction] = []
 
     def find_aborted() -> list[AbortedTransaction]:
@@ -59,13 +59,13 @@ def test_what_was_aborted_is_asked_once_and_only_where_there_are_transactions() 
     assert 1 == len(asked)
 
 
-def test_abort_marker_of_an_unknown_transaction_may_go() -> None:
+def test_abort_marker_of_an_unknown_transaction_is_removable() -> None:
     """It had no records, or lost them and its entry before."""
     assert tracker().may_drop_marker(1, 20, ABORT)
 
 
-def test_commit_marker_stays_while_its_records_do() -> None:
-    """Each counts for the next marker of its producer only."""
+def test_commit_marker_is_retained_with_its_records() -> None:
+    """Records count for the next marker of their producer only."""
     transactions = tracker()
     assert not transactions.is_aborted(1, 5)
     assert transactions.may_drop_marker(2, 6, COMMIT)
@@ -73,8 +73,8 @@ def test_commit_marker_stays_while_its_records_do() -> None:
     assert transactions.may_drop_marker(1, 8, COMMIT)
 
 
-def test_transactions_of_one_producer_follow_each_other() -> None:
-    """Aborted, committed, aborted: each batch belongs to the one that it lies in."""
+def test_transactions_of_one_producer_are_separate() -> None:
+    """Aborted, committed, aborted: each batch belongs to the transaction around it."""
     transactions = tracker((1, 30, 40), (1, 10, 20))
     verdicts = [transactions.is_aborted(1, 15)]
     transactions.may_drop_marker(1, 20, ABORT)
@@ -87,15 +87,15 @@ def test_transactions_of_one_producer_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("kind", set(ControlType) - {ABORT, COMMIT})
-def test_other_control_records_stay(kind: ControlType) -> None:
-    """What a quorum writes is not ours to judge; a control batch that was emptied is gone."""
+def test_other_control_records_are_retained(kind: ControlType) -> None:
+    """Records of a quorum are not judged; an emptied control batch is removed."""
     assert not tracker().may_drop_marker(-1, 3, kind)
     assert tracker().may_drop_marker(-1, 3, None)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
-def test_control_record_with_damaged_key_is_refused(key: bytes | None) -> None:
-    """With its offset and place."""
+def test_control_record_with_damaged_key_raises(key: bytes | None) -> None:
+    """With its offset and position."""
     builder = BatchBuilder()
     builder.append(key, b"")
     data = builder.finish(
@@ -111,7 +111,7 @@ def test_control_record_with_damaged_key_is_refused(key: bytes | None) -> None:
     )
 
 
-def test_control_record_of_an_unknown_type_stays() -> None:
+def test_control_record_of_an_unknown_type_is_retained() -> None:
     """Later versions may write some."""
     builder = BatchBuilder()
     builder.append(b"\0\0\0\x63", b"")

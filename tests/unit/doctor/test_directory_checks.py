@@ -1,4 +1,4 @@
-"""What the doctor says of leftovers, strangers, owners, dates and names."""
+"""Tests of the doctor's checks of leftovers, unknown files, owners, file times and names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ID = "0123456789abcdef" * 2
     ],
 )
 def test_leftover_of_unfinished_work_is_noted(data: Path, name: str, expected: str) -> None:
-    """With what the next opening does about it."""
+    """With the action of the next opening."""
     (data / name).write_bytes(b"")
     finding = only(examined(data), "files.unfinished")
     assert Severity.NOTE is finding.severity
@@ -46,7 +46,7 @@ def test_leftover_of_unfinished_work_is_noted(data: Path, name: str, expected: s
     assert (data / name,) == finding.paths
 
 
-def test_bytes_that_a_recovery_cut_are_found(data: Path) -> None:
+def test_bytes_removed_by_a_recovery_are_found(data: Path) -> None:
     """With their size and the command that shows them."""
     path = data / "orders-0" / f"{8:020d}.log.240.broken"
     path.write_bytes(bytes(2048))
@@ -60,10 +60,10 @@ def test_bytes_that_a_recovery_cut_are_found(data: Path) -> None:
     ("state", "severity"),
     [("delete", Severity.NOTE), ("stray", Severity.WARNING), ("future", Severity.NOTE)],
 )
-def test_directory_that_is_not_live_is_found_with_its_size(
+def test_directory_without_a_live_log_is_found_with_its_size(
     data: Path, state: str, severity: Severity
 ) -> None:
-    """Whether it will go by itself or not."""
+    """Also if it is deleted automatically."""
     shutil.copytree(data / "orders-0", data / f"orders-1.{ID}-{state}")
     diagnosis = examined(data)
     finding = only(diagnosis, f"partitions-{state}")
@@ -73,8 +73,8 @@ def test_directory_that_is_not_live_is_found_with_its_size(
     assert 1 == diagnosis.partition_count
 
 
-def test_topics_that_metrics_cannot_tell_apart_are_found(tmp_path: Path) -> None:
-    """In whatever directory they are; a topic does not collide with itself."""
+def test_topics_with_colliding_metric_names_are_found(tmp_path: Path) -> None:
+    """In any directory; a topic does not collide with itself."""
     one = healthy_directory(tmp_path / "one", "a.b_c-0", "a_b-0")
     other = healthy_directory(tmp_path / "other", "a.b.c-0", "a_b-1")
     finding = only(examined(one, other), "topics.collision")
@@ -82,8 +82,8 @@ def test_topics_that_metrics_cannot_tell_apart_are_found(tmp_path: Path) -> None
     assert "the topics a.b.c and a.b_c differ by '.' and '_' only" == finding.seen
 
 
-def test_directory_that_is_no_partition_is_found(data: Path) -> None:
-    """A broker stumbles over it."""
+def test_directory_that_is_not_a_partition_is_found(data: Path) -> None:
+    """A broker fails on it."""
     (data / "backup of orders").mkdir()
     finding = only(examined(data), "files.unknown")
     assert Severity.WARNING is finding.severity
@@ -91,8 +91,8 @@ def test_directory_that_is_no_partition_is_found(data: Path) -> None:
     assert f"mv '{data}/backup of orders' to another place" == finding.remedy
 
 
-def test_directory_of_the_file_system_itself_asks_for_a_place_below(data: Path) -> None:
-    """Nobody can move lost+found away, or should look into it."""
+def test_directory_of_the_file_system_suggests_a_subdirectory(data: Path) -> None:
+    """lost+found cannot be moved, and must not be read."""
     (data / "lost+found").mkdir()
     machine = MadeUpMachine(owners={data / "lost+found": Ownership(0, 0o700, False)})
     finding = only(examined(data, machine=machine), "files.unknown")
@@ -100,7 +100,7 @@ def test_directory_of_the_file_system_itself_asks_for_a_place_below(data: Path) 
 
 
 def test_unknown_files_are_noted(data: Path) -> None:
-    """In the data directory and in partitions; what a broker keeps is known."""
+    """In the data directory and in partitions; files of a broker are known."""
     known = ("bootstrap.checkpoint", "orders-0/.kafkalog_syncs", f"orders-0/{8:020d}.snapshot")
     unknown = ("README", "orders-0/notes.log", "orders-0/meta.properties")
     for name in (*known, *unknown):
@@ -111,8 +111,8 @@ def test_unknown_files_are_noted(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["00000000.log", "09223372036854775807.log", "00000008.log.swap"])
-def test_file_that_is_named_like_a_segment_is_found(data: Path, name: str) -> None:
-    """HOST-8: what it holds is not served."""
+def test_file_named_like_a_segment_is_found(data: Path, name: str) -> None:
+    """HOST-8: its records are not served."""
     (data / "orders-0" / name).write_bytes(b"")
     finding = only(examined(data), "files.misnamed")
     assert Severity.WARNING is finding.severity
@@ -120,8 +120,8 @@ def test_file_that_is_named_like_a_segment_is_found(data: Path, name: str) -> No
     assert finding.remedy
 
 
-def test_metadata_log_of_a_controller_is_left_alone(data: Path) -> None:
-    """Its files are not ours to judge, and it needs no topic id."""
+def test_metadata_log_of_a_controller_is_ignored(data: Path) -> None:
+    """Its files are not judged, and it needs no topic id."""
     log = data / "__cluster_metadata-0"
     log.mkdir()
     for name in (f"{0:020d}.log", "quorum-state", f"{5:020d}-{1:010d}.checkpoint"):
@@ -129,8 +129,8 @@ def test_metadata_log_of_a_controller_is_left_alone(data: Path) -> None:
     assert [] == checks(examined(data))
 
 
-def test_partition_that_stands_alone_may_hold_its_checkpoints(data: Path, tmp_path: Path) -> None:
-    """They are where a data directory has them otherwise."""
+def test_standalone_partition_may_hold_its_checkpoints(data: Path, tmp_path: Path) -> None:
+    """In a data directory they are one level above."""
     alone = tmp_path / "orders-0"
     shutil.copytree(data / "orders-0", alone)
     for name in ("recovery-point-offset-checkpoint", ".kafka_cleanshutdown", ".lock"):
@@ -150,7 +150,7 @@ def test_missing_indexes_are_noted(data: Path) -> None:
     assert expected == set(finding.paths)
 
 
-def test_files_that_this_process_may_not_use_are_an_error(data: Path) -> None:
+def test_files_without_permissions_are_an_error(data: Path) -> None:
     """The count and some names, and all of them as paths."""
     paths = (data / ".lock", data / "orders-0" / f"{0:020d}.log")
     machine = MadeUpMachine(owners=dict.fromkeys(paths, Ownership(1000, 0o600, False)))
@@ -161,7 +161,7 @@ def test_files_that_this_process_may_not_use_are_an_error(data: Path) -> None:
 
 
 def test_files_of_another_user_are_found(data: Path) -> None:
-    """Root has started something here once."""
+    """A process of root has written here."""
     path = data / "orders-0" / f"{8:020d}.index"
     machine = MadeUpMachine(owners={path: Ownership(0, 0o644, True)})
     finding = only(examined(data, machine=machine), "files.owner")
@@ -170,16 +170,16 @@ def test_files_of_another_user_are_found(data: Path) -> None:
     assert f"chown -R 1000 {data}" == finding.remedy
 
 
-def test_files_that_everybody_may_change_are_found(data: Path) -> None:
-    """The lock keeps nobody out who does not ask for it."""
+def test_files_writable_by_everyone_are_found(data: Path) -> None:
+    """The lock does not stop a process that does not acquire it."""
     machine = MadeUpMachine(owners={data: Ownership(1000, 0o777, True)})
     finding = only(examined(data, machine=machine), "files.world_writable")
     assert Severity.WARNING is finding.severity
     assert (data,) == finding.paths
 
 
-def test_owner_that_cannot_be_asked_for_is_told_as_not_looked_at(data: Path) -> None:
-    """One that is gone meanwhile is not told."""
+def test_owner_that_cannot_be_read_is_reported_as_not_examined(data: Path) -> None:
+    """A file removed by then is not reported."""
     machine = MadeUpMachine(
         owners={
             data / ".lock": PermissionError(13, "Permission denied"),
@@ -191,7 +191,7 @@ def test_owner_that_cannot_be_asked_for_is_told_as_not_looked_at(data: Path) -> 
     assert (f"the owner of {data / '.lock'}: Permission denied",) == diagnosis.unseen
 
 
-def test_files_of_the_future_are_found(data: Path) -> None:
+def test_files_with_future_times_are_found(data: Path) -> None:
     """Clocks may differ by a minute."""
     partition = data / "orders-0"
     for path in data.rglob("*"):
@@ -207,14 +207,14 @@ def test_files_of_the_future_are_found(data: Path) -> None:
 
 
 def test_clock_that_was_never_set_is_an_error(data: Path) -> None:
-    """Then the dates of files say nothing."""
+    """The file times are worthless then."""
     finding = only(examined(data, now_ms=12_345), "clock.now")
     assert Severity.ERROR is finding.severity
     assert "12345 ms" in finding.seen
 
 
 def test_worst_findings_come_first(data: Path) -> None:
-    """Whatever the order of the checks."""
+    """In any order of the checks."""
     made_unclean(data)
     (data / "README").write_bytes(b"")
     machine = MadeUpMachine(settings={"dirty_writeback_centisecs": 0})
@@ -224,8 +224,8 @@ def test_worst_findings_come_first(data: Path) -> None:
     assert not diagnosis.is_well
 
 
-def test_move_that_was_interrupted_is_found(tmp_path: Path) -> None:
-    """PAR-8: until a manager has opened all directories; before a broker it is an error."""
+def test_interrupted_move_is_found(tmp_path: Path) -> None:
+    """PAR-8: until a manager has opened all directories; for a broker it is an error."""
     homes = [healthy_directory(tmp_path / "one"), tmp_path / "two"]
     homes[1].mkdir()
     shutil.copy(homes[0] / "meta.properties", homes[1])
@@ -251,7 +251,7 @@ def test_move_that_was_interrupted_is_found(tmp_path: Path) -> None:
     assert [] == checks(examined(*homes))
 
 
-def test_torn_note_of_a_move_is_nothing(data: Path) -> None:
-    """It counts as absent: nothing was begun, and the next start removes it."""
+def test_torn_note_of_a_move_is_ignored(data: Path) -> None:
+    """It counts as absent: no move was begun, and the next start removes it."""
     (data / f"{MOVE_NOTE}{ID}").write_bytes(b"kafkalog mo")
     assert [] == checks(examined(data))

@@ -1,4 +1,4 @@
-"""What the doctor says of file systems, their options, and the room on them."""
+"""Tests of the doctor's checks of file systems, their options, and the space on them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ WARNING, ERROR, NOTE = Severity.WARNING, Severity.ERROR, Severity.NOTE
         ("zfs tank/data rw", NOTE),
     ],
 )
-def test_file_system_is_judged_by_what_a_sync_and_a_lock_mean_on_it(
+def test_file_system_is_judged_by_its_syncs_and_locks(
     data: Path, mount: str, expected: Severity | None
 ) -> None:
-    """Local ones with a journal are fine; of those that nobody knows here a note says so."""
+    """Local ones with a journal are fine; an unknown one is noted."""
     diagnosis = examined(data, machine=MadeUpMachine(mount=mount))
     finding = judged(diagnosis, "mount.type", expected)
     if finding is not None:
@@ -59,10 +59,10 @@ def test_file_system_is_judged_by_what_a_sync_and_a_lock_mean_on_it(
         ("ext4 /dev/sda1 rw,commit=31", "rw", WARNING, "commit=31"),
     ],
 )
-def test_mount_option_that_breaks_a_promise_or_costs_time_is_found(
+def test_mount_option_that_is_unsafe_or_slow_is_found(
     data: Path, mount: str, flags: str, severity: Severity, option: str
 ) -> None:
-    """Whether it is one of the mount or of the file system."""
+    """An option of the mount or of the file system."""
     finding = only(examined(data, machine=MadeUpMachine(mount=mount, flags=flags)), "mount.options")
     assert severity is finding.severity
     assert f"/ is mounted with {option}" == finding.seen
@@ -70,7 +70,7 @@ def test_mount_option_that_breaks_a_promise_or_costs_time_is_found(
     assert "{point}" not in finding.remedy
 
 
-def test_volatile_layer_is_found_beside_its_type(data: Path) -> None:
+def test_volatile_overlay_is_found_besides_its_type(data: Path) -> None:
     """An overlay without syncs."""
     machine = MadeUpMachine(mount="overlay overlay rw,upperdir=/b,volatile")
     diagnosis = examined(data, machine=machine)
@@ -85,8 +85,8 @@ def test_volatile_layer_is_found_beside_its_type(data: Path) -> None:
         ("ext4 /dev/sda1 rw,commit=often", "rw,lazytime,nodev"),
     ],
 )
-def test_ordinary_options_are_no_finding(data: Path, mount: str, flags: str) -> None:
-    """Those of most machines."""
+def test_ordinary_options_have_no_finding(data: Path, mount: str, flags: str) -> None:
+    """The default options of most machines."""
     assert [] == checks(examined(data, machine=MadeUpMachine(mount=mount, flags=flags)))
 
 
@@ -94,7 +94,7 @@ def test_ordinary_options_are_no_finding(data: Path, mount: str, flags: str) -> 
     ("mount", "flags"), [("ext4 /dev/sda1 ro", "rw"), ("ext4 /dev/sda1 rw", "ro,relatime")]
 )
 def test_read_only_mount_is_an_error(data: Path, mount: str, flags: str) -> None:
-    """By hand, or by the kernel after an error."""
+    """By configuration, or by the kernel after an error."""
     finding = only(
         examined(data, machine=MadeUpMachine(mount=mount, flags=flags)), "mount.read_only"
     )
@@ -102,8 +102,8 @@ def test_read_only_mount_is_an_error(data: Path, mount: str, flags: str) -> None
     assert "remount,rw /" in finding.remedy
 
 
-def test_table_of_mounts_that_cannot_be_read_is_told_as_not_looked_at(data: Path) -> None:
-    """Once, though several checks want it."""
+def test_unreadable_mount_table_is_reported_once_as_not_examined(data: Path) -> None:
+    """Several checks use the table."""
     diagnosis = examined(data, machine=MadeUpMachine(mount=""))
     assert [] == checks(diagnosis)
     assert (f"the mount of {data}",) == diagnosis.unseen
@@ -113,8 +113,8 @@ def test_table_of_mounts_that_cannot_be_read_is_told_as_not_looked_at(data: Path
     ("available", "expected"),
     [(50 * GIB, None), (50 * GIB - 1, WARNING), (16 << 20, WARNING), ((16 << 20) - 1, ERROR)],
 )
-def test_scarce_room_is_found(data: Path, available: int, expected: Severity | None) -> None:
-    """A twentieth of the whole; an error where not even a checkpoint could be replaced."""
+def test_scarce_space_is_found(data: Path, available: int, expected: Severity | None) -> None:
+    """A twentieth of the whole; an error if no checkpoint could be replaced."""
     room = DiskSpace(1000 * GIB, available, 1000, 1000)
     diagnosis = examined(data, machine=MadeUpMachine(space=room))
     finding = judged(diagnosis, "disk.room", expected)
@@ -123,8 +123,8 @@ def test_scarce_room_is_found(data: Path, available: int, expected: Severity | N
         assert (data,) == finding.paths
 
 
-def test_room_for_less_than_two_of_the_largest_segment_is_found(data: Path) -> None:
-    """A truncation writes one anew."""
+def test_space_below_two_of_the_largest_segment_is_found(data: Path) -> None:
+    """A truncation rewrites a segment."""
     (data / "orders-0" / f"{8:020d}.log").write_bytes(bytes(20 << 20))
     (data / ".lock").unlink()
     room = DiskSpace(100 << 20, 40 << 20, 1000, 1000)
@@ -137,7 +137,7 @@ def test_room_for_less_than_two_of_the_largest_segment_is_found(data: Path) -> N
     assert "keep 40.0 MiB free" in finding.remedy
 
 
-def test_room_of_a_file_system_is_told_once_for_all_directories_on_it(tmp_path: Path) -> None:
+def test_space_is_reported_once_for_all_directories_of_a_file_system(tmp_path: Path) -> None:
     """Both directories are named."""
     directories = (
         healthy_directory(tmp_path / "a", "orders-0"),
@@ -161,7 +161,7 @@ def test_room_of_a_file_system_is_told_once_for_all_directories_on_it(tmp_path: 
 def test_scarce_inodes_are_found(
     data: Path, total: int, available: int, expected: Severity | None
 ) -> None:
-    """Where the file system has a limit at all."""
+    """If the file system has a limit at all."""
     room = DiskSpace(1000 * GIB, 500 * GIB, total, available)
     diagnosis = examined(data, machine=MadeUpMachine(space=room))
     finding = judged(diagnosis, "disk.inodes", expected)
@@ -169,8 +169,8 @@ def test_scarce_inodes_are_found(
         assert f"{available} inodes left of {total} on /" == finding.seen
 
 
-def test_room_that_cannot_be_asked_for_is_told_as_not_looked_at(data: Path) -> None:
-    """The reason goes with it."""
+def test_unreadable_space_is_reported_as_not_examined(data: Path) -> None:
+    """With the reason."""
     machine = MadeUpMachine(space=OSError(5, "Input/output error"))
     diagnosis = examined(data, machine=machine)
     assert [] == checks(diagnosis)

@@ -1,4 +1,4 @@
-"""What the doctor says before data directories go to a broker."""
+"""Tests of the doctor's checks before data directories are handed over to a broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def judged(*directories: Path, broker: HandOver = ONE) -> Diagnosis:
 
 
 def found(diagnosis: Diagnosis, worst: Severity = Severity.WARNING) -> list[str]:
-    """Return the names of what speaks against the hand-over."""
+    """Return the names of the findings against the hand-over."""
     return [
         finding.check.removeprefix("handover.")
         for finding in diagnosis.findings
@@ -60,7 +60,7 @@ def manager_at(*directories: Path) -> ManualManager:
 
 @pytest.fixture(name="data")
 def fixture_data(tmp_path: Path) -> Path:
-    """A data directory with records, positions and transactions, closed in order."""
+    """A data directory with records, positions and transactions, closed cleanly."""
     data = tmp_path / "data"
     data.mkdir()
     with manager_at(data) as manager:
@@ -80,8 +80,8 @@ def fixture_data(tmp_path: Path) -> Path:
     return data
 
 
-def test_directory_that_is_ready_has_notes_at_most(data: Path) -> None:
-    """INT-2, INT-3: closed, with ids, epoch 0, everything decided."""
+def test_directory_that_is_ready_has_notes_only(data: Path) -> None:
+    """INT-2, INT-3: closed, with ids, epoch 0, all transactions complete."""
     diagnosis = judged(data)
     assert [] == found(diagnosis), diagnosis.findings
     assert ["own_files"] == found(diagnosis, Severity.NOTE)
@@ -89,7 +89,7 @@ def test_directory_that_is_ready_has_notes_at_most(data: Path) -> None:
 
 
 def test_directory_without_marker_or_with_a_writer_is_not_ready(data: Path) -> None:
-    """A broker would recover it by its own rules, or not start."""
+    """A broker would recover it by its rules, or not start."""
     (data / ".kafka_cleanshutdown").unlink()
     assert ["unclean"] == found(judged(data))
     with manager_at(data):
@@ -97,7 +97,7 @@ def test_directory_without_marker_or_with_a_writer_is_not_ready(data: Path) -> N
 
 
 def test_internal_topics_with_another_number_of_partitions_are_found(data: Path) -> None:
-    """INT-2: a broker would look elsewhere for each name."""
+    """INT-2: a broker would use another partition for each name."""
     diagnosis = judged(data, broker=HandOver())
     assert ["internal_topics"] * 2 == found(diagnosis)
     text = " ".join(finding.remedy for finding in diagnosis.findings)
@@ -106,7 +106,7 @@ def test_internal_topics_with_another_number_of_partitions_are_found(data: Path)
 
 
 def test_leader_epochs_above_the_controllers_are_found(data: Path) -> None:
-    """INT-3: in batches, in the list, and in positions of groups; lowered, they are gone."""
+    """INT-3: in batches, in the checkpoint, and in positions of groups; not after lowering them."""
     with manager_at(data) as manager:
         manager.log("orders", 0).truncate_to(1)
         manager.append("orders", 0, "b")
@@ -119,8 +119,8 @@ def test_leader_epochs_above_the_controllers_are_found(data: Path) -> None:
     assert [] == found(judged(data))
 
 
-def test_epoch_of_the_list_alone_is_found(data: Path) -> None:
-    """INT-3: a session that appended nothing left it."""
+def test_epoch_in_the_checkpoint_only_is_found(data: Path) -> None:
+    """INT-3: a session without appends has written it."""
     (data / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 2\n")
     assert ["leader_epochs"] == found(judged(data))
 
@@ -133,16 +133,16 @@ def test_epoch_of_the_list_alone_is_found(data: Path) -> None:
         ("00000000000000000000.log.cleaned", Severity.WARNING),
     ],
 )
-def test_leftovers_of_exchanges_are_found(data: Path, name: str, severity: Severity) -> None:
-    """INT-1: a broker has rules of its own for them."""
+def test_leftovers_of_replacements_are_found(data: Path, name: str, severity: Severity) -> None:
+    """INT-1: a broker has other rules for them."""
     (data / "orders-0" / name).write_bytes(b"anything")
     diagnosis = judged(data)
     assert ["leftovers"] == found(diagnosis)
     assert severity is diagnosis.findings[0].severity
 
 
-def test_topic_ids_that_are_missing_or_differ_are_found(data: Path, tmp_path: Path) -> None:
-    """INT-2: between directories too; the second also without --handover."""
+def test_missing_or_different_topic_ids_are_found(data: Path, tmp_path: Path) -> None:
+    """INT-2: between directories too; the latter also without --handover."""
     other = tmp_path / "other"
     shutil.copytree(data, other, ignore=shutil.ignore_patterns("orders-0", "__*", "meta*"))
     shutil.move(other / "orders-1", other / "orders-2")
@@ -155,8 +155,8 @@ def test_topic_ids_that_are_missing_or_differ_are_found(data: Path, tmp_path: Pa
     assert Severity.ERROR is wanted[0].severity
 
 
-def test_transactions_that_are_not_finished_are_found(data: Path) -> None:
-    """INT-2: one that is decided and has no markers, and one that nothing coordinates."""
+def test_unfinished_transactions_are_found(data: Path) -> None:
+    """INT-2: a decided transaction without markers, and a transaction without a coordinator."""
     record = TransactionRecord(7, 0, 1000, TransactionState.PREPARE_COMMIT)
     with manager_at(data) as manager:
         log = manager.log("__transaction_state", 0)
@@ -170,14 +170,14 @@ def test_transactions_that_are_not_finished_are_found(data: Path) -> None:
     assert "undecided" in " ".join(each.seen for each in diagnosis.findings)
 
 
-def test_stray_and_doomed_directories_are_found(data: Path) -> None:
-    """A broker deals with them in its own way."""
+def test_stray_and_deleted_directories_are_found(data: Path) -> None:
+    """A broker treats them by its rules."""
     (data / "orders-0").rename(data / f"orders-0.{uuid.uuid4().hex}-stray")
     assert ["directories"] == found(judged(data))
 
 
-def test_old_formats_and_damage_are_told(data: Path) -> None:
-    """The one is a warning; behind the other nothing was looked at."""
+def test_old_formats_and_damage_are_reported(data: Path) -> None:
+    """Old formats are a warning; records after damage were not examined."""
     with manager_at(data) as manager:
         end = manager.log("orders", 0).log_end_offset
         manager.log("orders", 0).append_batches(chapter(1, 0, [end]).data, assign_offsets=False)
@@ -200,7 +200,7 @@ def test_segment_with_offsets_of_more_than_32_bits_is_found(data: Path) -> None:
     assert "offsets" in found(judged(data))
 
 
-def test_command_has_the_examination_as_text_and_json(
+def test_command_has_the_findings_as_text_and_json(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Status 1 with an error, 0 with notes; the numbers of partitions are options."""

@@ -1,4 +1,4 @@
-"""What the doctor says of kernels and of their settings for dirty pages and swap."""
+"""Tests of the doctor's checks of kernels and their settings for dirty pages and swap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.machines import GIB, MadeUpMachine
 
 
 def test_healthy_machine_and_directory_have_no_finding(data: Path) -> None:
-    """Linux as it is delivered, without swap, and a directory that was closed in order."""
+    """Linux with default settings, without swap, and a directory that was closed cleanly."""
     diagnosis = examined(data)
     assert () == diagnosis.findings
     assert () == diagnosis.unseen
@@ -31,10 +31,10 @@ def test_healthy_machine_and_directory_have_no_finding(data: Path) -> None:
         ("10.0", None),
     ],
 )
-def test_kernel_that_forgets_errors_of_write_back_is_found(
+def test_kernel_that_loses_write_back_errors_is_found(
     data: Path, release: str, expected: Severity | None
 ) -> None:
-    """Before 4.13 another process may hear of it in our place; before 4.17 who opens later."""
+    """Before 4.13 another process may get the error; before 4.17 a later opener misses it."""
     diagnosis = examined(data, machine=MadeUpMachine(kernel=release))
     finding = judged(diagnosis, "kernel.release", expected)
     if finding is not None:
@@ -42,15 +42,15 @@ def test_kernel_that_forgets_errors_of_write_back_is_found(
         assert "4.17" in finding.remedy
 
 
-def test_kernel_with_an_unknown_release_is_told_as_not_looked_at(data: Path) -> None:
+def test_kernel_with_an_unknown_release_is_reported_as_not_examined(data: Path) -> None:
     """It may be a good one."""
     diagnosis = examined(data, machine=MadeUpMachine(kernel="rolling"))
     assert [] == checks(diagnosis)
     assert ("the kernel's version: its release is 'rolling'",) == diagnosis.unseen
 
 
-def test_other_system_is_found_and_its_settings_are_not_looked_for(data: Path) -> None:
-    """It has no /proc, which is no gap in the examination of that system but for the mount."""
+def test_other_system_is_found_and_its_settings_are_not_read(data: Path) -> None:
+    """It has no /proc; only the mounts are reported as not examined."""
     machine = MadeUpMachine(
         name="Darwin",
         kernel="24.1.0",
@@ -77,10 +77,10 @@ def test_other_system_is_found_and_its_settings_are_not_looked_for(data: Path) -
         ({"dirty_background_bytes": GIB}, 1000, None),
     ],
 )
-def test_background_threshold_counts_in_bytes_of_what_memory_there_is(
+def test_background_threshold_is_bytes_or_a_ratio_of_memory(
     data: Path, settings: dict[str, int | str | None], memory_gib: int, expected: str | None
 ) -> None:
-    """Bytes, where they are set, come before the ratio, as in the kernel."""
+    """Bytes, if they are set, precede the ratio, as in the kernel."""
     settings = settings | {"dirty_ratio": 80}
     memory = {"MemAvailable": memory_gib << 20}
     diagnosis = examined(data, machine=MadeUpMachine(settings=settings, memory=memory))
@@ -104,7 +104,7 @@ def test_background_threshold_counts_in_bytes_of_what_memory_there_is(
 def test_limit_at_or_below_the_background_threshold_is_found(
     data: Path, settings: dict[str, int | str | None], expected: bool
 ) -> None:
-    """The kernel halves the limit there, which is not what somebody has meant."""
+    """The kernel halves the limit then, against the intention."""
     diagnosis = examined(data, machine=MadeUpMachine(settings=settings))
     if expected:
         finding = only(diagnosis, "vm.dirty_limit")
@@ -116,7 +116,7 @@ def test_limit_at_or_below_the_background_threshold_is_found(
 
 @pytest.mark.parametrize(("centiseconds", "expected"), [(6000, False), (6001, True)])
 def test_expiry_above_a_minute_is_found(data: Path, centiseconds: int, expected: bool) -> None:
-    """That long a record may wait for the disk."""
+    """A record may wait that long for the disk."""
     machine = MadeUpMachine(settings={"dirty_expire_centisecs": centiseconds})
     diagnosis = examined(data, machine=machine)
     assert (["vm.dirty_expire"] if expected else []) == checks(diagnosis)
@@ -127,8 +127,8 @@ def test_expiry_above_a_minute_is_found(data: Path, centiseconds: int, expected:
         assert "flush.ms" in finding.remedy
 
 
-def test_write_back_that_is_switched_off_is_an_error(data: Path) -> None:
-    """Nothing bounds what a power cut takes then."""
+def test_disabled_write_back_is_an_error(data: Path) -> None:
+    """A power cut may lose any amount."""
     machine = MadeUpMachine(settings={"dirty_writeback_centisecs": 0})
     finding = only(examined(data, machine=machine), "vm.dirty_writeback")
     assert Severity.ERROR is finding.severity
@@ -136,10 +136,10 @@ def test_write_back_that_is_switched_off_is_an_error(data: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, []), (0, []), (5, ["vm.laptop_mode"])])
-def test_laptop_mode_is_found_where_the_kernel_has_it(
+def test_laptop_mode_is_found_if_the_kernel_has_it(
     data: Path, value: int | None, expected: list[str]
 ) -> None:
-    """A kernel without it lacks nothing."""
+    """Its absence is no gap."""
     diagnosis = examined(data, machine=MadeUpMachine(settings={"laptop_mode": value}))
     assert expected == checks(diagnosis)
     assert () == diagnosis.unseen
@@ -149,10 +149,10 @@ def test_laptop_mode_is_found_where_the_kernel_has_it(
     ("swappiness", "swap_kib", "expected"),
     [(60, 0, False), (60, 2 << 20, True), (11, 4, True), (10, 2 << 20, False), (0, 4, False)],
 )
-def test_swappiness_is_found_where_there_is_swap(
+def test_swappiness_is_found_if_there_is_swap(
     data: Path, swappiness: int, swap_kib: int, expected: bool
 ) -> None:
-    """Without swap the setting does nothing."""
+    """Without swap the setting has no effect."""
     machine = MadeUpMachine(settings={"swappiness": swappiness}, memory={"SwapTotal": swap_kib})
     diagnosis = examined(data, machine=machine)
     assert (["vm.swappiness"] if expected else []) == checks(diagnosis)
@@ -170,7 +170,7 @@ def test_swappiness_is_found_where_there_is_swap(
         ({"max_map_count": None}, "vm.max_map_count"),
     ],
 )
-def test_setting_that_cannot_be_read_is_told_once_as_not_looked_at(
+def test_unreadable_setting_is_reported_once_as_not_examined(
     data: Path, settings: dict[str, int | str | None], expected: str
 ) -> None:
     """It is neither right nor wrong."""

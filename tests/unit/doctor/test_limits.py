@@ -1,4 +1,4 @@
-"""What the doctor says of descriptors and mappings."""
+"""Tests of the doctor's checks of descriptors and mappings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.machines import MadeUpMachine
 
 @pytest.fixture(name="needed")
 def fixture_needed(monkeypatch: pytest.MonkeyPatch) -> int:
-    """What one log of two segments needs: its writer's, six files open and six mapped."""
+    """The needs of one log of two segments: the writer's lock, six files open and six mapped."""
     monkeypatch.setattr(limits, "MAPPINGS_HOLD_DESCRIPTORS", True)
     return limits.OTHER_DESCRIPTORS + limits.WRITER_DESCRIPTORS + 6 + 6
 
 
 def test_too_few_descriptors_for_all_logs_are_found(data: Path, needed: int) -> None:
-    """The command asks for as many as are needed."""
+    """The command raises the limit to the needed number."""
     machine = MadeUpMachine(limits=(needed - 1, 1 << 20))
     finding = only(examined(data, machine=machine), "limits.descriptors")
     assert Severity.WARNING is finding.severity
@@ -30,20 +30,20 @@ def test_too_few_descriptors_for_all_logs_are_found(data: Path, needed: int) -> 
     assert "as root" not in finding.remedy
 
 
-def test_descriptors_that_only_root_can_give_are_told_as_such(data: Path, needed: int) -> None:
-    """The hard limit is in the way."""
+def test_descriptors_above_the_hard_limit_need_root(data: Path, needed: int) -> None:
+    """The suggestion names the hard limit."""
     machine = MadeUpMachine(limits=(needed - 1, needed - 1))
     assert "as root" in only(examined(data, machine=machine), "limits.descriptors").remedy
 
 
 @pytest.mark.parametrize("soft", [0, None])
-def test_enough_descriptors_are_no_finding(data: Path, needed: int, soft: int | None) -> None:
-    """As many as are needed, or no limit at all."""
+def test_enough_descriptors_have_no_finding(data: Path, needed: int, soft: int | None) -> None:
+    """As many as needed, or no limit at all."""
     machine = MadeUpMachine(limits=(soft if soft is None else needed, None))
     assert [] == checks(examined(data, machine=machine))
 
 
-def test_pool_bounds_what_all_logs_read_together(tmp_path: Path, needed: int) -> None:
+def test_pool_bounds_the_descriptors_of_all_readers(tmp_path: Path, needed: int) -> None:
     """Three files and one mapping at most, for one log or two: the manager has one pool."""
     one = healthy_directory(tmp_path / "a", "orders-0")
     other = healthy_directory(tmp_path / "b", "orders-1")
@@ -58,7 +58,7 @@ def test_pool_bounds_what_all_logs_read_together(tmp_path: Path, needed: int) ->
         only(examined(*directories, machine=machine, config=config), "limits.descriptors")
 
 
-def test_mappings_take_no_descriptors_in_newer_pythons(
+def test_mappings_need_no_descriptors_in_newer_pythons(
     data: Path, needed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From 3.13 on."""

@@ -1,4 +1,4 @@
-"""What the doctor says of identity, checkpoints, locks and shutdowns."""
+"""Tests of the doctor's checks of identity, checkpoints, locks and shutdowns."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def rewrite(checkpoint: Path, lines: list[str]) -> None:
         ("orders-0/leader-epoch-checkpoint", Severity.WARNING),
     ],
 )
-def test_file_that_cannot_be_understood_is_found(data: Path, name: str, severity: Severity) -> None:
-    """With the line at fault, and what becomes of it at the next opening."""
+def test_invalid_file_is_found(data: Path, name: str, severity: Severity) -> None:
+    """With the invalid line, and the action of the next opening."""
     (data / name).write_text("version=1\nseven\n")
     finding = only(examined(data), "files.damaged")
     assert severity is finding.severity
@@ -64,7 +64,7 @@ def test_file_that_cannot_be_understood_is_found(data: Path, name: str, severity
 
 
 def test_directory_of_a_manager_has_no_finding(tmp_path: Path) -> None:
-    """Nothing that it leaves behind is strange or missing, settings of topics included."""
+    """All its files are known and present, with settings of topics."""
     directory = tmp_path / "data"
     with LogManager([directory]) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "-1"})
@@ -76,7 +76,7 @@ def test_directory_of_a_manager_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_partition_that_cannot_be_read_is_an_error(data: Path) -> None:
-    """Here the name of its segment is one of a directory."""
+    """A directory has the name of its segment."""
     segment = data / "orders-0" / f"{8:020d}.log"
     segment.unlink()
     segment.mkdir()
@@ -102,7 +102,7 @@ def test_identity_of_a_broker_with_zookeeper_is_found(data: Path) -> None:
     assert "4.0" in finding.matters
 
 
-def test_directories_of_two_nodes_do_not_go_together(tmp_path: Path) -> None:
+def test_directories_of_two_nodes_are_found(tmp_path: Path) -> None:
     """The two values are named."""
     one = healthy_directory(tmp_path / "one", "orders-0", node_id=1)
     other = healthy_directory(tmp_path / "other", "orders-1", node_id=2)
@@ -112,7 +112,7 @@ def test_directories_of_two_nodes_do_not_go_together(tmp_path: Path) -> None:
     assert (one, other) == finding.paths
 
 
-def test_copy_of_a_directory_beside_it_is_found_twice(data: Path, tmp_path: Path) -> None:
+def test_copy_of_a_directory_is_found_twice(data: Path, tmp_path: Path) -> None:
     """By its id and by its partitions."""
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
@@ -125,7 +125,7 @@ def test_copy_of_a_directory_beside_it_is_found_twice(data: Path, tmp_path: Path
 
 
 def test_holder_of_the_lock_is_named_and_its_work_is_not_judged(data: Path) -> None:
-    """A missing marker and files on their way out are what a running writer looks like."""
+    """A running writer has no marker, and files that are being deleted."""
     made_unclean(data)
     (data / "orders-0" / f"{0:020d}.log.deleted").write_bytes(b"")
     command = [sys.executable, "-c", HOLDER, str(data / ".lock")]
@@ -141,10 +141,10 @@ def test_holder_of_the_lock_is_named_and_its_work_is_not_judged(data: Path) -> N
 @pytest.mark.parametrize(
     ("recovery_point", "expected"), [(None, "1.2 KiB"), (0, "1.2 KiB"), (8, "240 bytes")]
 )
-def test_logs_that_were_not_closed_are_found_with_what_recovery_reads(
+def test_logs_not_closed_are_found_with_the_recovery_size(
     data: Path, recovery_point: int | None, expected: str
 ) -> None:
-    """From the segment that holds the recovery point on."""
+    """From the segment of the recovery point on."""
     made_unclean(data)
     lines = [] if recovery_point is None else [f"orders 0 {recovery_point}"]
     rewrite(data / "recovery-point-offset-checkpoint", lines)
@@ -154,15 +154,15 @@ def test_logs_that_were_not_closed_are_found_with_what_recovery_reads(
     assert (data / "orders-0",) == finding.paths
 
 
-def test_note_of_syncs_is_no_stranger(data: Path) -> None:
-    """A writer that was killed has left it."""
+def test_sync_journal_is_a_known_file(data: Path) -> None:
+    """A killed writer has left it."""
     made_unclean(data)
     (data / "orders-0" / SYNC_JOURNAL).write_bytes(bytes(32))
     only(examined(data), "shutdown.unclean")
 
 
 def test_directory_without_logs_needs_no_marker(data: Path) -> None:
-    """There is nothing to recover."""
+    """No log needs a recovery."""
     shutil.rmtree(data / "orders-0")
     rewrite(data / "recovery-point-offset-checkpoint", [])
     made_unclean(data)
@@ -170,7 +170,7 @@ def test_directory_without_logs_needs_no_marker(data: Path) -> None:
 
 
 def test_lines_of_checkpoints_without_a_partition_are_noted(data: Path) -> None:
-    """Three are named, and how many there are besides."""
+    """Three are named, the others are counted."""
     rewrite(
         data / "replication-offset-checkpoint",
         ["orders 0 10", *(f"gone {number} 3" for number in range(5))],
@@ -184,7 +184,7 @@ def test_lines_of_checkpoints_without_a_partition_are_noted(data: Path) -> None:
 
 
 def test_log_that_ends_below_its_recovery_point_is_an_error(data: Path) -> None:
-    """Something durable is missing: somebody has removed or cut a segment."""
+    """Durable data is missing: a segment was removed or truncated."""
     for path in (data / "orders-0").glob(f"{8:020d}.*"):
         path.unlink()
     finding = only(examined(data), "checkpoints.recovery_point")
@@ -202,7 +202,7 @@ def test_log_that_ends_below_its_start_is_found(data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "cleaner-offset-checkpoint"])
 def test_other_checkpoints_beyond_the_log_end_are_noted(data: Path, name: str) -> None:
-    """They are hints, and taken back."""
+    """They are hints, and are lowered."""
     rewrite(data / name, ["orders 0 11"])
     finding = only(examined(data), "checkpoints.beyond_end")
     assert Severity.NOTE is finding.severity
@@ -218,14 +218,14 @@ def test_other_checkpoints_beyond_the_log_end_are_noted(data: Path, name: str) -
         "cleaner-offset-checkpoint",
     ],
 )
-def test_checkpoint_at_the_log_end_is_no_finding(data: Path, name: str) -> None:
-    """It is where most of them are."""
+def test_checkpoint_at_the_log_end_has_no_finding(data: Path, name: str) -> None:
+    """Most checkpoints are there."""
     OffsetCheckpoint(DISK, data / name)
     rewrite(data / name, ["orders 0 10"])
     assert [] == checks(examined(data))
 
 
-def test_log_end_is_found_behind_a_preallocated_tail_and_a_torn_one(data: Path) -> None:
+def test_log_end_is_found_before_a_preallocated_or_torn_tail(data: Path) -> None:
     """Zeros and garbage hold no batch; only headers of whole batches count."""
     segment = data / "orders-0" / f"{8:020d}.log"
     whole = segment.read_bytes()
@@ -238,7 +238,7 @@ def test_log_end_is_found_behind_a_preallocated_tail_and_a_torn_one(data: Path) 
 
 
 def test_partition_that_a_broker_would_call_stray_is_noted(data: Path) -> None:
-    """Only in a directory with an identity, that a broker might take."""
+    """Only in a directory with an identity, which a broker might open."""
     (data / "orders-0" / "partition.metadata").unlink()
     finding = only(examined(data), "partition.metadata")
     assert Severity.NOTE is finding.severity
@@ -247,8 +247,8 @@ def test_partition_that_a_broker_would_call_stray_is_noted(data: Path) -> None:
     assert ["meta.properties"] == checks(examined(data))
 
 
-def test_partition_of_a_data_directory_is_examined_with_its_checkpoints(data: Path) -> None:
-    """Examined alone, it has the marker and the recovery point of the directory around it."""
+def test_partition_in_a_data_directory_is_examined_with_its_checkpoints(data: Path) -> None:
+    """With the marker and the recovery point of the data directory."""
     assert [] == checks(examined(data / "orders-0"))
     made_unclean(data)
     rewrite(data / "recovery-point-offset-checkpoint", ["orders 0 8", "other 0 9"])
@@ -257,8 +257,8 @@ def test_partition_of_a_data_directory_is_examined_with_its_checkpoints(data: Pa
     assert "reads 240 bytes again" in finding.matters
 
 
-def test_directory_id_alone_tells_a_copy(data: Path, tmp_path: Path) -> None:
-    """Two directories without an id are not the same."""
+def test_copy_is_found_by_directory_id_only(data: Path, tmp_path: Path) -> None:
+    """Two directories without an id are not equal."""
     other = healthy_directory(tmp_path / "other", "orders-1")
     for directory, identity in ((data, None), (other, None)):
         meta = MetaProperties(cluster_id="a-cluster", node_id=1, directory_id=identity)
@@ -271,8 +271,8 @@ def test_directory_id_alone_tells_a_copy(data: Path, tmp_path: Path) -> None:
     only(examined(data, other), "meta.properties.agreement")
 
 
-def test_examination_leaves_no_lock_behind(data: Path) -> None:
-    """Not even the file: a directory may be read-only."""
+def test_examination_creates_no_lock_file(data: Path) -> None:
+    """The directory may be read-only."""
     (data / ".lock").unlink()
     before = sorted(data.iterdir())
     assert [] == checks(examined(data))

@@ -1,4 +1,4 @@
-"""What is taken for a data directory or a partition directory, and that nothing is changed."""
+"""Tests of data and partition directories in the survey, which changes nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.golden import CLEAN, UNCLEAN, data_directory, unchanged
 FAR_AHEAD_MS = 4_000_000_000_000
 
 
-def test_broker_directory_is_examined_and_left_as_it_is() -> None:
-    """A real one, closed in order."""
+def test_broker_directory_is_examined_and_not_changed() -> None:
+    """A directory of a real broker, closed cleanly."""
     directory = data_directory(CLEAN)
     with unchanged(directory):
         diagnosis = examined(directory, age_files=False, now_ms=FAR_AHEAD_MS)
@@ -30,8 +30,8 @@ def test_broker_directory_is_examined_and_left_as_it_is() -> None:
     )
 
 
-def test_directory_of_a_killed_broker_is_examined_and_left_as_it_is() -> None:
-    """Its indexes are preallocated; a compaction and a deletion were under way."""
+def test_directory_of_a_killed_broker_is_examined_and_not_changed() -> None:
+    """It has preallocated indexes, and an unfinished compaction and deletion."""
     directory = data_directory(UNCLEAN)
     with unchanged(directory):
         diagnosis = examined(directory, age_files=False, now_ms=FAR_AHEAD_MS)
@@ -45,8 +45,8 @@ def test_directory_of_a_killed_broker_is_examined_and_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("names", [(), (".lock",), ("lost+found",)])
-def test_empty_directory_is_a_data_directory_to_be(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """What a file system puts there does not count as something."""
+def test_empty_directory_is_a_new_data_directory(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Files of the file system do not count."""
     for name in names:
         (tmp_path / name).mkdir()
     diagnosis = examined(tmp_path)
@@ -54,8 +54,8 @@ def test_empty_directory_is_a_data_directory_to_be(tmp_path: Path, names: tuple[
     assert "meta.properties" in checks(diagnosis)
 
 
-def test_empty_partition_directory_is_one_by_its_name(tmp_path: Path) -> None:
-    """As a manager has just made it."""
+def test_empty_partition_directory_is_recognised_by_its_name(tmp_path: Path) -> None:
+    """A manager has just created it."""
     directory = tmp_path / "orders-7"
     directory.mkdir()
     diagnosis = examined(directory)
@@ -64,24 +64,24 @@ def test_empty_partition_directory_is_one_by_its_name(tmp_path: Path) -> None:
 
 
 def test_other_directory_is_refused(tmp_path: Path) -> None:
-    """It says what is there."""
+    """The error names its content."""
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(NotALogError, match=r"letter\.txt"):
         examined(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["missing", "file"])
-def test_what_is_no_directory_is_refused(tmp_path: Path, name: str) -> None:
-    """Nothing there, or a file."""
+def test_path_that_is_not_a_directory_is_refused(tmp_path: Path, name: str) -> None:
+    """Missing, or a file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(NotALogError, match="not a directory"):
         examined(tmp_path / name)
 
 
-def test_directory_that_cannot_be_read_is_a_storage_error(
+def test_unreadable_data_directory_is_a_storage_error(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is nothing to say of it; of a partition that cannot be read there is."""
+    """An unreadable partition is a finding."""
     from kafkalog.files.posix import PosixFileSystem
 
     listed = PosixFileSystem.list
@@ -101,10 +101,10 @@ def test_directory_that_cannot_be_read_is_a_storage_error(
         examined(data)
 
 
-def test_file_that_goes_between_two_looks_is_left_out(
+def test_file_removed_during_the_survey_is_left_out(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer may be at work."""
+    """A writer may be active."""
     from kafkalog.files.posix import PosixFileSystem
 
     listed = PosixFileSystem.list
@@ -126,8 +126,8 @@ def test_file_that_goes_between_two_looks_is_left_out(
         (5 << 60, "5242880.0 TiB"),
     ],
 )
-def test_size_is_shown_in_the_largest_unit_that_fits(size_bytes: int, expected: str) -> None:
-    """With one digit behind the point."""
+def test_size_is_shown_in_the_largest_fitting_unit(size_bytes: int, expected: str) -> None:
+    """With one decimal digit."""
     assert expected == size_text(size_bytes)
 
 
@@ -136,5 +136,5 @@ def test_size_is_shown_in_the_largest_unit_that_fits(size_bytes: int, expected: 
     [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (list("abcde"), "a, b, c and 2 others")],
 )
 def test_long_list_of_names_is_cut(names: list[str], expected: str) -> None:
-    """Three are enough to know where to look."""
+    """Three names suffice as an example."""
     assert expected == named(names)
