@@ -1,4 +1,4 @@
-"""Batch views: headers, records in four forms, errors that say where, golden batches."""
+"""Tests of batch views: headers, records in four forms, errors with positions, golden batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def unhex(text: str | None) -> bytes | None:
 
 
 @pytest.mark.parametrize("case", vectors("batches")["batches"], ids=lambda case: case["name"])
-def test_batch_view_of_kafkas_batches_equals_what_kafka_read(case: dict[str, Any]) -> None:
+def test_batch_view_of_kafkas_batches_equals_kafkas_result(case: dict[str, Any]) -> None:
     """Header, codec and every record of every batch vector, in all forms of reading."""
     view = BatchView(bytes.fromhex(case["hex"]), path=PATH, position=7)
     view.check()
@@ -70,7 +70,7 @@ def test_batch_view_of_kafkas_batches_equals_what_kafka_read(case: dict[str, Any
 
 
 def test_batch_view_columns_point_into_the_payload() -> None:
-    """Positions count from the buffer that is returned beside them, compressed or not."""
+    """Positions count from the start of the returned buffer, compressed or not."""
     for name in ("none_50_records", "zstd_50_records"):
         view = BatchView(named_batch(name))
         columns = RecordColumns(64)
@@ -83,7 +83,7 @@ def test_batch_view_columns_point_into_the_payload() -> None:
 
 
 def test_batch_view_payload_is_decompressed_once() -> None:
-    """Four ways of reading one batch pay for one decompression."""
+    """Four forms of reading one batch share one decompression."""
     view = BatchView(named_batch("gzip_50_records"))
     first, second = view.payload(), view.payload()
     assert first[0] is second[0]
@@ -91,7 +91,7 @@ def test_batch_view_payload_is_decompressed_once() -> None:
 
 
 def test_batch_view_control_records_are_decoded() -> None:
-    """Commit with its coordinator's epoch; an emptied control batch says nothing."""
+    """Commit with its coordinator's epoch; an emptied control batch has no marker."""
     control = BatchView(named_batch("control_commit_coordinator_epoch_17")).control_records()
     assert [(ControlType.COMMIT, {"coordinatorEpoch": 17})] == [
         (each.type, each.fields) for each in control
@@ -100,7 +100,7 @@ def test_batch_view_control_records_are_decoded() -> None:
 
 
 def test_batch_view_limit_bounds_the_decompressed_size() -> None:
-    """The error is the view's, with its place; a higher limit reads the same batch."""
+    """The error is that of the view, with its position; a higher limit reads the same batch."""
     view = BatchView(named_hostile("zstd_bomb_32MiB"), path=PATH, position=7)
     with pytest.raises(CorruptRecordError, match="more than 1048576 bytes") as caught:
         view.records(limit_bytes=1 << 20)
@@ -121,7 +121,7 @@ def test_batch_view_limit_bounds_the_decompressed_size() -> None:
     ],
 )
 def test_batch_view_errors_name_file_position_and_offset(name: str, why: str) -> None:
-    """In attributes for code and in words for people, whichever way the records are read."""
+    """As attributes and in the message, for each form of reading."""
     view = BatchView(named_hostile(name), path=PATH, position=4096)
     for read in (view.records, view.tuples, view.lists, view.check_records):
         with pytest.raises(CorruptRecordError, match=why) as caught:
@@ -136,14 +136,14 @@ def test_batch_view_errors_name_file_position_and_offset(name: str, why: str) ->
         assert "4096" in str(error)
 
 
-def test_batch_view_offset_deltas_that_repeat_are_read_on_request() -> None:
-    """What Kafka stored can be had: data at rest is never out of reach."""
+def test_batch_view_repeated_offset_deltas_are_read_on_request() -> None:
+    """Batches that Kafka stored remain readable."""
     view = BatchView(named_hostile("offset_deltas_repeat"))
     assert 3 == len(view.records(strict=False))
 
 
-def test_batch_view_wrong_crc_is_found_by_check_alone() -> None:
-    """Reading does not pay for a checksum; whoever wants it asks."""
+def test_batch_view_wrong_crc_is_found_by_check_only() -> None:
+    """Reading does not compute a checksum; `check` does."""
     view = BatchView(named_hostile("payload_bit_flipped"), path=PATH, position=1)
     assert 3 == len(view.records())
     with pytest.raises(CorruptRecordError, match="the CRC does not match") as caught:
@@ -159,24 +159,24 @@ def test_batch_view_wrong_crc_is_found_by_check_alone() -> None:
         ("only_60_bytes", CorruptRecordError),
     ],
 )
-def test_batch_view_bad_header_is_refused_at_once(name: str, error: type[KafkaLogError]) -> None:
-    """There is no view of what has no header."""
+def test_batch_view_bad_header_raises_at_once(name: str, error: type[KafkaLogError]) -> None:
+    """There is no view without a header."""
     with pytest.raises(error) as caught:
         BatchView(named_hostile(name), path=PATH, position=9)
     assert (str(PATH), 9) == (caught.value.path, caught.value.position)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_batch_view_unknown_codec_is_refused_when_records_are_asked_for(codec: int) -> None:
-    """The header can be looked at all the same."""
+def test_batch_view_unknown_codec_raises_when_records_are_read(codec: int) -> None:
+    """The header is readable nevertheless."""
     view = BatchView(named_hostile(f"codec_{codec}"), path=PATH)
     assert 3 == len(view)
     with pytest.raises(UnsupportedCodecError, match=f"unknown codec {codec}"):
         view.records()
 
 
-def test_batch_view_repr_says_what_it_is() -> None:
-    """Offsets, count, codec, place."""
+def test_batch_view_repr_shows_offsets_count_codec_and_position() -> None:
+    """In this order."""
     view = BatchView(named_batch("lz4_3_records"), position=5)
     assert Codec.LZ4 is view.codec
     assert "lz4" in repr(view)
@@ -185,8 +185,8 @@ def test_batch_view_repr_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["none_3_records", "lz4_3_records"])
-def test_batch_view_cut_anywhere_gives_typed_errors(name: str) -> None:
-    """A batch whose end is missing is damaged, however much of it is there; HOST-13."""
+def test_batch_view_truncated_anywhere_raises_typed_errors(name: str) -> None:
+    """A batch without its end is corrupt, whatever its length; HOST-13."""
     whole = named_batch(name)
     for size in range(1, len(whole)):
         for ask in ("records", "tuples", "lists", "check_records"):

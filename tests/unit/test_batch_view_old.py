@@ -1,4 +1,4 @@
-"""Batch views of magic 0 and 1: the same doors, messages and wrappers behind them."""
+"""Tests of batch views of magic 0 and 1: the same methods for messages and wrappers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wrapper_of(magic: int, codec: int, inner: bytes, offset: int = 8) -> bytes:
 
 
 @pytest.mark.parametrize("case", vectors("legacy")["sets"], ids=lambda case: case["name"])
-def test_batch_view_of_kafkas_messages_equals_what_kafka_read(case: dict[str, Any]) -> None:
+def test_batch_view_of_kafkas_messages_equals_kafkas_result(case: dict[str, Any]) -> None:
     """Every outer entry of every set, in all forms of reading."""
     data = bytes.fromhex(case["hex"])
     for outer in case["messages"]:
@@ -131,8 +131,8 @@ def test_batch_view_of_a_wrapper_counts_its_messages(magic: int, codec: Codec) -
     assert view.payload()[0] is view.payload()[0]
 
 
-def test_batch_view_of_a_wrapper_that_is_damaged_says_where() -> None:
-    """Whatever is asked of it."""
+def test_batch_view_of_a_damaged_wrapper_raises_with_its_position() -> None:
+    """In every method."""
     damaged = wrapper_of(1, Codec.GZIP, reference.encode_messages(MIXED[1])[:-1])
     view = BatchView(damaged, path="orders-0/0.log", position=77)
     for ask in (view.records, view.tuples, view.lists, view.check_records):
@@ -147,7 +147,7 @@ def test_batch_view_of_a_wrapper_that_is_damaged_says_where() -> None:
         _ = empty.base_offset
 
 
-def test_batch_view_of_a_wrapper_is_held_to_the_limit() -> None:
+def test_batch_view_of_a_wrapper_respects_the_limit() -> None:
     """As every other batch."""
     view = BatchView(wrapper_of(1, Codec.GZIP, bytes(5000)))
     with pytest.raises(CorruptRecordError, match="more than 1000 bytes"):
@@ -156,8 +156,8 @@ def test_batch_view_of_a_wrapper_is_held_to_the_limit() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [4, 5, 7])
-def test_batch_view_of_a_codec_of_magic_2_is_refused(magic: int, codec: int) -> None:
-    """Zstd among them."""
+def test_batch_view_of_old_format_with_a_codec_of_magic_2_raises(magic: int, codec: int) -> None:
+    """Zstd for example."""
     entry = reference.encode_message(Message(5, magic, codec, TIMESTAMP, None, b"?"))
     view = BatchView(entry)
     view.check()
@@ -167,8 +167,8 @@ def test_batch_view_of_a_codec_of_magic_2_is_refused(magic: int, codec: int) -> 
         view.payload()
 
 
-def test_batch_view_with_bytes_behind_the_value_is_read_on_request_only() -> None:
-    """As those behind the value of any message."""
+def test_batch_view_with_bytes_after_the_value_is_read_on_request_only() -> None:
+    """As with bytes after the value of any message."""
     inner = reference.encode_messages(MIXED[1])
     good = reference.encode_message(Message(8, 1, 1, 5, None, compress(1, inner) + b"spare"))
     short = len(compress(1, inner))

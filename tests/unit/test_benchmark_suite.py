@@ -1,4 +1,4 @@
-"""The suite of comparisons: results are kept as found, and the page says what they say."""
+"""Tests of the suite of comparisons: results are stored unchanged, and shown on the page."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_result_compares_medians_and_spreads_by_rounds() -> None:
     assert dataclasses.replace(RESULT, wanted=0).is_reached
 
 
-def test_result_as_json_is_the_same_when_read() -> None:
-    """What is kept is what was found, to four digits; a note is a text."""
+def test_result_as_json_round_trips() -> None:
+    """Results are stored to four digits; a note is a text."""
     assert RESULT == from_json(to_json(RESULT))
     long = dataclasses.replace(RESULT, ours=(1.23456, 2))
     kept = from_json(to_json(long))
@@ -74,25 +74,25 @@ def test_result_as_json_is_the_same_when_read() -> None:
     ],
 )
 def test_label_is_split_into_goal_work_and_peer(label: str, parts: tuple[str, str, str]) -> None:
-    """Labels of comparisons carry three things; a goal's number may be left out."""
+    """Labels of comparisons have three parts; a goal's number may be left out."""
     assert parts == split_label(label)
 
 
-def test_label_that_is_empty_is_refused() -> None:
-    """A row that nobody can name is a mistake of who made it."""
+def test_label_without_text_raises() -> None:
+    """A row without a name is a mistake in the suite."""
     with pytest.raises(ValueError, match="names nothing"):
         split_label(" ")
 
 
-def test_results_in_order_keep_what_belongs_together() -> None:
-    """Rows of one goal and work stand together, in the order they first came."""
+def test_results_in_order_keep_groups_together() -> None:
+    """Rows of one goal and work are adjacent, in the order of their first row."""
     first, second = RESULT, dataclasses.replace(RESULT, what="encode")
     third = dataclasses.replace(RESULT, work="1 KiB")
     assert [first, third, second] == in_order([first, second, third])
 
 
-def test_file_of_results_holds_groups_apart(tmp_path: Path) -> None:
-    """Each group has its own machine, day and lines; one that is absent says why."""
+def test_file_of_results_separates_groups(tmp_path: Path) -> None:
+    """Each group has its own machine, day and lines; an absent group has its reason."""
     path = tmp_path / "results.jsonl"
     assert {} == read_measured(path)
     one, none = measured(RESULT, "a note"), measured(group="java", absent="no JDK")
@@ -110,7 +110,7 @@ def test_page_shows_both_sides_spread_and_goal() -> None:
 
 
 def test_page_shows_missed_goal_in_bold_with_its_reason() -> None:
-    """A goal that is missed in one of two rows is counted as such and explained."""
+    """A goal that is missed in one of two rows counts as missed and is explained."""
     text = drawn(RESULT, dataclasses.replace(RESULT, wanted=25))
     assert "| **22.3x** | 21.0x to 23.0x | 25x |" in text
     assert "- **P1**, columnar decode: 1 of 2 rows below. Memory bounds it." in text
@@ -118,7 +118,7 @@ def test_page_shows_missed_goal_in_bold_with_its_reason() -> None:
 
 
 def test_page_names_goals_that_were_not_measured() -> None:
-    """A goal without a row is in the table too, with the reason where there is one."""
+    """A goal without a row is in the table too, with a reason if there is one."""
     assert "| K1 | decode in Java | not measured |" in drawn(RESULT)
     kept = {"java": measured(group="java", absent="no JDK")}
     java = dataclasses.replace(GROUP, name="java", title="Java", needs=("kafka",))
@@ -128,7 +128,7 @@ def test_page_names_goals_that_were_not_measured() -> None:
 
 
 def test_page_names_the_tests_that_show_a_goal() -> None:
-    """What is no matter of measuring is neither reached nor missing."""
+    """A goal that is not measured is neither reached nor missed."""
     goal = Goal("G5", "filters", "", "", ("tests/spark/test_connect.py",))
     text = page({"decoding": GROUP}, {**GOALS, "G5": goal}, {"decoding": measured(RESULT)})
     link = "[test_connect.py](../tests/spark/test_connect.py)"
@@ -137,7 +137,7 @@ def test_page_names_the_tests_that_show_a_goal() -> None:
 
 
 def test_page_shows_results_without_a_goal_in_their_group() -> None:
-    """What nobody set a goal for stands below the group's picture, with notes."""
+    """Rows without a goal are below the group's picture, with notes."""
     free = dataclasses.replace(RESULT, goal="", what="look", wanted=0)
     goals, _, group = drawn(free, "97 mappings").partition("## Decoding")
     assert "| look |" not in goals
@@ -146,7 +146,7 @@ def test_page_shows_results_without_a_goal_in_their_group() -> None:
 
 
 def test_page_describes_the_machine_and_its_load() -> None:
-    """A reader learns where, when, and how busy others kept it."""
+    """Place, time, and the load by other processes."""
     text = drawn(RESULT)
     assert "| CPU | one |" in text
     assert "| decoding | 2026-01-31 | quick | 1 | 0.5, 1.0, 2.0 | 0.2 |" in text
@@ -167,18 +167,18 @@ def test_page_describes_the_machine_and_its_load() -> None:
         (126.54, "bytes", "126.5 bytes"),
     ],
 )
-def test_amount_is_short_to_read(number: float, unit: str, text: str) -> None:
+def test_amount_has_a_short_unit(number: float, unit: str, text: str) -> None:
     """Times have the unit that makes them short, other numbers their own."""
     assert text == amount(number, unit)
 
 
-def test_times_tells_a_near_miss_from_its_goal() -> None:
-    """Small ratios have two places: 1.96 for a goal of 2 must not read 2.0."""
+def test_times_near_a_goal_have_two_decimals() -> None:
+    """A ratio of 1.96 for a goal of 2 must not read 2.0."""
     assert ["0.82x", "1.96x", "23.1x", "118x"] == [times(r) for r in (0.82, 1.96, 23.1, 118.4)]
 
 
-def test_plots_of_same_results_are_the_same_bytes(tmp_path: Path) -> None:
-    """Nothing of the day or of chance is in a picture that is committed."""
+def test_plots_of_the_same_results_are_identical(tmp_path: Path) -> None:
+    """A committed picture has no date and no random part."""
     for name in ("one", "two"):
         write_plots(tmp_path / name, {"decoding": GROUP}, {"decoding": measured(RESULT)})
     one, two = (
@@ -189,22 +189,22 @@ def test_plots_of_same_results_are_the_same_bytes(tmp_path: Path) -> None:
     assert None is re.search(rb"20\d\d-\d\d-\d\d", one)
 
 
-def test_plots_of_group_without_results_go(tmp_path: Path) -> None:
-    """A picture does not outlive what it showed."""
+def test_plots_of_group_without_results_are_removed(tmp_path: Path) -> None:
+    """A picture is removed with its results."""
     write_plots(tmp_path, {"decoding": GROUP}, {"decoding": measured(RESULT)})
     write_plots(tmp_path, {"decoding": GROUP}, {"decoding": measured(absent="no JDK")})
     assert [] == list(tmp_path.iterdir())
 
 
-def test_first_size_of_many_results_leaves_the_others_out() -> None:
-    """A picture or a table of a hundred rows would be of no use."""
+def test_first_size_of_many_results_drops_the_other_sizes() -> None:
+    """A picture or a table of a hundred rows is useless."""
     small = [dataclasses.replace(RESULT, work=f"100 B, {number}") for number in range(30)]
     large = [dataclasses.replace(RESULT, work=f"1 KiB, {number}") for number in range(30)]
     assert small == first_size([*small, *large])
     assert small == first_size(small)
 
 
-def test_every_goal_stands_in_the_table_and_has_a_group() -> None:
+def test_every_goal_is_in_the_table_and_has_a_group() -> None:
     """P1 to P17, K1 to K12 and G1 to G14 are all there, each with a group or tests that exist."""
     wanted = {*(f"P{number}" for number in range(1, 18)), "P6b"}
     wanted |= {f"K{number}" for number in range(1, 13)}
@@ -218,15 +218,15 @@ def test_every_goal_stands_in_the_table_and_has_a_group() -> None:
 
 
 def test_every_command_of_a_group_is_a_module() -> None:
-    """What the table of groups names can be run."""
+    """Each command in the table of groups can be run."""
     peers = ROOT / "asv_bench" / "peers"
     for group in read_groups().values():
         for module, *_arguments in group.commands:
             assert (peers / f"{module}.py").is_file()
 
 
-def test_committed_page_is_drawn_from_committed_results() -> None:
-    """Nobody edits the page by hand, and a new text in the tables comes to the page."""
+def test_committed_page_is_rendered_from_committed_results() -> None:
+    """The page is not edited by hand, and a new text in the tables comes to the page."""
     kept = read_measured(ROOT / "asv_bench" / "results.jsonl")
     groups = read_groups()
     kept = {name: kept[name] for name in groups if name in kept}
@@ -237,17 +237,17 @@ def test_committed_page_is_drawn_from_committed_results() -> None:
 
 
 def test_committed_misses_are_all_explained() -> None:
-    """A goal that is missed says what was tried and what bounds it."""
+    """A missed goal has a text about attempts and limits."""
     kept = read_measured(ROOT / "asv_bench" / "results.jsonl")
     goals = read_goals()
     below = {each.goal for one in kept.values() for each in one.results if not each.is_reached}
     assert set() == {name for name in below if not goals[name].missed}
 
 
-def test_command_line_keeps_groups_that_it_does_not_measure(
+def test_command_line_keeps_groups_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One group is measured again, the rest stands; one that fails keeps its old results."""
+    """One group is measured again, the others stay; a group that fails keeps its old results."""
     old = measured(RESULT, group="lookups")
     write_measured(tmp_path / "results.jsonl", [old, measured(RESULT, group="reads")])
     found = [measured("new", group="reads")]
@@ -275,17 +275,17 @@ def test_command_line_renders_without_measuring(
     assert "| reads | 2026-01-31 |" in (tmp_path / "drawn" / "benchmarks.md").read_text("utf-8")
 
 
-def test_command_line_with_unknown_group_says_which_there_are(
+def test_command_line_with_unknown_group_lists_the_groups(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A slip of the pen costs no measurement."""
+    """A mistyped name starts no measurement."""
     with pytest.raises(SystemExit):
         command.main(["recordz"])
     assert "no group recordz; there are records" in capsys.readouterr().err
 
 
 def test_group_that_needs_kafka_is_absent_without_a_jdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is nothing to compile Java with, the results say so instead of failing."""
+    """Without a Java compiler the group is reported as absent and does not fail."""
     monkeypatch.setattr(machine, "describe", lambda: {"CPU": "one"})
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     group = dataclasses.replace(GROUP, needs=("kafka",))
@@ -294,8 +294,8 @@ def test_group_that_needs_kafka_is_absent_without_a_jdk(monkeypatch: pytest.Monk
     assert () == found.lines
 
 
-def test_group_whose_jars_cannot_be_fetched_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that does not answer costs its groups, and the page says so."""
+def test_group_whose_jars_cannot_be_downloaded_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry without an answer is reported on the page."""
 
     def refused() -> None:
         raise kafka_maven.KafkaUnavailableError("Maven could not fetch its jars\nmany lines")
@@ -309,14 +309,14 @@ def test_group_whose_jars_cannot_be_fetched_is_absent(monkeypatch: pytest.Monkey
 
 
 def test_every_need_of_a_group_is_known() -> None:
-    """A slip in the table would be taken for something that is there."""
+    """A mistyped need would count as fulfilled."""
     assert set() == {need for group in read_groups().values() for need in group.needs} - {
         *needs.KNOWN
     }
 
 
 def test_comparison_with_a_time_has_it_as_the_other_side() -> None:
-    """A goal that is an amount stands where a peer's time would."""
+    """A goal that is an amount replaces a peer's time."""
     moments = iter(range(100))
     comparison = Comparison(
         "100 B",
@@ -363,22 +363,22 @@ def test_comparison_that_warms_up_gives_each_case_its_share() -> None:
     ("arguments", "expected"),
     [([], 4), (["--quick"], 4), (["--quick", "--rounds", "1"], 1), (["--rounds", "9"], 9)],
 )
-def test_comparison_has_its_rounds_unless_others_are_asked_for(
+def test_comparison_has_its_rounds_unless_set_by_the_command_line(
     arguments: list[str], expected: int
 ) -> None:
-    """What the command line says goes before what the comparison says."""
+    """Options of the command line precede those of the comparison."""
     comparison = Comparison("3 M", 1, {}, [], rounds=4)
     assert expected == parse_options(arguments).rounds_of(comparison)
 
 
-def test_busy_seconds_leave_out_idle_time() -> None:
-    """Idle and waiting are not work; steal is time that is gone."""
+def test_busy_seconds_exclude_idle_time() -> None:
+    """Idle and waiting are not work; steal time is not idle."""
     text = "cpu  100 10 50 9999 888 7 3 30 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
     assert 2.0 == machine.busy_seconds(text, ticks_per_second=100)
 
 
 def test_mount_of_path_is_the_innermost() -> None:
-    """The longest mount point that holds the path says what it is on."""
+    """The longest mount point that holds the path names its file system."""
     mounts = "a / ext4 rw 0 0\nb /scratch tmpfs rw 0 0\nc /scratch2 xfs rw 0 0\n"
     assert "tmpfs" == machine.kind_of_mount("/scratch/x", mounts)
     assert "xfs" == machine.kind_of_mount("/scratch2", mounts)

@@ -1,4 +1,4 @@
-"""The check of words finds each kind of text, and refuses counts that are too high or too low."""
+"""Tests of the check of words: each kind of text is found, and wrong counts are refused."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_hits_python_and_cython_scope_is_read(
     assert [f"kafkalog/log -> {each}" for each in expected] == [key for key, _ in hits]
 
 
-def test_hits_shows_place_and_replacement(check: ModuleType) -> None:
+def test_hits_show_line_and_replacement(check: ModuleType) -> None:
     """The line is that of the word, not that of the comment."""
     hits = check.hits(check.read_rules(RULES), "ci/imagined.py", "x = 1\n# A\n# grue.\n")
     assert [("ci -> every -> grue", "ci/imagined.py:3: 'grue', write: monster")] == list(hits)
 
 
-def test_hits_page_is_read_with_names_in_code(check: ModuleType) -> None:
-    """In a page all is prose, but for what is in backticks."""
+def test_hits_page_is_read_except_for_code(check: ModuleType) -> None:
+    """In a page all is prose, but for text in backticks."""
     text = "A grue\ncave, a `grue`, an OldName.\n\n```python\nOldName()\n```\n"
     hits = check.hits(check.read_rules(RULES), "docs/format/imagined.md", text)
     assert ["docs -> every -> grue cave", "docs -> names -> OldName"] == sorted(
@@ -124,7 +124,7 @@ def test_hits_module_name_is_a_name(check: ModuleType) -> None:
 
 
 def test_problems_counts_must_be_exact(check: ModuleType) -> None:
-    """A count that rises shows each word, one that falls has to be written down."""
+    """A count that rises shows each word, a count that falls must be written down."""
     found = {"same": ["a"], "more": ["b", "c"], "new": ["d"], "less": ["e"]}
     allowed = {"same": 1, "more": 1, "less": 2, "gone": 1}
     assert [
@@ -135,10 +135,10 @@ def test_problems_counts_must_be_exact(check: ModuleType) -> None:
     ] == list(check.problems(found, allowed))
 
 
-def test_long_subjects_are_refused_and_no_history_is_skipped(
+def test_long_subjects_are_found_and_missing_history_is_skipped(
     check: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only commits after the one given count; without history the check says that it skips."""
+    """Only commits after the given one count; without history the check reports that it skips."""
     assert [] == check.long_subjects(tmp_path, SINCE, "20")
     assert capsys.readouterr().out.startswith("SKIPPED")
 

@@ -1,4 +1,4 @@
-"""The project's own checks find what they are for: a check that cannot fail protects nothing."""
+"""Tests of the project's own checks: each finds the faults that it is made for."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_changelog_in_order_is_accepted() -> None:
     ],
 )
 def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) -> None:
-    """What the core may and may not use, statement by statement."""
+    """Allowed and refused statements of the core, one by one."""
     module = _load("check_core_imports")
     path = module.ROOT / "kafkalog" / "_core" / "imagined.pyx"
     assert is_refused == bool(module.problems_of(path, [statement]))
@@ -146,7 +146,7 @@ def test_format_number_outside_of_its_module_is_refused(
 def test_engine_import_beyond_core_is_refused(
     package: str, statement: str, is_refused: bool
 ) -> None:
-    """The compiled objects use the kernels, never the other way round."""
+    """The compiled objects use the kernels, never the reverse."""
     module = _load("check_core_imports")
     path = module.ROOT / "kafkalog" / package / "imagined.pyx"
     assert is_refused == bool(module.problems_of(path, [statement]))
@@ -156,10 +156,10 @@ def test_engine_import_beyond_core_is_refused(
     ("package", "is_refused"),
     [("spark", False), ("manager", False), ("cli", True), ("doctor", True)],
 )
-def test_structure_import_of_parts_by_another_package_is_refused(
+def test_structure_import_of_log_parts_by_another_package_is_refused(
     package: str, is_refused: bool
 ) -> None:
-    """Only the packages that work on a log's parts may get at them."""
+    """Only the packages that work on the parts of a log may import them."""
     module = _load("check_structure")
     tree = ast.parse("from kafkalog.log.log import partition_of")
     path = module.ROOT / "kafkalog" / package / "imagined.py"

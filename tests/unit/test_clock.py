@@ -1,4 +1,4 @@
-"""The machine's own clocks."""
+"""Tests of the clocks of the machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from kafkalog import SystemClock
 
 
-def test_system_clock_tells_what_python_tells() -> None:
-    """Milliseconds, rounded down; of the time of day, and of one that never goes back."""
+def test_system_clock_agrees_with_python() -> None:
+    """Milliseconds, rounded down; of the time of day, and of a clock that never goes back."""
     clock = SystemClock()
     before = time.time_ns() // 10**6, time.monotonic_ns() // 10**6
     told = clock.now_ms(), clock.monotonic_ms()
@@ -18,6 +18,6 @@ def test_system_clock_tells_what_python_tells() -> None:
     assert before[1] <= told[1] <= behind[1]
 
 
-def test_system_clock_goes_to_other_processes() -> None:
-    """With whatever holds one."""
+def test_system_clock_pickles() -> None:
+    """With any object that holds it."""
     assert isinstance(pickle.loads(pickle.dumps(SystemClock())), SystemClock)

@@ -1,4 +1,4 @@
-"""What each codec's framing allows and refuses, beyond what one's own writer makes."""
+"""Tests of codec framings: valid and invalid streams that our own writer does not make."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_gzip_members_are_joined() -> None:
         decompress(Codec.GZIP, packed, limit_bytes=len(expected) - 1)
 
 
-def test_gzip_second_member_cut_is_refused() -> None:
-    """What begins as a member must end as one."""
+def test_gzip_truncated_second_member_is_refused() -> None:
+    """Bytes that begin as a member must end as one."""
     member = gzip.compress(HELLO)
     for size in range(3, len(member)):
         with pytest.raises(CorruptRecordError):
@@ -41,7 +41,7 @@ def test_gzip_second_member_cut_is_refused() -> None:
 
 
 def test_gzip_wrong_checksum_is_refused() -> None:
-    """The only codec that carries one for its content."""
+    """No other codec has a checksum of its content."""
     packed = bytearray(compress(Codec.GZIP, HELLO))
     packed[-5] ^= 1
     with pytest.raises(CorruptRecordError, match="gzip data: "):
@@ -49,7 +49,7 @@ def test_gzip_wrong_checksum_is_refused() -> None:
 
 
 def test_gzip_raw_deflate_and_zlib_are_refused() -> None:
-    """Only the gzip wrapping is what Kafka writes."""
+    """Kafka writes the gzip wrapping only."""
     for packed in (zlib.compress(HELLO), zlib.compress(HELLO, wbits=-15)):
         with pytest.raises(CorruptRecordError):
             decompress(Codec.GZIP, packed)
@@ -59,7 +59,7 @@ def test_gzip_raw_deflate_and_zlib_are_refused() -> None:
 
 
 def test_snappy_without_framing_is_one_raw_block() -> None:
-    """Clients that never heard of the framing wrote this; 15 bytes or less are always raw."""
+    """Clients without the framing wrote this; 15 bytes or less are always raw."""
     for data in (b"", b"abc", HELLO, bytes(100_000)):
         framed = compress(Codec.SNAPPY, data)
         if data:
@@ -70,7 +70,7 @@ def test_snappy_without_framing_is_one_raw_block() -> None:
 
 
 def test_snappy_streams_are_joined_and_only_later_headers_are_checked() -> None:
-    """The first header's version is not looked at, that of the next one is."""
+    """The version of the first header is not checked, that of the next header is."""
     stream = compress(Codec.SNAPPY, HELLO)
     assert HELLO * 3 == decompress(Codec.SNAPPY, stream * 3)
     odd = bytearray(stream)
@@ -82,8 +82,8 @@ def test_snappy_streams_are_joined_and_only_later_headers_are_checked() -> None:
 
 
 @pytest.mark.parametrize("spare", [b"\x00", b"\x00\x00", b"\x82SN"])
-def test_snappy_end_inside_a_length_is_the_end(spare: bytes) -> None:
-    """There is no end mark: what is too short for a length field is nothing."""
+def test_snappy_end_within_a_length_is_the_end(spare: bytes) -> None:
+    """There is no end mark: a remainder shorter than a length field is ignored."""
     assert HELLO == decompress(Codec.SNAPPY, compress(Codec.SNAPPY, HELLO) + spare)
 
 
@@ -97,8 +97,8 @@ def test_snappy_bad_block_size_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("declared", ["ffffffff0f", "8080808001", "ffffffffff01", "ff", ""])
-def test_snappy_lying_declared_size_is_refused(declared: str) -> None:
-    """Gigabytes in a few bytes, a varint too long, one cut, none."""
+def test_snappy_wrong_declared_size_is_refused(declared: str) -> None:
+    """Gigabytes in a few bytes, and a varint that is too long, truncated or missing."""
     block = bytes.fromhex(declared) + b"\x00a"
     with pytest.raises(CorruptRecordError, match="snappy data: "):
         decompress(Codec.SNAPPY, block if declared else b"")
@@ -130,8 +130,8 @@ def test_lz4_frames_of_other_writers_are_read(
             decompress(Codec.LZ4, frame[:size])
 
 
-def test_lz4_checksum_of_a_block_is_verified_and_that_of_the_content_is_not() -> None:
-    """As a broker does: the batch has a checksum of its own."""
+def test_lz4_checksum_of_a_block_is_verified_and_of_the_content_is_not() -> None:
+    """As in a broker: the batch has its own checksum."""
     frame = bytearray(lz4.frame.compress(HELLO, store_size=False, block_checksum=True))
     frame[-5] ^= 1
     with pytest.raises(CorruptRecordError, match="checksum of a block"):
@@ -155,8 +155,8 @@ def test_lz4_header_outside_the_subset_is_refused(flags: int, descriptor: int) -
         decompress(Codec.LZ4, frame)
 
 
-def test_lz4_wrong_header_checksum_is_refused_unless_told_otherwise() -> None:
-    """Records of magic 0 have it always wrong; their reader asks for no check."""
+def test_lz4_wrong_header_checksum_is_refused_by_default() -> None:
+    """Records of magic 0 always have it wrong; their reader disables the check."""
     frame = bytearray(compress(Codec.LZ4, HELLO))
     frame[6] = 0x1A
     with pytest.raises(CorruptRecordError, match="checksum of its header"):
@@ -180,21 +180,21 @@ def test_lz4_of_magic_0_has_the_faulty_header_and_is_read_with_either() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_zstd_is_refused_below_magic_2(magic: int) -> None:
-    """Both ways; no old reader could read it."""
+    """In both directions; no old reader could read it."""
     with pytest.raises(UnsupportedCodecError, match=f"zstd does not exist in .* magic {magic}"):
         compress(Codec.ZSTD, HELLO, magic=magic)
     with pytest.raises(UnsupportedCodecError, match=f"zstd does not exist in .* magic {magic}"):
         decompress(Codec.ZSTD, compress(Codec.ZSTD, HELLO), magic=magic)
 
 
-def test_is_codec_of_knows_zstd_from_magic_2_on_and_five_numbers_at_most() -> None:
-    """What a batch may have, installed or not."""
+def test_is_codec_of_accepts_zstd_from_magic_2_on_and_five_numbers() -> None:
+    """The codecs that a batch may have, installed or not."""
     known = [[number for number in range(8) if is_codec_of(magic, number)] for magic in range(3)]
     assert [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]] == known
 
 
-def test_lz4_end_mark_with_only_the_stored_bit_is_one() -> None:
-    """A stored block of no bytes ends the frame too."""
+def test_lz4_end_mark_with_the_stored_bit_ends_the_frame() -> None:
+    """A stored block of no bytes is an end mark too."""
     frame = compress(Codec.LZ4, HELLO)[:-4] + b"\x00\x00\x00\x80"
     assert HELLO == decompress(Codec.LZ4, frame)
 
@@ -206,7 +206,7 @@ def test_lz4_second_frame_is_ignored() -> None:
 
 @pytest.mark.parametrize("stored", [0, 0x8000_0000])
 def test_lz4_block_over_the_declared_maximum_is_refused(stored: int) -> None:
-    """64 KiB was declared, one byte more is given."""
+    """64 KiB are declared, the block has one byte more."""
     size = 65537
     frame = compress(Codec.LZ4, b"")[:7] + struct.pack("<I", size | stored) + bytes(size + 4)
     with pytest.raises(CorruptRecordError, match="65536 are the most"):
@@ -214,7 +214,7 @@ def test_lz4_block_over_the_declared_maximum_is_refused(stored: int) -> None:
 
 
 def test_lz4_declared_content_size_over_the_limit_is_refused_at_once() -> None:
-    """Before any block is looked at."""
+    """Before any block is read."""
     head = b"\x68\x40" + (LIMIT_BYTES + 1).to_bytes(8, "little")
     frame = b"\x04\x22\x4d\x18" + head + bytes((lz4_frame._header_checksum(head),))
     with pytest.raises(CorruptRecordError, match=f"more than {LIMIT_BYTES} bytes"):
@@ -281,7 +281,7 @@ def test_zstd_frames_are_joined_and_skippable_ones_skipped() -> None:
 
 
 @pytest.mark.parametrize("declared", [0, 5, 2**63, 2**64 - 1])
-def test_zstd_lying_content_size_is_refused(declared: int) -> None:
+def test_zstd_wrong_content_size_is_refused(declared: int) -> None:
     """More than the blocks can hold, and less than they do."""
     with pytest.raises(CorruptRecordError, match="zstd data: "):
         decompress(Codec.ZSTD, zstd_runs(2, declared=declared), limit_bytes=2**64)
@@ -290,7 +290,7 @@ def test_zstd_lying_content_size_is_refused(declared: int) -> None:
 
 
 def test_zstd_window_over_the_library_limit_is_refused() -> None:
-    """128 MiB is what a decoder takes without being told; the frame would need more memory."""
+    """128 MiB is the default limit of a decoder; the frame would need more memory."""
     frame = bytearray(compress(Codec.ZSTD, HELLO))
     frame[5] = 17 << 3
     assert HELLO == decompress(Codec.ZSTD, frame)

@@ -1,4 +1,4 @@
-"""The table of codecs against what is derived from it, and against the kernels."""
+"""Tests of the table of codecs against the definitions derived from it, and the kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_codec_table_rows_are_the_members_of_codec() -> None:
-    """Rows stand at their ids; the enumeration is written out because a type checker reads it."""
+    """Rows are sorted by id; the enumeration is written out for the type checker."""
     assert [(row.id, row.name) for row in CODECS] == [(int(c), c.kafka_name) for c in Codec]
     assert [row.id for row in CODECS] == list(range(len(CODECS)))
 

@@ -1,4 +1,4 @@
-"""Codecs: the bytes of the format, levels and names, golden batches, foreign codecs."""
+"""Tests of codecs: bytes of the format, levels and names, golden batches, foreign codecs."""
 
 from __future__ import annotations
 
@@ -57,10 +57,8 @@ STREAM_IS_DAMAGED = ("garbage", "not_compressed", "truncated", "empty")
         (Codec.NONE, HELLO, HELLO.hex()),
     ],
 )
-def test_compress_is_byte_for_byte_the_documented_example(
-    codec: Codec, data: bytes, expected: str
-) -> None:
-    """The examples of the format description, which Kafka's own classes took."""
+def test_compress_equals_the_documented_examples(codec: Codec, data: bytes, expected: str) -> None:
+    """The examples of the format description, which Kafka's own classes accepted."""
     assert bytes.fromhex(expected) == compress(codec, data)
     assert data == decompress(codec, bytes.fromhex(expected))
 
@@ -78,8 +76,8 @@ def test_compress_gzip_is_one_plain_member() -> None:
     assert HELLO == gzip.decompress(data)
 
 
-def test_compress_lz4_splits_at_64_kib_and_stores_what_does_not_shrink() -> None:
-    """Block sizes are those of the BD byte; bit 31 says stored."""
+def test_compress_lz4_splits_at_64_kib_and_stores_incompressible_blocks() -> None:
+    """Block sizes are those of the BD byte; bit 31 marks a stored block."""
     data = random.Random(3).randbytes(65536) + bytes(65536) + b"end"
     frame = compress(Codec.LZ4, data)
     position, blocks = 7, []
@@ -92,7 +90,7 @@ def test_compress_lz4_splits_at_64_kib_and_stores_what_does_not_shrink() -> None
 
 
 def test_compress_snappy_splits_at_32_kib() -> None:
-    """Each block says its own uncompressed size; a reader may take them one at a time."""
+    """Each block has its uncompressed size; a reader may read them one at a time."""
     data = compress(Codec.SNAPPY, bytes(32768 * 2 + 5))
     position, count = 16, 0
     while position < len(data):
@@ -102,7 +100,7 @@ def test_compress_snappy_splits_at_32_kib() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_decompress_takes_back_what_compress_wrote(codec: Codec) -> None:
+def test_decompress_of_compress_is_the_content(codec: Codec) -> None:
     """Around the block sizes, exactly at the limit, and not one byte below it."""
     for data in contents():
         packed = compress(codec, data)
@@ -113,7 +111,7 @@ def test_decompress_takes_back_what_compress_wrote(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_codec_takes_every_kind_of_buffer(codec: Codec) -> None:
+def test_codec_accepts_every_kind_of_buffer(codec: Codec) -> None:
     """Bytes, writable ones, slices of views, arrays of other item sizes."""
     data = HELLO + b"!"
     packed = compress(codec, data)
@@ -133,8 +131,8 @@ def test_codec_takes_every_kind_of_buffer(codec: Codec) -> None:
         (Codec.ZSTD, [-131072, -5, 0, 1, 3, 22]),
     ],
 )
-def test_compress_every_level_is_taken_back(codec: Codec, levels: list[int]) -> None:
-    """The ends of Kafka's ranges, and the levels at which the library changes its mind."""
+def test_compress_every_level_round_trips(codec: Codec, levels: list[int]) -> None:
+    """The ends of Kafka's ranges, and the levels at which the library changes its strategy."""
     data = HELLO * 5000 + random.Random(1).randbytes(5000)
     for level in levels:
         assert data == decompress(codec, compress(codec, data, level))
@@ -166,7 +164,7 @@ def test_compress_lz4_level_9_is_the_fast_one() -> None:
     ],
 )
 def test_compress_level_out_of_range_is_refused(codec: Codec, level: int) -> None:
-    """A level of another codec is a mistake, not a wish."""
+    """A level of another codec is an error."""
     with pytest.raises(ConfigError, match=codec.kafka_name):
         compress(codec, HELLO, level)
 
@@ -182,7 +180,7 @@ def test_codec_has_kafkas_numbers_and_names() -> None:
 
 @pytest.mark.parametrize("number", [5, 6, 7, -1, 8])
 def test_codec_unknown_number_is_refused(number: int) -> None:
-    """Three bits leave room for codecs that nobody has defined."""
+    """Three bits allow codecs that are not defined."""
     for call in (Codec.of, lambda each: compress(each, b""), lambda each: decompress(each, b"")):
         with pytest.raises(UnsupportedCodecError, match=f"unknown codec {number}"):
             call(number)
@@ -194,8 +192,8 @@ def test_codec_unknown_word_is_refused() -> None:
         Codec.of_config("brotli")
 
 
-def test_snappy_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing names the optional package and the extra that brings it; reading needs neither."""
+def test_snappy_without_its_package_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing names the optional package and its extra; reading needs neither."""
     packed = compress(Codec.SNAPPY, HELLO)
     monkeypatch.setitem(sys.modules, "cramjam", None)
     with pytest.raises(UnsupportedCodecError, match=r"pip install kafkalog\[snappy\]"):
@@ -208,7 +206,7 @@ def test_snappy_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
     ["gzip-0", "snappy-0", "lz4-0", "zstd-0", "mixed-codec-0", "logappendtime-lz4-0", "odd-0"],
 )
 def test_decompress_batches_of_a_broker(partition: str) -> None:
-    """Every compressed batch of a real log holds as many records as its manifest says."""
+    """Every compressed batch of a real log holds the number of records in its manifest."""
     folder = data_directory(CLEAN) / partition
     files: dict[str, bytes] = {}
     seen = 0
@@ -238,7 +236,7 @@ def test_decompress_batch_vectors_hold_their_records(codec: Codec) -> None:
     ("codec", "name"), [each for kind in STREAM_IS_WHOLE for each in hostile_payloads(kind)]
 )
 def test_decompress_whole_stream_with_bad_records_succeeds(codec: Codec, name: str) -> None:
-    """What is wrong inside is for the record parser to find."""
+    """Errors within the content are found by the record parser."""
     assert len(decompress(codec, payload_of(name))) > 0
 
 
@@ -246,13 +244,13 @@ def test_decompress_whole_stream_with_bad_records_succeeds(codec: Codec, name: s
     ("codec", "name"), [each for kind in STREAM_IS_DAMAGED for each in hostile_payloads(kind)]
 )
 def test_decompress_damaged_stream_is_refused(codec: Codec, name: str) -> None:
-    """Random bytes, plain records, a cut stream, nothing at all."""
+    """Random bytes, plain records, a truncated stream, no bytes."""
     with pytest.raises(CorruptRecordError, match=f"{codec.kafka_name} data: "):
         decompress(codec, payload_of(name))
 
 
-def test_decompress_bytes_after_the_stream_are_judged_as_kafka_does() -> None:
-    """gzip and lz4 ignore them, snappy and zstd take them for the next block or frame."""
+def test_decompress_bytes_after_the_stream_are_treated_as_in_kafka() -> None:
+    """gzip and lz4 ignore them, snappy and zstd read them as the next block or frame."""
     for codec in (Codec.GZIP, Codec.LZ4):
         assert len(decompress(codec, payload_of(f"{codec.kafka_name}_bytes_after_stream"))) > 0
     for codec in (Codec.SNAPPY, Codec.ZSTD):

@@ -1,4 +1,4 @@
-"""Codecs against hostile input: prefixes, flips, random bytes, bombs, many threads."""
+"""Tests of codecs with hostile input: prefixes, flips, random bytes, bombs, many threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def decompress_or_refuse(codec: Codec, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_decompress_every_prefix_is_refused_or_shorter(codec: Codec) -> None:
-    """A cut stream is never taken for a whole one; snappy alone has no end to miss."""
+    """A truncated stream never yields the whole content; only snappy has no end mark."""
     data = random.Random(2).randbytes(300) + bytes(300)
     packed = compress(codec, data)
     for size in range(len(packed)):
@@ -57,7 +57,7 @@ def test_decompress_every_flipped_bit_is_refused_or_bounded(codec: Codec) -> Non
 @settings(max_examples=150)
 @given(data=st.binary(max_size=200))
 def test_decompress_random_bytes_are_refused_or_bounded(codec: Codec, data: bytes) -> None:
-    """Alone, and behind the beginning of a real stream."""
+    """Alone, and after the beginning of a real stream."""
     decompress_or_refuse(codec, data)
     start = compress(codec, HELLO)
     for size in (4, 7, 16, len(start)):
@@ -122,7 +122,7 @@ def test_decompress_bombs_take_no_more_memory_than_the_limit() -> None:
         command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert (0, "") == (done.returncode, done.stderr)
-    # Twice the limit: the pieces and what they are joined to, as far as it gets before the end.
+    # Twice the limit: the pieces, and the buffer that joins them.
     assert int(done.stdout) < 24 * 1024
 
 

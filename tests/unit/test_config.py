@@ -1,4 +1,4 @@
-"""LogConfig: parsing as Kafka's ConfigDef does, ranges, cross rules, and the golden definitions."""
+"""Tests of `LogConfig`: parsing as in Kafka, ranges, cross rules, golden definitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.golden import GOLDEN
 
 SETTINGS = settings_of(LogConfig)
 
-# What differs from Kafka 4.1 on purpose: (key, member) -> (ours, reason).
+# Intended differences from Kafka 4.1: (key, member) -> (ours, reason).
 DIFFERENCES = {("segment.bytes", "min"): (14, "embedded logs are small")}
 # Keys of older releases that Kafka 4 no longer has: old formats are still written here.
 REMOVED_FROM_KAFKA = {"message.format.version"}
@@ -162,8 +162,8 @@ def test_from_properties_wrong_value_is_refused(key: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, b"5", True])
-def test_from_properties_value_that_is_no_text_is_refused(value: Any) -> None:
-    """Properties are texts; a number in their place is a mistake of the caller."""
+def test_from_properties_value_that_is_not_text_is_refused(value: Any) -> None:
+    """Properties are texts; a number instead is a mistake of the caller."""
     with pytest.raises(ConfigError, match=r"segment\.ms = "):
         LogConfig.from_properties({"segment.ms": value})
 
@@ -177,12 +177,12 @@ def test_from_properties_value_that_is_no_text_is_refused(value: Any) -> None:
     ],
 )
 def test_from_properties_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
-    """A typing error is answered with what was probably meant."""
+    """An error in a key names the probable key."""
     with pytest.raises(ConfigError, match=f"unknown setting '{key}'; did you mean {nearest}"):
         LogConfig.from_properties({key: "1"})
 
 
-def test_from_properties_key_like_nothing_gets_no_suggestion() -> None:
+def test_from_properties_key_without_similar_keys_gets_no_suggestion() -> None:
     """No nearest name is better than a silly one."""
     with pytest.raises(ConfigError) as caught:
         LogConfig.from_properties({"zzzz": "1"})
@@ -190,8 +190,8 @@ def test_from_properties_key_like_nothing_gets_no_suggestion() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(KEYS_WITHOUT_USE))
-def test_from_properties_key_of_a_cluster_says_why_not(key: str) -> None:
-    """Kafka's keys that would do nothing are refused with the reason, not as unknown."""
+def test_from_properties_key_of_a_cluster_names_the_reason(key: str) -> None:
+    """Kafka's keys without effect here are refused with the reason, not as unknown."""
     with pytest.raises(ConfigError, match=f"{key} has no meaning here: "):
         LogConfig.from_properties({key: "1"})
 
@@ -229,7 +229,7 @@ def test_config_wrong_argument_is_refused(arguments: dict[str, Any]) -> None:
     ("release", "magic"),
     [("0.8.0", 0), ("0.9.0", 0), ("0.10.0", 1), ("0.10.2", 1), ("0.11.0", 2), ("2.8", 2)],
 )
-def test_config_message_format_version_stands_for_a_magic(release: str, magic: int) -> None:
+def test_config_message_format_version_selects_a_magic(release: str, magic: int) -> None:
     """The format changed with 0.10.0 and 0.11.0; the default is the newest."""
     config = LogConfig(message_format_version=release)
     assert magic == config.message_magic
@@ -262,8 +262,8 @@ def test_replace_unknown_field_names_the_nearest() -> None:
         LogConfig().replace(segment_size=1)
 
 
-def test_with_overrides_topic_says_what_differs() -> None:
-    """The rest comes from the defaults of the broker; the errors are those of from_properties."""
+def test_with_overrides_topic_replaces_given_settings() -> None:
+    """The others come from the defaults of the broker; the errors are those of from_properties."""
     defaults = LogConfig(segment_bytes=4096, retention_ms=5)
     topic = defaults.with_overrides({"retention.ms": "-1"})
     assert defaults.replace(retention_ms=-1) == topic
@@ -272,8 +272,8 @@ def test_with_overrides_topic_says_what_differs() -> None:
         defaults.with_overrides({"retentoin.ms": "5"})
 
 
-def test_change_to_sorts_keys_by_when_they_count() -> None:
-    """An empty change is false; keys stand in the order of the fields."""
+def test_change_to_sorts_keys_by_their_effect() -> None:
+    """An empty change is false; keys have the order of the fields."""
     old = LogConfig()
     assert not old.change_to(LogConfig())
     change = old.change_to(
@@ -305,8 +305,8 @@ def test_config_is_frozen_and_pickles() -> None:
         segment_bytes=st.integers(14, INT_MAX),
     )
 )
-def test_to_properties_is_taken_back(config: LogConfig) -> None:
-    """Text and back is the same config, whatever it holds."""
+def test_to_properties_round_trips(config: LogConfig) -> None:
+    """Text and back is the same config, for any values."""
     properties = config.to_properties()
     assert {each.key for each in SETTINGS.values()} == set(properties)
     assert config == LogConfig.from_properties(properties)

@@ -1,4 +1,4 @@
-"""Control records: every one in the golden data, every prefix of them, and hostile lengths."""
+"""Tests of control records: those of the golden data, all their prefixes, and hostile lengths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METADATA = "__cluster_metadata-0"
 
 
 def metadata_snapshot() -> list[RecordFact]:
-    """Records of the metadata log's checkpoint file, which has a manifest of its own."""
+    """Records of the metadata log's checkpoint file, which has a separate manifest."""
     name = f"{METADATA}.00000000000000000000-0000000000.checkpoint.jsonl.gz"
     with gzip.open(GOLDEN / CLEAN / "manifests" / name, "rt") as stream:
         return [parse_record(json.loads(line)) for line in stream]
@@ -109,7 +109,7 @@ def test_decode_control_truncated_value_is_rejected(name: str) -> None:
             decoded = decode_control(fact.key, fact.value[:size])
         except CorruptRecordError:
             continue
-        # Only the tagged fields at the very end, which nobody reads, may be missing.
+        # Only the tagged fields at the very end, which are not read, may be missing.
         assert whole == decoded
         assert size >= len(fact.value) - 1
 

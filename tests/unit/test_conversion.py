@@ -1,4 +1,4 @@
-"""Conversion between formats: Kafka's own cases, the slow reference, what either leaves open."""
+"""Tests of conversion between formats: Kafka's own cases, and the slow reference."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plain(data: bytes) -> list[PlainRecord]:
 
 
 def inside(batch: PlainBatch) -> tuple[Any, ...]:
-    """Return what binds two writers of one old batch: all but how the codec packed it."""
+    """Return the parts of an old batch that are equal for any writer: all but compressed bytes."""
     header = batch.header
     return (
         header.magic,
@@ -89,7 +89,7 @@ def v2_batch(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_down_conversion_does_what_kafka_does(case: dict[str, Any]) -> None:
+def test_down_conversion_equals_kafkas(case: dict[str, Any]) -> None:
     """Every case of the vectors, byte for byte where nothing is compressed."""
     data = bytes.fromhex(case["in"])
     if case["error"] is not None:
@@ -107,8 +107,8 @@ def test_down_conversion_does_what_kafka_does(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_down_conversion_reports_what_is_lost(magic: int) -> None:
-    """Each loss has its own count; nothing is counted that was not there."""
+def test_down_conversion_reports_lost_data(magic: int) -> None:
+    """Each kind of loss has its count; data that was absent is not counted."""
     producer: dict[str, Any] = {
         "producer_id": 7,
         "producer_epoch": 1,
@@ -130,7 +130,7 @@ def test_down_conversion_reports_what_is_lost(magic: int) -> None:
 
 
 def test_down_conversion_counts_delete_horizons_and_empty_batches() -> None:
-    """What compaction leaves has no older form."""
+    """Emptied batches of a compaction have no older form."""
     builder = BatchBuilder()
     builder.reset(base_timestamp=T + 86_400_000)
     builder.append(b"k", None, T)
@@ -144,8 +144,8 @@ def test_down_conversion_counts_delete_horizons_and_empty_batches() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_down_conversion_with_a_codec_takes_zstd_too(codec: Codec) -> None:
-    """Who names a codec gets every record, in that codec."""
+def test_down_conversion_with_a_codec_converts_zstd_too(codec: Codec) -> None:
+    """A given codec applies to all records."""
     records = [(number, b"key", b"value" * 20, T + number) for number in range(5)]
     result = convert_batches(v2_batch(records, codec=Codec.ZSTD), 1, codec=codec)
     assert [(1000 + n, T + n) for n in range(5)] == [
@@ -154,8 +154,8 @@ def test_down_conversion_with_a_codec_takes_zstd_too(codec: Codec) -> None:
     assert {int(codec)} == {batch.codec for batch in decode_run(result.data)}
 
 
-def test_down_conversion_leaves_out_nothing_below_the_start_of_copied_messages() -> None:
-    """What is old enough is passed on unchanged, whatever offset was asked for."""
+def test_down_conversion_copies_messages_below_the_start_unchanged() -> None:
+    """Messages of an old enough format are copied, whatever the first offset."""
     old = encode_set([Message(offset, 0, 0, -1, b"k", b"v") for offset in range(5)])
     result = convert_batches(old, 1, first_offset=3)
     assert old == result.data
@@ -200,7 +200,7 @@ def test_wrapper_becomes_one_batch_with_its_offsets(magic: int, codec: Codec) ->
 
 
 def test_plain_messages_are_merged_up_to_the_size() -> None:
-    """Also over the border of two formats and of two runs of a large log."""
+    """Also across two formats and two runs of a large log."""
     old = encode_set([Message(n, 0, 0, -1, None, bytes(50)) for n in range(20)])
     newer = encode_set([Message(n, 1, 0, T, None, bytes(50)) for n in range(20, 40)])
     options = ConversionOptions(2, batch_bytes=1000)
@@ -214,8 +214,8 @@ def test_plain_messages_are_merged_up_to_the_size() -> None:
     assert records_in_format(plain(old + newer), 2) == plain(converted) == plain(whole)
 
 
-def test_plain_messages_with_append_time_share_a_batch_only_if_they_share_the_time() -> None:
-    """In v2 the append time is the batch's."""
+def test_plain_messages_with_append_time_are_merged_if_it_is_equal() -> None:
+    """In v2 the append time is that of the batch."""
     data = b"".join(
         encode_set(
             [Message(offset, 1, 0, -1, b"k", b"v")],
@@ -230,7 +230,7 @@ def test_plain_messages_with_append_time_share_a_batch_only_if_they_share_the_ti
     assert plain(data) == plain(converted)
 
 
-def test_wrapper_between_plain_messages_stays_in_its_place() -> None:
+def test_wrapper_between_plain_messages_keeps_its_position() -> None:
     """The batch under construction is closed before it."""
     first = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(3)])
     wrapper = encode_set([Message(n, 1, 0, T, b"k", b"v" * 90) for n in (5, 6)], codec=1)
@@ -241,8 +241,8 @@ def test_wrapper_between_plain_messages_stays_in_its_place() -> None:
     ]
 
 
-def test_hole_wider_than_a_batch_begins_another_one() -> None:
-    """Offset deltas have 31 bits; a compacted log may have any holes."""
+def test_gap_wider_than_a_batch_begins_another_batch() -> None:
+    """Offset deltas have 31 bits; a compacted log may have any gaps."""
     offsets = [0, 2**31 - 1, 2**31, 2**40]
     data = encode_set([Message(offset, 1, 0, T, b"k", b"v") for offset in offsets])
     converted = convert_batches(data, 2).data
@@ -256,8 +256,8 @@ def quirky_wrapper(count: int) -> bytes:
     return bytes(8) + encode_set(messages, codec=1)[8:]
 
 
-def test_wrapper_at_offset_0_with_later_ones_inside_keeps_them() -> None:
-    """Its base is forced to 0; the v2 batch says what the wrapper did not."""
+def test_wrapper_at_offset_0_with_later_offsets_inside_keeps_them() -> None:
+    """Its base is forced to 0; the v2 batch has the offset that the wrapper lacked."""
     result = convert_batches(quirky_wrapper(3), 2)
     assert [(0, 2)] == [
         (batch.header.base_offset, batch.header.last_offset) for batch in decode_run(result.data)
@@ -266,16 +266,16 @@ def test_wrapper_at_offset_0_with_later_ones_inside_keeps_them() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 2])
-def test_records_below_those_inside_the_wrapper_before_are_refused(magic: int) -> None:
-    """Entries that rise do not prove that records do."""
+def test_records_below_those_of_the_wrapper_before_are_refused(magic: int) -> None:
+    """Rising offsets of entries do not prove rising offsets of records."""
     next_one = encode_set([Message(1, 1, 0, T, b"k", b"v")])
     with pytest.raises(CorruptRecordError, match="below") as caught:
         convert_batches(quirky_wrapper(3) + next_one, magic)
     assert len(quirky_wrapper(3)) == caught.value.position
 
 
-def test_record_count_that_cannot_be_is_refused_before_room_is_made() -> None:
-    """A header may promise two thousand million records in a hundred bytes."""
+def test_impossible_record_count_is_refused_before_allocation() -> None:
+    """A header may claim two thousand million records in a hundred bytes."""
     data = bytearray(v2_batch([(n, b"k", b"v" * 90, T) for n in range(5)], codec=Codec.GZIP))
     struct.pack_into(">i", data, 23, 2**31 - 2)
     struct.pack_into(">i", data, 57, 2**31 - 1)
@@ -283,8 +283,8 @@ def test_record_count_that_cannot_be_is_refused_before_room_is_made() -> None:
         convert_batches(fix_crc(bytes(data)), 1)
 
 
-def test_timestamp_that_v2_cannot_say_is_refused() -> None:
-    """Below -1 there is none; who wrote such a message did not ask a broker."""
+def test_timestamp_below_minus_1_is_refused_for_v2() -> None:
+    """No broker has accepted such a message."""
     data = encode_set([Message(0, 1, 0, -5, b"k", b"v")])
     with pytest.raises(InvalidRecordError, match="-5"):
         convert_batches(data, 2)
@@ -295,8 +295,8 @@ def test_timestamp_that_v2_cannot_say_is_refused() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("data", VECTORS, ids=range(len(VECTORS)))
-def test_recompression_keeps_everything_but_the_codec(data: bytes, codec: Codec) -> None:
-    """Every v2 vector: control, transactional, empty, with holes, with a delete horizon."""
+def test_recompression_changes_the_codec_only(data: bytes, codec: Codec) -> None:
+    """Every v2 vector: control, transactional, empty, with gaps, with a delete horizon."""
     before = parse_header(data)
     converted = convert_batches(data, 2, codec=codec).data
     after = parse_header(converted)
@@ -322,15 +322,15 @@ def test_recompression_keeps_everything_but_the_codec(data: bytes, codec: Codec)
     assert after.codec in (int(codec), int(Codec.NONE), before.codec)
 
 
-def test_without_a_codec_v2_is_copied() -> None:
-    """Nothing to do is nothing done."""
+def test_v2_without_a_codec_is_copied() -> None:
+    """No conversion is needed."""
     result = convert_batches(VECTORS[0], 2)
     assert VECTORS[0] == result.data
     assert (1, 0) == (result.report.batches_copied, result.report.records_converted)
 
 
-def test_level_compresses_anew_what_has_the_codec_already() -> None:
-    """Whoever names a level wants it; without one the codec is enough."""
+def test_level_recompresses_batches_of_the_same_codec() -> None:
+    """A given level always applies; without a level an equal codec is enough."""
     records = [(number, b"key-%d" % number, b"value" * 20, T) for number in range(200)]
     data = v2_batch(records, codec=Codec.ZSTD)
     assert data == convert_batches(data, 2, codec=Codec.ZSTD).data
@@ -339,8 +339,8 @@ def test_level_compresses_anew_what_has_the_codec_already() -> None:
     assert plain(data) == plain(anew.data)
 
 
-def test_what_does_not_become_smaller_is_left_uncompressed() -> None:
-    """A codec adds some bytes to what it cannot compress."""
+def test_incompressible_batch_is_left_uncompressed() -> None:
+    """A codec adds some bytes to content that it cannot compress."""
     data = v2_batch([(0, b"k", b"v", T)])
     result = convert_batches(data, 2, codec=Codec.GZIP)
     assert data == result.data
@@ -350,7 +350,7 @@ def test_what_does_not_become_smaller_is_left_uncompressed() -> None:
 # ---- options and bad input
 
 
-def test_options_that_contradict_each_other_are_refused() -> None:
+def test_contradictory_options_are_refused() -> None:
     """Before a byte is read."""
     with pytest.raises(ValueError, match="magic is 3"):
         convert_batches(b"", 3)
@@ -360,15 +360,15 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         convert_batches(b"", 2, level=3)
 
 
-def test_nothing_converts_to_nothing() -> None:
+def test_empty_run_converts_to_an_empty_run() -> None:
     """An empty run is a run."""
     result = convert_batches(b"", 2)
     assert (b"", 0) == (result.data, result.report.source_batches)
 
 
 @pytest.mark.parametrize("cut", [1, 30])
-def test_cut_batch_is_refused_with_its_position(cut: int) -> None:
-    """Whole batches only; where it begins is told."""
+def test_truncated_batch_is_refused_with_its_position(cut: int) -> None:
+    """Whole batches only; the error has the first byte of the batch."""
     data = VECTORS[0] + encode_set([Message(10**6, 1, 0, T, b"k", b"v")])
     with pytest.raises(CorruptRecordError) as caught:
         convert_batches(data[:-cut], 2)
@@ -383,7 +383,7 @@ def test_damaged_batch_is_refused() -> None:
         convert_batches(data, 2)
 
 
-def test_offsets_that_do_not_rise_are_refused() -> None:
+def test_offsets_not_rising_are_refused() -> None:
     """Also from one run to the next."""
     data = encode_set([Message(5, 1, 0, T, b"k", b"v")])
     with pytest.raises(CorruptRecordError, match="below"):
@@ -393,8 +393,8 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
         list(convert_runs(runs, ConversionOptions(2)))
 
 
-def test_refused_batches_can_be_passed_over() -> None:
-    """Who is told of them says what stands in their place; their neighbours are converted."""
+def test_refused_batches_can_be_replaced() -> None:
+    """A callback returns the bytes in their place; the batches around them are converted."""
     good = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(3)])
     bad = encode_set([Message(3, 1, 0, -7, b"k", b"v")])
     wrapper = encode_set([Message(n, 1, 0, -7, b"k", b"v" * 50) for n in (4, 5)], codec=1)
@@ -413,8 +413,8 @@ def test_refused_batches_can_be_passed_over() -> None:
     assert [(start, middle), (middle, middle + len(wrapper))] == told
 
 
-def test_refused_message_takes_none_of_those_before_it_along() -> None:
-    """Those that wait for more of their kind are finished first."""
+def test_refused_message_drops_no_earlier_messages() -> None:
+    """Messages that wait to be merged are converted first."""
     first = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(3)])
     bad = encode_set(
         [Message(3, 1, 0, T, b"k", b"v")], timestamp_type=LOG_APPEND_TIME, append_time=-9
@@ -429,8 +429,8 @@ def test_refused_message_takes_none_of_those_before_it_along() -> None:
     assert 1 == len(told)
 
 
-def test_report_tells_sizes_by_codec() -> None:
-    """Before and after, each batch under its own; added up they are the sizes in all."""
+def test_report_counts_sizes_by_codec() -> None:
+    """Before and after, each batch under its codec; the sums are the total sizes."""
     old = encode_set([Message(n, 1, 0, T, b"k", b"v" * 200) for n in range(3)])
     wrapper = encode_set([Message(n, 1, 0, T, b"k", b"v" * 900) for n in (3, 4)], codec=1)
     report = convert_batches(old + wrapper, 2).report
@@ -477,7 +477,7 @@ def message_runs(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=60)
 @given(message_runs(), st.none() | st.sampled_from(list(Codec)), st.integers(100, 400))
-def test_any_old_messages_convert_up_as_the_reference_says(
+def test_any_old_messages_convert_up_as_in_the_reference(
     data: bytes, codec: Codec | None, batch_bytes: int
 ) -> None:
     """Any mixture of formats, codecs and timestamp types."""
@@ -488,10 +488,8 @@ def test_any_old_messages_convert_up_as_the_reference_says(
 
 @settings(max_examples=60)
 @given(message_runs(), st.integers(0, 1), st.integers(0, 20))
-def test_any_messages_convert_down_as_the_reference_says(
-    data: bytes, magic: int, first: int
-) -> None:
-    """From all three formats: what is drawn, and its conversion up behind it."""
+def test_any_messages_convert_down_as_in_the_reference(data: bytes, magic: int, first: int) -> None:
+    """From all three formats: the drawn messages, and their conversion up."""
     start = plain(data)[0].offset
     up = convert_batches(data, 2).data
     for source in (data, up):
@@ -503,21 +501,21 @@ def test_any_messages_convert_down_as_the_reference_says(
 
 @settings(max_examples=40)
 @given(message_runs())
-def test_up_and_down_again_gives_the_records_back(data: bytes) -> None:
-    """What v1 can say survives the way there and back."""
+def test_conversion_up_and_down_keeps_the_records(data: bytes) -> None:
+    """Data that v1 can hold survives both conversions."""
     back = convert_batches(convert_batches(data, 2).data, 1).data
     assert records_in_format(plain(data), 1) == plain(back)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_golden_v2_batches_read_back_from_the_old_format(magic: int) -> None:
-    """A broker's transactions, headers and codecs: equal but for what the report says is lost."""
+def test_golden_v2_batches_round_trip_through_the_old_format(magic: int) -> None:
+    """A broker's transactions, headers and codecs: equal but for the reported losses."""
     for name in ("transactions-0", "gzip-0", "compact-txn-0", "logappendtime-0"):
         data = b"".join(
             path.read_bytes()
             for path in sorted((golden.data_directory(golden.CLEAN) / name).glob("*.log"))
         )
-        # Some of it is zstd, which has no older form but that of another codec.
+        # Some of it is zstd, which an old format can only hold under another codec.
         result = convert_batches(data, magic, codec=Codec.LZ4)
         batches = decode_run(data)
         wanted = [r for batch in batches if not batch.is_control for r in batch.records]
@@ -528,8 +526,8 @@ def test_golden_v2_batches_read_back_from_the_old_format(magic: int) -> None:
         assert len(wanted) == report.records_converted
 
 
-def test_view_and_conversion_agree_on_a_lying_wrapper() -> None:
-    """A wrapper whose inside cannot be read is refused with file, position and offset."""
+def test_view_and_conversion_agree_on_an_unreadable_wrapper() -> None:
+    """A wrapper with unreadable content is refused with file, position and offset."""
     data = encode_set([Message(4, 1, 0, T, b"k", b"v" * 50)], codec=1)
     header = parse_header(data)
     inner = bytearray(decode_payload(data, decode_run(data)[0].header))

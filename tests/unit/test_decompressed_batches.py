@@ -1,4 +1,4 @@
-"""Batches decompressed side by side by libraries: what each gives alone, or the end before it."""
+"""Tests of batches decompressed together by libraries, compared with each batch alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def frame_of(content: bytes, **how: Any) -> bytes:
 
 
 def alone(codec: Codec, data: bytes, limit_bytes: int) -> bytes | None:
-    """Return what a stream holds; None where it is refused."""
+    """Return the content of a stream; None if it is refused."""
     try:
         return decompress(codec, data, limit_bytes=limit_bytes)
     except CorruptRecordError:
@@ -39,7 +39,7 @@ def alone(codec: Codec, data: bytes, limit_bytes: int) -> bytes | None:
 def filled(
     run: DecompressedBatches, streams: list[tuple[Codec, bytes]], limit_bytes: int = LIMIT_BYTES
 ) -> list[bytes]:
-    """Return what a run makes of streams that lie side by side."""
+    """Return the result of a run for streams that are adjacent in memory."""
     data, parts = b"", []
     for codec, stream in streams:
         parts.append((int(codec), len(data), len(data) + len(stream)))
@@ -55,8 +55,8 @@ def filled(
         st.tuples(st.sampled_from([Codec.ZSTD, Codec.GZIP]), st.binary(max_size=300)), max_size=5
     )
 )
-def test_streams_are_decompressed_side_by_side(contents: list[tuple[Codec, bytes]]) -> None:
-    """All of them, however the codecs alternate, and twice by the same run."""
+def test_streams_in_one_run_are_decompressed(contents: list[tuple[Codec, bytes]]) -> None:
+    """All of them, for any order of codecs, and twice by the same run."""
     run = DecompressedBatches()
     streams = [(codec, compress(codec, content)) for codec, content in contents]
     for _ in range(2):
@@ -64,8 +64,8 @@ def test_streams_are_decompressed_side_by_side(contents: list[tuple[Codec, bytes
 
 
 @pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
-def test_stream_that_is_refused_ends_the_run(codec: Codec) -> None:
-    """What comes before it is given."""
+def test_stream_refused_ends_the_run(codec: Codec) -> None:
+    """The streams before it are returned."""
     good = (codec, compress(codec, SMALL))
     bad = (codec, good[1][:-3])
     assert [SMALL, SMALL] == filled(DecompressedBatches(), [good, good, bad, good])
@@ -76,13 +76,13 @@ def test_stream_that_is_refused_ends_the_run(codec: Codec) -> None:
 
 @pytest.mark.parametrize("checksum", [False, True])
 @pytest.mark.parametrize("size_known", [False, True])
-def test_damaged_frame_gives_what_it_gives_alone(checksum: bool, size_known: bool) -> None:
-    """Each flipped bit, and each end, of frames with and without content size and checksum."""
+def test_damaged_frame_gives_the_same_alone_and_in_a_run(checksum: bool, size_known: bool) -> None:
+    """Each flipped bit, and each prefix, of frames with and without content size and checksum."""
     content = SMALL[:120] + random.Random(5).randbytes(40)
     frame = frame_of(content, write_checksum=checksum, write_content_size=size_known)
     cases = [flipped(frame, [(bit // 8, bit % 8)]) for bit in range(8 * len(frame))]
     cases += [frame[:size] for size in range(len(frame))]
-    # Frames behind each other, skippable ones, bytes that are none.
+    # Consecutive frames, skippable ones, bytes that are no frame.
     skippable = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
     cases += [frame * 2, skippable + frame, frame + skippable, frame + b"x", b""]
     run = DecompressedBatches()
@@ -93,8 +93,8 @@ def test_damaged_frame_gives_what_it_gives_alone(checksum: bool, size_known: boo
             assert ([] if expected is None else [expected]) == found
 
 
-def test_run_ends_where_it_has_enough() -> None:
-    """And where the memory has no room for the next; the first always has."""
+def test_run_ends_at_its_limits() -> None:
+    """After enough rows, or before a stream that does not fit; the first always fits."""
     content = random.Random(6).randbytes(100_000)
     for codec in (Codec.ZSTD, Codec.GZIP):
         stream = (codec, compress(codec, content))
@@ -122,8 +122,8 @@ def test_wide_window_is_decompressed_alone() -> None:
     assert [SMALL] == filled(DecompressedBatches(), [(Codec.ZSTD, frame)])
 
 
-def test_walk_outside_the_data_is_refused() -> None:
-    """And what is no data frame is none."""
+def test_walk_outside_the_data_raises() -> None:
+    """A skippable frame is not a data frame."""
     frame = frame_of(SMALL)
     assert walk_frame(frame, 1) is None
     assert walk_frame(frame, len(frame)) is None

@@ -1,4 +1,4 @@
-"""Protocols known to be wrong are caught by the simulated disk, and their right forms are not."""
+"""Tests that the simulated disk finds wrong protocols, and accepts their correct forms."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rename(disk: SimulatedDisk) -> None:
 
 
 def cut(disk: SimulatedDisk) -> None:
-    """Cut FILE to nothing."""
+    """Truncate FILE to nothing."""
     disk.open(FILE, write=True).truncate(0)
 
 
@@ -63,7 +63,7 @@ WRONG = {
 
 
 def keeps_new(steps: list[Step]) -> bool:
-    """Run a protocol that then claims to have NEW on the disk; say whether every crash agrees."""
+    """Run a protocol that claims to have NEW on the disk; return whether every crash agrees."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     write_old = disk.open(FILE, create=True)
@@ -78,11 +78,11 @@ def keeps_new(steps: list[Step]) -> bool:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_protocol_in_right_order_survives_every_crash(name: str) -> None:
-    """What was claimed to be on the disk is there."""
+    """The data claimed to be on the disk is there."""
     assert keeps_new(RIGHT[name])
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_protocol_with_a_sync_missing_is_caught(name: str) -> None:
+def test_protocol_without_a_sync_is_found(name: str) -> None:
     """Some crash shows that the claim was false."""
     assert not keeps_new(WRONG[name])

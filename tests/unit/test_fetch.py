@@ -1,4 +1,4 @@
-"""Fetch replies: their frame, how they are sent, and a reader that puts up with cut ends."""
+"""Tests of fetch replies: their frame, sending, and a reader that tolerates truncated ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def framed(code: int, body: bytes) -> bytes:
 
 
 def told(reply: ReceivedReply) -> tuple[int, bytes]:
-    """Return what came in a reply."""
+    """Return the content of a reply."""
     return reply.error_code, bytes(reply.message_set)
 
 
@@ -91,12 +91,12 @@ def filled(directory: Path, **changes: Any) -> Log:
 
 
 def cut_fetch(log: Log) -> Callable[[int, int], memoryview]:
-    """Return fetches that end where the size does, as over a wire."""
+    """Return fetches that end at the size, as over a network."""
     return lambda offset, size: log.read(offset, size, min_one_batch=False).data
 
 
 def facts(record: Record) -> tuple[object, ...]:
-    """What two records of one log must have in common."""
+    """Return the fields that must agree in two copies of a record."""
     return record.offset, record.timestamp_ms, record.key, record.value, record.headers
 
 
@@ -109,12 +109,12 @@ def facts(record: Record) -> tuple[object, ...]:
     st.integers(1, 20),
 )
 @settings(max_examples=40)
-def test_replies_have_the_frame_that_is_read_again(
+def test_replies_round_trip_through_their_frame(
     parts: list[tuple[bytes, tuple[KafkaLogError | None, int]]],
     error: tuple[KafkaLogError | None, int],
     size: int,
 ) -> None:
-    """Alone and together, whatever piece of them the socket takes at a time."""
+    """Alone and together, for any number of bytes per call of the socket."""
     singles = [framed(code, body) for body, (_, code) in parts]
     for (body, (each, code)), single in zip(parts, singles, strict=True):
         assert single == sent(FetchReply(body, error=each), size)
@@ -127,8 +127,8 @@ def test_replies_have_the_frame_that_is_read_again(
     assert (error[1], expected) == (error_code, [told(reply) for reply in found])
 
 
-def test_replies_cut_or_too_long_are_refused() -> None:
-    """At every byte, and with a length that says more, less or nothing possible."""
+def test_replies_truncated_or_too_long_are_refused() -> None:
+    """At every byte, and with a length that is larger, smaller or impossible."""
     single = framed(0, b"abcdef")
     whole = framed(0, single + framed(1, b""))
     for end in range(len(single)):
@@ -139,7 +139,7 @@ def test_replies_cut_or_too_long_are_refused() -> None:
             parse_multi_reply(whole[:end])
     for end in {*range(7, len(whole))} - {6 + len(single)}:
         with pytest.raises(CorruptRecordError):
-            # The outer length is right, what is inside is cut.
+            # The outer length is right, the content is truncated.
             parse_multi_reply(framed(0, whole[6:end]))
     for length in (-(2**31), -1, 0, 1, 9, 2**31 - 1):
         with pytest.raises(CorruptRecordError):
@@ -148,7 +148,7 @@ def test_replies_cut_or_too_long_are_refused() -> None:
         parse_reply(single + b"x")
 
 
-def test_reply_in_another_must_not_have_begun() -> None:
+def test_reply_in_another_must_not_be_started() -> None:
     """Half of it would be missing."""
     reply = FetchReply(b"x" * 20)
     reply.send_to(Sink(3))
@@ -176,7 +176,7 @@ def fixture_directory(tmp_path: Path) -> Path:
 
 
 def test_reply_of_a_converted_slice_is_sent_and_received(directory: Path) -> None:
-    """In the size that was promised, over a blocking connection."""
+    """With the announced size, over a blocking connection."""
     source, sink = socket.socketpair()
     with filled(directory) as log, source, sink:
         whole = log.read(0).converted(1).read()
@@ -190,7 +190,7 @@ def test_reply_of_a_converted_slice_is_sent_and_received(directory: Path) -> Non
 
 
 def test_receive_reply_refuses_sizes_and_ends() -> None:
-    """Memory is not asked for because the other side says so."""
+    """A size given by the peer alone allocates no memory."""
     for data, error in (
         (struct.pack(">i", 1), CorruptRecordError),
         (struct.pack(">i", -5), CorruptRecordError),
@@ -212,7 +212,7 @@ def test_receive_reply_refuses_sizes_and_ends() -> None:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("compression", ["uncompressed", "gzip"])
 @pytest.mark.parametrize("max_bytes", [1, 700, 10**6])
-def test_reader_reads_what_the_log_has(
+def test_reader_returns_the_records_of_the_log(
     magic: int, compression: str, max_bytes: int, directory: Path
 ) -> None:
     """Of every format, from any offset, through a buffer that its batches do not fit."""
@@ -228,8 +228,8 @@ def test_reader_reads_what_the_log_has(
             log.truncate_to(300)
 
 
-def test_reader_doubles_its_buffer_up_to_the_limit_and_comes_back(directory: Path) -> None:
-    """As the size field says: no more often than need be; afterwards the usual size is asked."""
+def test_reader_doubles_its_buffer_up_to_the_limit_and_resets_it(directory: Path) -> None:
+    """By the size field, so no more often than needed; then the usual size is requested."""
     asked: list[int] = []
     with manual_log(directory) as log:
         for size in (10, 5000, 10):
@@ -253,8 +253,8 @@ def test_reader_doubles_its_buffer_up_to_the_limit_and_comes_back(directory: Pat
         assert (1, 1) == (caught.value.base_offset, reader.offset)
 
 
-def test_reader_refuses_damage_and_what_leads_nowhere(directory: Path) -> None:
-    """A wrong sum, an impossible size, batches below what was asked for."""
+def test_reader_refuses_damage_and_fetches_without_progress(directory: Path) -> None:
+    """A wrong checksum, an impossible size, batches below the requested offset."""
     with filled(directory) as log:
         positions = batch_positions(log.segments()[0].path)
         data = bytes(log.read(0).data)
@@ -266,7 +266,7 @@ def test_reader_refuses_damage_and_what_leads_nowhere(directory: Path) -> None:
             FetchReader(0).read(struct.pack(">qi", 0, -1) + data)
         with pytest.raises(CorruptRecordError, match="must end above the requested offset 20"):
             FetchReader(20).read(data[: positions[2]])
-        # A size that damage has raised is asked for, and not found.
+        # A size raised by damage is requested, and not found.
         flip(log.segments()[0].path, 9, 1)
         with pytest.raises(FetchTooLargeError):
             list(
@@ -275,12 +275,12 @@ def test_reader_refuses_damage_and_what_leads_nowhere(directory: Path) -> None:
 
 
 def log_bytes(log: Log) -> bytes:
-    """Return the file as it is, damage and all."""
+    """Return the file as it is, with its damage."""
     return log.segments()[0].path.read_bytes()
 
 
 @pytest.mark.parametrize(("size", "limit"), [(0, 5), (6, 5), (-1, 5)])
-def test_reader_sizes_are_checked(size: int, limit: int) -> None:
-    """Nothing could be read with them."""
+def test_reader_invalid_sizes_raise(size: int, limit: int) -> None:
+    """No batch could be read with them."""
     with pytest.raises(ValueError, match="max_bytes"):
         FetchReader(0, max_bytes=size, limit_bytes=limit)

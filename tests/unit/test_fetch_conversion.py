@@ -1,4 +1,4 @@
-"""What an old fetch gets: promised size, chunks, filler, and when it is refused."""
+"""Tests of replies to old fetches: promised size, chunks, filler, and refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batch(
 def fetch(
     batches: Sequence[bytes], *, magic: int = 1, first: int = 0, cut: bytes = b""
 ) -> ConvertedFetch:
-    """Return the answer to a fetch of these batches, and of the cut one behind them."""
+    """Return the answer to a fetch of these batches, and of the truncated batch after them."""
     source = memoryview(b"".join(batches) + cut)
     return ConvertedFetch(
         map(BatchView, batches), source, ConversionOptions(magic, first_offset=first)
@@ -53,7 +53,7 @@ def fetch(
 
 
 def whole_part(data: bytes) -> list[PlainRecord]:
-    """Return the records of an answer as an old consumer reads it: it stops at a cut message."""
+    """Return the records that an old consumer reads: it stops at a truncated message."""
     position = 0
     while position + 12 <= len(data):
         size = 12 + struct.unpack_from(">i", data, position + 8)[0]
@@ -71,7 +71,7 @@ def is_filler(data: bytes) -> bool:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_answer_has_the_promised_size_and_the_records(magic: int) -> None:
-    """Uncompressed records grow: what is too much is cut."""
+    """Uncompressed records grow: the excess is truncated."""
     batches = [batch(n * 30, 30) for n in range(4)]
     converted = fetch(batches, magic=magic)
     data = converted.read()
@@ -81,7 +81,7 @@ def test_answer_has_the_promised_size_and_the_records(magic: int) -> None:
 
 
 def test_answer_is_never_smaller_than_its_first_batch() -> None:
-    """However much that has grown, the consumer must be able to go on."""
+    """However much it has grown, the consumer must be able to continue."""
     first = batch(0, 200, 1)
     converted = fetch([first])
     expected, _ = down_convert(first, 1, 0)
@@ -89,7 +89,7 @@ def test_answer_is_never_smaller_than_its_first_batch() -> None:
     assert (len(expected), expected) == (converted.size_bytes, converted.read())
 
 
-def test_answer_that_comes_out_smaller_is_filled() -> None:
+def test_answer_below_the_promised_size_is_filled() -> None:
     """With the beginning of a batch that is longer than the answer."""
     batches = [batch(0, 30), batch(30, 30), batch(60, 1, control=True), batch(61, 1)]
     converted = fetch(batches, first=55)
@@ -103,8 +103,8 @@ def test_answer_that_comes_out_smaller_is_filled() -> None:
 
 
 @pytest.mark.parametrize("left", [1, 5, 11, 12, 13, 60])
-def test_filler_of_any_size_looks_cut(left: int) -> None:
-    """Even where there is no room for its length field."""
+def test_filler_of_any_size_looks_truncated(left: int) -> None:
+    """Even if its length field does not fit."""
     control = batch(1, 1, left + 20, control=True)
     data = [batch(0), control]
     converted = fetch(data)
@@ -112,8 +112,8 @@ def test_filler_of_any_size_looks_cut(left: int) -> None:
     assert [0] == [record.offset for record in whole_part(answer)]
 
 
-def test_answer_of_which_all_was_dropped_is_the_smallest_filler() -> None:
-    """The consumer sees that there was something."""
+def test_answer_without_any_kept_batch_is_the_smallest_filler() -> None:
+    """The consumer sees that the slice was not empty."""
     converted = fetch([batch(0, control=True), batch(1, control=True)])
     assert 12 == converted.size_bytes
     assert struct.pack(">qi", -1, 61) == converted.read()
@@ -125,14 +125,14 @@ def test_empty_source_is_an_empty_answer() -> None:
     assert (0, b"") == (converted.size_bytes, converted.read())
 
 
-def test_source_without_a_whole_batch_goes_out_as_it_is() -> None:
+def test_source_without_a_whole_batch_is_sent_unchanged() -> None:
     """An old consumer learns from it that its fetch size is too small."""
     piece = batch(0)[:40]
     converted = fetch([], cut=piece)
     assert (40, piece) == (converted.size_bytes, converted.read())
 
 
-def test_cut_batch_at_the_end_counts_for_the_size() -> None:
+def test_truncated_batch_at_the_end_counts_for_the_size() -> None:
     """The promise is the size of the slice."""
     converted = fetch([batch(0)], cut=batch(1)[:70])
     data = converted.read()
@@ -141,7 +141,7 @@ def test_cut_batch_at_the_end_counts_for_the_size() -> None:
 
 
 def test_chunks_take_up_to_128_kib_of_source_batches_after_the_first() -> None:
-    """The first is one batch; one that is larger than a chunk is a chunk."""
+    """The first is one batch; a batch that is larger than a chunk is a chunk."""
     sizes = [1000, 60_000, 60_000, 60_000, 200_000, 10]
     batches = [batch(n, 1, size) for n, size in enumerate(sizes)]
     pieces = list(fetch(batches).chunks())
@@ -151,8 +151,8 @@ def test_chunks_take_up_to_128_kib_of_source_batches_after_the_first() -> None:
     assert CHUNK_BYTES == 131_072
 
 
-def test_batch_that_waits_for_the_next_chunk_is_not_looked_into() -> None:
-    """One without records, and one whose inside is nothing, are batches like any other."""
+def test_batch_of_a_later_chunk_is_not_parsed() -> None:
+    """Batches without records or with invalid content are batches like any other."""
     builder = BatchBuilder()
     empty = bytes(builder.finish(base_offset=2, last_offset_delta=3, max_timestamp=T))
     lying = encode_set([Message(6, 1, 1, T, None, compress(Codec.GZIP, bytes(60)))])
@@ -166,7 +166,7 @@ def test_batch_that_waits_for_the_next_chunk_is_not_looked_into() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_zstd_in_the_first_chunk_is_refused(magic: int) -> None:
-    """Also behind batches that were dropped."""
+    """Also after batches that were dropped."""
     zstd = batch(1, 40, codec=Codec.ZSTD)
     for batches in ([zstd], [batch(0, control=True), zstd]):
         with pytest.raises(UnsupportedCodecError, match="zstd"):
@@ -174,15 +174,15 @@ def test_zstd_in_the_first_chunk_is_refused(magic: int) -> None:
 
 
 def test_zstd_after_the_first_chunk_ends_the_data() -> None:
-    """The consumer comes back for it, and is refused then."""
+    """The consumer fetches it next, and is refused then."""
     batches = [batch(0), batch(1), batch(2, 40, codec=Codec.ZSTD), batch(50)]
     data = fetch(batches).read()
     assert sum(map(len, batches)) == len(data)
     assert [0, 1] == [record.offset for record in whole_part(data)]
 
 
-def test_chunks_can_be_taken_once() -> None:
-    """They are converted on the way."""
+def test_chunks_can_be_read_once() -> None:
+    """They are converted during the iteration."""
     converted = fetch([batch(0)])
     converted.read()
     with pytest.raises(ValueError, match="once"):
@@ -192,7 +192,7 @@ def test_chunks_can_be_taken_once() -> None:
 # ---- from a log
 
 
-def test_fetch_of_a_log_is_converted_from_the_offset_asked_for(tmp_path: Path) -> None:
+def test_fetch_of_a_log_is_converted_from_the_requested_offset(tmp_path: Path) -> None:
     """Records before it in the same uncompressed batch are left out."""
     with kafkalog.open_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 20))
@@ -208,7 +208,7 @@ def test_fetch_of_a_log_is_converted_from_the_offset_asked_for(tmp_path: Path) -
 
 
 def damaged_log(directory: Path, batch_number: int) -> Path:
-    """Write a log of ten batches, one of which is damaged then."""
+    """Write a log of ten batches, then damage one of them."""
     with kafkalog.open_log(directory) as log:
         for number in range(10):
             log.append(numbered(number * 5, 5))
@@ -227,8 +227,8 @@ def walk(directory: Path, magic: int) -> Iterator[list[PlainRecord]]:
             offset = records[-1].offset + 1
 
 
-def test_old_consumer_reads_a_whole_log_fetch_by_fetch(tmp_path: Path) -> None:
-    """What is cut off one answer begins the next."""
+def test_old_consumer_reads_a_whole_log_by_fetches(tmp_path: Path) -> None:
+    """Data truncated from one answer begins the next."""
     with kafkalog.open_log(tmp_path / "orders-0") as log:
         for number in range(10):
             log.append(numbered(number * 50, 50))
@@ -238,10 +238,10 @@ def test_old_consumer_reads_a_whole_log_fetch_by_fetch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_number", [0, 3])
-def test_damage_behind_the_first_chunk_is_told_to_the_next_fetch(
+def test_damage_after_the_first_chunk_is_reported_to_the_next_fetch(
     tmp_path: Path, batch_number: int
 ) -> None:
-    """What is whole before it is delivered."""
+    """Whole batches before it are delivered."""
     directory = damaged_log(tmp_path / "orders-0", batch_number)
     offsets: list[int] = []
     with pytest.raises(CorruptRecordError):

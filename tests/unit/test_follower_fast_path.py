@@ -1,4 +1,4 @@
-"""One look at batches that keep their offsets says what a look at each of them does, or nothing."""
+"""Tests that the follower's fast path agrees with the check of each batch, or declines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.packed_runs import run_contents
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))
 CONTROL, TRANSACTIONAL = 0x20, 0x10
-# Fields that decide what is ordinary: position, layout and value.
+# Fields that decide about the fast path: position, layout and value.
 EDITS = st.sampled_from(
     [
         (0, ">q", 0),
@@ -76,10 +76,10 @@ def made_of(
     st.integers(0, 3),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=2),
 )
-def test_one_look_says_what_a_look_at_each_does(
+def test_follower_fast_path_agrees_with_the_check_of_each_batch(
     pieces: list[Any], cut: int, damages: list[tuple[int, int]]
 ) -> None:
-    """Also of cut and hostile bytes: what is refused there is never a run here."""
+    """Also for truncated and hostile bytes: refused batches are never a run here."""
     data = bytearray(made_of(pieces)[0])
     del data[len(data) - min(cut, len(data)) :]
     for position, value in damages:
@@ -110,8 +110,8 @@ def test_one_look_says_what_a_look_at_each_does(
         max_size=5,
     )
 )
-def test_ordinary_batches_are_a_run_and_say_their_epoch(pieces: list[Any]) -> None:
-    """Of any known codec, with gaps, with producers; -2 where epochs differ."""
+def test_follower_fast_path_plain_batches_are_a_run_with_their_epoch(pieces: list[Any]) -> None:
+    """Of any known codec, with gaps, with producers; -2 if epochs differ."""
     data, epochs = made_of(pieces)
     run = follower_fast_path(data, RULES.segment_bytes)
     assert run is not None
@@ -119,7 +119,7 @@ def test_ordinary_batches_are_a_run_and_say_their_epoch(pieces: list[Any]) -> No
     assert (epochs[0] if len(set(epochs)) == 1 else -2) == run.leader_epoch
 
 
-def test_what_is_not_ordinary_is_left_to_others() -> None:
+def test_follower_fast_path_declines_other_batches() -> None:
     """Control batches, old formats, unknown codecs, epochs below -1, and batches over a segment."""
     data = batch()
     assert follower_fast_path(data, len(data)) is not None
@@ -129,7 +129,7 @@ def test_what_is_not_ordinary_is_left_to_others() -> None:
     assert follower_fast_path(data[:-1] + b"!", len(data)) is None
 
 
-def test_many_bytes_are_summed_up_alike_without_the_gil() -> None:
+def test_follower_fast_path_without_the_gil_agrees() -> None:
     """Above the size from which on other threads may run."""
     data, start = b"", 0
     while len(data) < 300 * 1024:

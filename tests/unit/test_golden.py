@@ -1,4 +1,4 @@
-"""The golden data is whole, and its manifests agree with its bytes where no decoder is needed."""
+"""Tests of the golden data: it is whole, and its manifests agree with its bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _listed() -> dict[str, str]:
 
 
 def test_golden_files_equal_their_checksums() -> None:
-    """A missing, altered or additional file is a failure: nobody edits a broker's bytes."""
+    """A missing, altered or additional file is an error: a broker's bytes are never edited."""
     found = {name: digest for name, digest in golden.snapshot(golden.GOLDEN).items() if digest}
     del found["SHA256SUMS"]
     assert _listed() == found
@@ -26,7 +26,7 @@ def test_golden_files_equal_their_checksums() -> None:
 
 @pytest.mark.parametrize(("data_set", "partition"), golden.all_partitions())
 def test_manifest_counts_equal_its_summary(data_set: str, partition: str) -> None:
-    """Records, batches and control records are as many as the summary says."""
+    """Records, batches and control records are counted in the summary."""
     manifest = golden.Manifest(data_set, partition)
     summary = manifest.summary
     records = list(manifest.records())
@@ -41,7 +41,7 @@ def test_manifest_counts_equal_its_summary(data_set: str, partition: str) -> Non
 
 @pytest.mark.parametrize(("data_set", "partition"), golden.all_partitions())
 def test_manifest_files_equal_the_directory(data_set: str, partition: str) -> None:
-    """The summary's sizes and hashes are those of the files beside it."""
+    """The summary has the sizes and hashes of the files in its directory."""
     manifest = golden.Manifest(data_set, partition)
     for name, fact in manifest.summary.raw["files"].items():
         data = (manifest.directory / name).read_bytes()
@@ -62,7 +62,7 @@ def test_canonical_hash_of_manifest_equals_summary(data_set: str, partition: str
 
 
 def test_manifest_of_a_recovered_swap_describes_fewer_records() -> None:
-    """The swap set has two manifests: of the files, and of what a broker made of them."""
+    """The swap set has two manifests: of the files, and of the log after a broker's recovery."""
     before = golden.Manifest(golden.SWAP, "u-compact-0")
     after = golden.Manifest(golden.SWAP, "u-compact-0", recovered=True)
     assert before.summary.record_count > after.summary.record_count
@@ -71,7 +71,7 @@ def test_manifest_of_a_recovered_swap_describes_fewer_records() -> None:
 
 
 def test_record_fact_compares_long_null_and_short_values() -> None:
-    """A value over 256 bytes is known by hash; null, empty and wrong values are told apart."""
+    """A value over 256 bytes is known by hash; null, empty and wrong values are distinct."""
     records = list(golden.Manifest(golden.CLEAN, "plain-0").records())
     long = next(record for record in records if record.value_sha256 is not None)
     null = next(record for record in records if record.value_size < 0)

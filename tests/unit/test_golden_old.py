@@ -1,4 +1,4 @@
-"""The directories of old brokers are whole, and their manifests agree with their bytes."""
+"""Tests of the directories of old brokers: they are whole, and their manifests agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support import golden, golden_old
 from tests.support.golden_old import BROKERS, OldManifest, all_old_partitions
 
-# A broker's directory has these beside its partitions, whatever its age.
+# A broker's directory has these files besides its partitions, in each version.
 EVERY_BROKER_HAS = {".lock", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"}
 
 
@@ -27,7 +27,7 @@ def test_old_partitions_are_123_of_four_brokers() -> None:
 
 @pytest.mark.parametrize(("broker", "partition"), all_old_partitions())
 def test_old_manifest_counts_equal_its_summary(broker: str, partition: str) -> None:
-    """Records, control records and kinds of outer entries are as many as the summary says."""
+    """Records, control records and kinds of outer entries are counted in the summary."""
     manifest = OldManifest(broker, partition)
     summary = manifest.summary
     records = list(manifest.records())
@@ -44,7 +44,7 @@ def test_old_manifest_counts_equal_its_summary(broker: str, partition: str) -> N
 
 @pytest.mark.parametrize(("broker", "partition"), all_old_partitions())
 def test_old_manifest_files_equal_the_directory(broker: str, partition: str) -> None:
-    """The summary names every file beside it, with its size and hash."""
+    """The summary names every other file, with its size and hash."""
     manifest = OldManifest(broker, partition)
     summary = manifest.summary
     facts = dict(summary.other_files)
@@ -73,7 +73,7 @@ def test_rendering_of_old_manifest_equals_summary(broker: str, partition: str) -
 
 
 @pytest.mark.parametrize(("broker", "partition"), all_old_partitions())
-def test_old_consumer_returned_what_the_manifest_says(broker: str, partition: str) -> None:
+def test_old_consumer_returned_the_records_of_the_manifest(broker: str, partition: str) -> None:
     """The consumer of the broker's age read the same: bare below 0.10, whole from then on."""
     summary = OldManifest(broker, partition).summary
     if summary.consumer is None:

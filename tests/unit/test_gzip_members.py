@@ -1,4 +1,4 @@
-"""gzip by either library: the same content, and the strict one wherever something is stored."""
+"""Tests of gzip by either library: the same content, and the strict one before a write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def member(data: bytes, level: int = 6, strategy: int = 0) -> bytes:
 
 
 def outcome(data: bytes, *, exact: bool = False, limit_bytes: int = LIMIT_BYTES) -> bytes | None:
-    """Return the content, None where it is refused."""
+    """Return the content, None if it is refused."""
     try:
         return gzip_members.decompress(memoryview(data), limit_bytes, exact=exact)
     except CorruptRecordError as error:
@@ -57,8 +57,8 @@ def outcome(data: bytes, *, exact: bool = False, limit_bytes: int = LIMIT_BYTES)
 
 
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
-def test_gzip_content_is_what_was_compressed(library: str, level: int) -> None:
-    """Nothing, little, and more than any buffer inside."""
+def test_gzip_content_round_trips(library: str, level: int) -> None:
+    """Empty, short, and longer than any internal buffer."""
     source = random.Random(level)
     for size in (0, 1, 1000, 70_000, 900_000):
         data = source.randbytes(size // 2) + b"abc" * (size // 6)
@@ -67,8 +67,8 @@ def test_gzip_content_is_what_was_compressed(library: str, level: int) -> None:
             assert None is outcome(member(data, level), limit_bytes=len(data) - 1), library
 
 
-def test_gzip_members_are_joined_and_junk_behind_them_is_none(library: str) -> None:
-    """What begins as a member must be one."""
+def test_gzip_members_are_joined_and_junk_after_them_is_refused(library: str) -> None:
+    """Bytes that begin as a member must be one."""
     packed = member(b"one") + member(b"") + member(b"two" * 9000)
     expected = b"one" + b"two" * 9000
     for behind in (b"", b"tail", bytes(20_000), b"\x1f\x8b"):
@@ -85,10 +85,8 @@ def test_gzip_prefix_is_refused(library: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY, zlib.Z_FIXED])
-def test_gzip_flipped_bit_gives_nothing_but_what_the_checksum_says(
-    library: str, strategy: int
-) -> None:
-    """What zlib takes is taken; what it refuses is refused, or is the content all the same."""
+def test_gzip_flipped_bit_never_yields_wrong_content(library: str, strategy: int) -> None:
+    """Members that zlib accepts are accepted; others are refused or yield the content."""
     for data in (b"hello world " * 20 + random.Random(7).randbytes(60), b"k" * 40):
         packed = member(data, strategy=strategy)
         for bit in range(8 * len(packed)):
@@ -102,15 +100,15 @@ def test_gzip_flipped_bit_gives_nothing_but_what_the_checksum_says(
 
 
 def test_gzip_without_the_extra_is_read_by_zlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And by the other where it is installed."""
+    """And by the other library if it is installed."""
     choose = gzip_members._fastest.__wrapped__
     assert "isal" in choose().inflater.__module__
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
     assert gzip_members._ZLIB == choose()
 
 
-def test_gzip_with_an_undefined_flag_is_stored_by_no_leader(tmp_path: Path, library: str) -> None:
-    """Other clients refuse it, so it may not get into a log, whatever reads here."""
+def test_gzip_with_an_undefined_flag_is_refused_by_a_leader(tmp_path: Path, library: str) -> None:
+    """Other clients refuse it, so it must not get into a log, with either library."""
     builder = BatchBuilder()
     builder.extend_records([Record(key=b"k", value=b"v" * 200)], 0, 1, 1 << 20)
     payload = bytearray(member(bytes(builder.payload())))
