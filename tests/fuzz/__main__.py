@@ -1,14 +1,13 @@
 """Run a fuzz target: `python -m tests.fuzz TARGET [--seconds N] [--asan] [LIBFUZZER ARGUMENTS]`.
 
-Without a target it says which there are; `all --asan` runs each. What libFuzzer finds on its way
-goes to a folder of its own (`.fuzz/TARGET`, never committed); an input that fails is left in
-`.fuzz/` and shown. The kernels are not instrumented, for they are built by any C compiler: what
-guides the fuzzer is the slow reference in Python, which has a branch for whatever a kernel tells
-apart, and is.
+Without a target it lists the targets; `all --asan` runs each. Inputs found by libFuzzer are written
+to the folder `.fuzz/TARGET`, never committed; a failing input is kept in `.fuzz/` and printed. The
+kernels are not instrumented, since any C compiler builds them: the instrumented slow reference in
+Python guides the fuzzer, because it has a branch for each case of a kernel.
 
 With `--asan` the target runs in a copy of the sources that is built with AddressSanitizer and
-UBSan, as the core's tests do (`ci/asan.py`): over all that was found so far, and over inputs
-changed at random, for the fuzzer cannot guide itself there (`mutations.py`).
+UBSan, like the tests of the core (`ci/asan.py`): with all inputs found so far and with random
+changes of them, because the fuzzer has no counters there (`mutations.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The oracles, whose branches guide the search.
+# The oracles: their branches guide the search.
 INSTRUMENTED = (
     "tests.support.reference",
     "tests.support.reference_records",
@@ -49,7 +48,7 @@ def names() -> list[str]:
 
 
 def fuzz(name: str, seconds: int, found: Path, arguments: list[str]) -> int:
-    """Run a target until it fails, or the time is over; `found` is for what comes of it."""
+    """Run a target until it fails or the time is over; new inputs are written to `found`."""
     import atheris
 
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
@@ -70,8 +69,8 @@ def fuzz(name: str, seconds: int, found: Path, arguments: list[str]) -> int:
 
 
 def change(name: str, seconds: float, found: Path, seed: int) -> int:
-    """Run a target without a fuzzer: over what was found so far, and changes of it by a seed."""
-    # What is passed over is logged, which is most of it.
+    """Run a target without a fuzzer, with the inputs found so far and changes of them."""
+    # Skipped bytes are logged, and most bytes are skipped.
     logging.disable()
     targets = importlib.import_module("tests.fuzz.targets")
     mutations = importlib.import_module("tests.fuzz.mutations")
@@ -89,7 +88,7 @@ def change(name: str, seconds: float, found: Path, seed: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the command line, and fuzz."""
+    """Parse the command line and fuzz."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Run a fuzz target.")
     parser.add_argument("target", nargs="?", help="its name; without one all names are shown")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")

@@ -1,8 +1,8 @@
-"""Appends of encoded batches: what is taken, with which offsets and facts, and in which segment.
+"""Appends of encoded batches: accepted batches, their offsets, metadata and segments.
 
-A run that keeps its offsets is in the log as it came. One that gets them is what the reference
-stamps, or records that the reference finds again where it is written anew. Then both are shared
-out among segments: by the kernel, and batch by batch.
+A run that keeps its offsets is stored unchanged. A run that gets offsets equals the reference's
+bytes, or has the same records if it is rewritten. Then both are divided into segments: by the
+kernel, and batch by batch.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["append_as_follower", "append_as_leader"]
 
 CONTROL, APPEND_TIME = 0x20, 0x08
 EPOCHS_DIFFER = -2
-# The least that leader epoch, producer id, producer epoch and sequence may be: there is none.
+# Smallest value of leader epoch, producer id, producer epoch and sequence: none.
 NOBODY = -1
 ORIGINS = (AppendOrigin.EMBEDDED, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
-# Some timestamps of the seeds lie before it, some behind it, and some too far.
+# Some timestamps of the seeds are before it, some after it, and some too far.
 NOW_MS = 1_700_000_000_500
 LIMITS = (1 << 20, 61, 100, 200, 400)
 CODECS = (None, codecs.NONE, codecs.GZIP, codecs.LZ4)
@@ -46,14 +46,14 @@ CODECS = (None, codecs.NONE, codecs.GZIP, codecs.LZ4)
 
 
 def append_as_follower(data: bytes) -> None:
-    """Batches that keep their offsets: one look takes the ordinary, what is bad is refused."""
+    """Batches keep their offsets: the fast path accepts plain ones, bad ones are refused."""
     choices = Choices(data)
     (mends,) = choices.flags(1)
     segment_bytes, end_offset = choices.one_of(LIMITS), choices.number(2)
     rules = _staging_rules(choices, segment_bytes)
     octets = mended(choices.rest) if mends else choices.rest
     walk = reference.scan_batches(octets)
-    expected = _ordinary_facts(walk, segment_bytes)
+    expected = _fast_path_facts(walk, segment_bytes)
     runs = (
         follower_fast_path(octets, segment_bytes),
         follower_fast_path(bytearray(octets), segment_bytes),
@@ -67,7 +67,7 @@ def append_as_follower(data: bytes) -> None:
             memoryview(octets), replace(_rules(2, None, 1 << 20), segment_bytes=segment_bytes)
         )
     except KafkaLogError:
-        # A wrapper may begin below what its header says, and a marker say nothing that is known.
+        # A wrapper may start below the offset of its header, and a marker may be unknown.
         assert expected is None
         return
     assert ("OK", octets) == (walk.status, bytes(slow.data))
@@ -76,12 +76,12 @@ def append_as_follower(data: bytes) -> None:
     ]
     if expected is not None:
         assert expected == list(slow.batches)
-    _assert_stamped_alike(slow, octets, end_offset)
+    _assert_offsets_kept(slow, octets, end_offset)
     _assert_staged_alike(slow, rules)
 
 
-def _ordinary_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
-    """Return what is to be told of the batches of a run; None where one is not ordinary."""
+def _fast_path_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
+    """Return the metadata of the batches of a run; None if one needs the slow path."""
     facts = []
     if walk.status != "OK":
         return None
@@ -110,7 +110,7 @@ def _ordinary_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
 def _assert_metadata(
     run: MemoryRecords, octets: bytes, walk: Scan, facts: list[BatchFacts] | None
 ) -> None:
-    """Assert that one look at ordinary batches tells what the headers do."""
+    """Assert that the metadata of the fast path equals the headers."""
     headers = [header for _, header in walk.batches]
     epochs = {header.partition_leader_epoch for header in headers}
     assert (octets, facts) == (bytes(run.data), list(run.batches))
@@ -121,8 +121,8 @@ def _assert_metadata(
     assert (used[-1:] or [0]) == [(run.rewriting or NOTHING_REWRITTEN).target_codec]
 
 
-def _assert_stamped_alike(run: MemoryRecords, octets: bytes, end_offset: int) -> None:
-    """Assert that a run goes behind the end of a log, and no further down."""
+def _assert_offsets_kept(run: MemoryRecords, octets: bytes, end_offset: int) -> None:
+    """Assert that a run is accepted only after the end of the log."""
     facts = list(run.batches)
     try:
         info = assign_run_offsets(run, end_offset, 3)
@@ -140,7 +140,7 @@ def _assert_stamped_alike(run: MemoryRecords, octets: bytes, end_offset: int) ->
 
 
 def append_as_leader(data: bytes) -> None:
-    """Batches that get their offsets: the reference's bytes, or its records where they change."""
+    """Batches get their offsets: bytes equal the reference's, or records if rewritten."""
     choices = Choices(data)
     mends, is_log_append_time, is_key_required = choices.flags(3)
     magic, codec = choices.one_of([2, 2, 2, 1, 0]), choices.one_of(CODECS)
@@ -170,12 +170,12 @@ def append_as_leader(data: bytes) -> None:
         assert end_offset + run.record_count > 2**63 - 1
         return
     except KafkaLogError:
-        # A wrapper is made once more for its offset, and may become too large by it.
+        # A wrapper is encoded again for its offset and may become too large.
         assert magic < 2
         return
     stored = bytes(run.data)
     if is_new and codec is None:
-        assert _stamped(octets, walk, rules, end_offset, epoch) == stored
+        assert _with_offsets(octets, walk, rules, end_offset, epoch) == stored
     _assert_whole(stored, run, end_offset, epoch)
     assert (end_offset, end_offset + run.record_count - 1) == (info.first_offset, info.last_offset)
     _assert_same_records(octets, stored, rules, end_offset)
@@ -186,10 +186,10 @@ def _is_good(
     octets: bytes, walk: Scan, rules: AppendRules, origin: AppendOrigin, *, must: bool
 ) -> bool:
     """
-    Say whether a leader takes batches of v2, by what is obvious.
+    Return whether a leader accepts batches of v2, by simple checks.
 
-    With `must` only where nothing is left to others to judge: compressed batches, control batches,
-    times that a batch claims, and a codec that is wanted.
+    With `must`, False also for batches that these checks do not decide: compressed and control
+    batches, append time, and a required codec.
     """
     if walk.status != "OK":
         return False
@@ -210,7 +210,7 @@ def _is_good_batch(
         return False
     is_small = header.size_bytes <= min(rules.max_message_bytes, rules.segment_bytes)
     is_dense = 0 < header.record_count == header.last_offset_delta + 1
-    if not is_small or not is_dense or not _may_say(header, origin):
+    if not is_small or not is_dense or not _is_allowed_for(header, origin):
         return False
     try:
         payload = codecs.decompress(codec, batch[61:])
@@ -231,8 +231,8 @@ def _is_good_batch(
     )
 
 
-def _may_say(header: Header, origin: AppendOrigin) -> bool:
-    """Say whether a header has what its origin may write."""
+def _is_allowed_for(header: Header, origin: AppendOrigin) -> bool:
+    """Return whether the origin may write a batch with this header."""
     if origin is AppendOrigin.COORDINATOR:
         return True
     if origin is AppendOrigin.CLIENT and header.base_offset:
@@ -242,8 +242,10 @@ def _may_say(header: Header, origin: AppendOrigin) -> bool:
     return header.producer_id < 0 or header.base_sequence >= 0
 
 
-def _stamped(octets: bytes, walk: Scan, rules: AppendRules, end_offset: int, epoch: int) -> bytes:
-    """Return the bytes of batches that keep their codec, as the reference stamps them."""
+def _with_offsets(
+    octets: bytes, walk: Scan, rules: AppendRules, end_offset: int, epoch: int
+) -> bytes:
+    """Return batches that keep their codec, with offsets and epoch set by the reference."""
     made = b""
     for start, header in walk.batches:
         batch = octets[start : start + header.size_bytes]
@@ -257,7 +259,7 @@ def _stamped(octets: bytes, walk: Scan, rules: AppendRules, end_offset: int, epo
 
 
 def _assert_whole(stored: bytes, run: MemoryRecords, end_offset: int, epoch: int) -> None:
-    """Assert that what is to be written are good batches in order, and that the facts say so."""
+    """Assert that the bytes are valid batches in order, and equal their metadata."""
     walk = reference.scan_batches(stored, next_offset=end_offset)
     assert ("OK", len(run.batches)) == (walk.status, len(walk.batches))
     for batch, (_, header) in zip(run.batches, walk.batches, strict=True):
@@ -270,11 +272,11 @@ def _assert_whole(stored: bytes, run: MemoryRecords, end_offset: int, epoch: int
 
 
 def _assert_same_records(octets: bytes, stored: bytes, rules: AppendRules, end_offset: int) -> None:
-    """Assert that a log has the records that came, with offsets one above the other."""
+    """Assert that a log has the appended records, with consecutive offsets."""
     try:
         sent = [record for batch in decode_run(octets) for record in batch.records]
     except Refused:
-        # Messages of a wrapper may have any offsets: they get others.
+        # Messages of a wrapper may have any offsets: they are replaced.
         sent = None
     found = [record for batch in decode_run(stored) for record in batch.records]
     assert list(range(end_offset, end_offset + len(found))) == [each.offset for each in found]
@@ -295,7 +297,7 @@ def _content(record: PlainRecord) -> tuple[object, ...]:
 
 
 def _as_sent(octets: bytes) -> list[PlainRecord]:
-    """Return the records with their own times, whatever time their batch claims."""
+    """Return the records with their timestamps, without the append time of their batch."""
     run = bytearray(octets)
     for start, header in reference.scan_batches(octets, check_order=False).batches:
         if header.magic == 2:
@@ -318,9 +320,9 @@ def _staging_rules(choices: Choices, segment_bytes: int) -> StagingRules:
 
 
 def _assert_staged_alike(run: MemoryRecords, rules: StagingRules) -> None:
-    """Assert that the kernel shares a run out as asking for each batch does."""
+    """Assert that the kernel divides a run into segments like a loop over its batches."""
     facts = list(run.batches)
-    # A wrapper may say that it has more offsets than a segment: a log refuses it.
+    # A wrapper may claim more offsets than a segment has: a log refuses it.
     if not facts or any(batch.last_offset - batch.base_offset >= 2**31 for batch in facts):
         return
     base_offset = facts[0].base_offset

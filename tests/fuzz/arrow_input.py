@@ -1,7 +1,7 @@
-"""Arrow's C interface as input, with any numbers in its buffers: refused, or the rows they say.
+"""Arrow's C interface as input, with any numbers in its buffers: refused, or read as its rows.
 
-The interface has to be believed for the sizes of buffers. Those given here are as large as the
-lengths and offsets of their array call for, to the byte, and whatever else is said may be a lie.
+The interface does not check sizes of buffers. The buffers here have exactly the size that length
+and offsets of their array require; all other numbers may be wrong.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ __all__ = ["append_arrow"]
 
 Cell = bytes | None
 LAYOUTS = (b"z", b"Z", b"u", b"vz", b"w:3", b"w:0", b"n", b"U", b"vu")
-# Milliseconds in a unit; below none: units in a millisecond.
+# Milliseconds in a unit; negative: units in a millisecond.
 TIME_UNITS = {b"l": 1, b"tsm:UTC": 1, b"tss:": 1000, b"tsu:": -1000, b"tsn:": -1_000_000}
 DATA_BYTES_MAX = 1 << 16
 INT64_MAX = 2**63 - 1
 
 
 class LieError(Exception):
-    """What the buffers say cannot be."""
+    """The buffers contradict each other."""
 
 
 @dataclass
 class Column:
     """
-    An array, and how the model reads it.
+    An array and the model that reads it.
 
     Attributes:
-        check: raises LieError for what cannot be, given how many cells are wanted.
-        cell: returns what is at a place, or raises LieError.
+        check: raises LieError for an impossible column, for the number of cells to read.
+        cell: returns the cell at a place, or raises LieError.
     """
 
     array: Array
@@ -49,7 +49,7 @@ class Column:
 
 @dataclass
 class Row:
-    """What the model reads of a record."""
+    """A record as read by the model."""
 
     key: Cell = None
     value: Cell = None
@@ -58,7 +58,7 @@ class Row:
 
 
 def append_arrow(data: bytes) -> None:
-    """Keys, values, times and headers in any layout; the batch is that of records one by one."""
+    """Keys, values, times and headers in any layout; the batch equals that of single records."""
     choices = Choices(data)
     count, shared, own = choices.byte() % 6, choices.byte() % 3, choices.byte() % 3
     has_key, has_value, has_time, has_headers = choices.flags(4)
@@ -69,7 +69,7 @@ def append_arrow(data: bytes) -> None:
     is_sound = has_key or has_value
 
     def read(name: str, column: Column) -> bool:
-        """Take a column, and say whether all that it says can be."""
+        """Read a column; return False if the model refuses it."""
         arrays.append(column.array)
         try:
             column.check(count)
@@ -108,7 +108,7 @@ def _from_arrow(table: Array) -> bytes | None:
 
 
 def _one_by_one(rows: list[Row]) -> bytes | None:
-    """Return the batch that the slow way makes; None where it refuses a record."""
+    """Return the batch built by the slow path; None if it refuses a record."""
     builder = BatchBuilder()
     try:
         for row in rows:
@@ -118,26 +118,26 @@ def _one_by_one(rows: list[Row]) -> bytes | None:
     return bytes(builder.finish()) if rows else None
 
 
-# ---- columns, and how the model reads the cell at a place of one
+# ---- columns, and the model that reads their cells
 
 
 @dataclass
 class Nulls:
-    """What is said of nulls: how many, and which."""
+    """Count and bitmap of the nulls."""
 
     count: int
     bitmap: bytes | None
     length: int
 
     def check(self, wanted: int) -> None:
-        """Raise LieError where the count cannot be, or nothing says which."""
+        """Raise LieError if the count is impossible or the bitmap is missing."""
         if not -1 <= self.count <= self.length:
             raise LieError
         if wanted and self.count > 0 and self.bitmap is None:
             raise LieError
 
     def at(self, place: int) -> bool:
-        """Return whether the cell at a place is one."""
+        """Return whether the cell at a place is null."""
         if not self.count or self.bitmap is None:
             return False
         return not self.bitmap[place >> 3] >> (place & 7) & 1
@@ -151,7 +151,7 @@ def _nulls(choices: Choices, total: int, own: int) -> Nulls:
 
 
 def _offsets(choices: Choices, total: int, wide: bool) -> list[int]:
-    """Return one more numbers than there are cells, which rise or do not."""
+    """Return one more number than cells, rising or not."""
     rises, lies = choices.flags(2)
     size = (8 if wide else 4) if lies else 1
     numbers = [choices.number(size) for _ in range(total + 1)]
@@ -211,9 +211,9 @@ def _fixed_cells(choices: Choices, total: int, width: int) -> Cells:
 def _offset_cells(
     choices: Choices, total: int, *, wide: bool
 ) -> tuple[int, list[bytes | None], Callable[[int], Cell]]:
-    """Return the last offset, the buffers, and what reads a cell that is not null."""
+    """Return the last offset, the buffers, and a function that reads a cell that is not null."""
     ends = _offsets(choices, total, wide)
-    # Nobody can be given more; the last one has to be believed.
+    # The last offset is not checked, so the buffer must have this size.
     last = ends[total] = min(ends[total], DATA_BYTES_MAX)
     octets = choices.take(max(0, last))
 
@@ -254,7 +254,7 @@ def _view_cells(choices: Choices, total: int) -> Cells:
 
 
 def _times(choices: Choices, total: int, own: int) -> Column:
-    """Return a column of timestamps in any unit; times without a zone are refused."""
+    """Return a column of timestamps in any unit; timestamps without a zone are refused."""
     kind = choices.one_of(list(TIME_UNITS))
     unit = TIME_UNITS[kind]
     has_zone = not kind.endswith(b":") or total % 2 == 0

@@ -23,7 +23,7 @@ LIMIT_BYTES = 1 << 20
 
 
 def scan_batches(data: bytes) -> None:
-    """Headers alone: the scan into columns, and the ways to find a batch."""
+    """Headers alone: the scan into columns, and the functions that find a batch."""
     choices = Choices(data)
     mends, check_crc, check_order = choices.flags(3)
     wanted = choices.number(8)
@@ -39,7 +39,7 @@ def scan_batches(data: bytes) -> None:
 
 
 def decode_batches(data: bytes) -> None:
-    """Records of uncompressed batches, one by one and as columns of a whole run."""
+    """Records of uncompressed batches, single and as columns of a whole run."""
     choices = Choices(data)
     mends, check_crc, strict = choices.flags(3)
     run = mended(choices.rest) if mends else choices.rest
@@ -65,7 +65,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 
 def decode_compressed(data: bytes) -> None:
-    """One batch or wrapper in any codec: its stream, and the records that come out of it."""
+    """One batch or wrapper in any codec: its stream, and its records."""
     choices = Choices(data)
     mends, strict = choices.flags(2)
     run = mended(choices.rest) if mends else choices.rest
@@ -78,7 +78,7 @@ def decode_compressed(data: bytes) -> None:
         view = BatchView(exact(batch))
         found = view.records(strict=strict, limit_bytes=LIMIT_BYTES)
     except KafkaLogError:
-        # A stream may be refused for what the slow codecs do not look at, such as its check sums.
+        # A stream may be refused for fields that the slow codecs ignore, such as checksums.
         return
     if expected is None and _is_refused_by_zlib(batch, header, strict=strict):
         return
@@ -88,7 +88,7 @@ def decode_compressed(data: bytes) -> None:
 
 
 def _is_refused_by_zlib(batch: bytes, header: Header, *, strict: bool) -> bool:
-    """Say whether this is gzip that only the faster library reads, which nothing stores."""
+    """Return whether this is gzip that only the faster library reads; no writer stores it."""
     if header.attributes & 7 != codecs.GZIP:
         return False
     start, end = 61, len(batch)
@@ -102,7 +102,7 @@ def _is_refused_by_zlib(batch: bytes, header: Header, *, strict: bool) -> bool:
 
 
 def _reference_rows(batch: bytes, header: Header, *, strict: bool) -> list[Row] | None:
-    """Return the records of a batch by the reference, None where it refuses them."""
+    """Return the records of a batch by the reference, None if it refuses them."""
     try:
         if header.magic < 2:
             return [

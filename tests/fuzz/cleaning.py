@@ -1,4 +1,4 @@
-"""Two passes of a cleaning over hostile batches: keys into an offset map, records that stay out."""
+"""Both passes of a cleaning over hostile batches: the offset map, and the retained records."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FIELDS = ("headers_position", "headers_size", "key_position", "key_size")
 
 def clean_run(data: bytes) -> None:
     """
-    Put the keys of a run into a map, look all up, and write the latest record of each.
+    Put the keys of a run into a map, look up all, and write the latest record of each.
 
-    With `lies` a number in the columns changes first: what does not lie in the bytes is refused.
+    With `lies` a number in the columns changes first: positions outside the bytes are refused.
     """
     choices = Choices(data)
     lies, siphash, has_horizon = choices.flags(3)
@@ -74,7 +74,7 @@ Part = tuple[Header, list[Decoded]]
 
 
 def _sound_part(data: bytes) -> tuple[bytes, list[Part]]:
-    """Return the run up to its first damage or compressed batch, and what the reference reads."""
+    """Return the run up to its first damage or compressed batch, and its rows by the reference."""
     parts: list[Part] = []
     walk = reference.scan_batches(data, check_crc=False, check_order=True)
     end = 0
@@ -105,7 +105,7 @@ def _latest(buffer: Buffer, columns: RecordColumns, offset_map: OffsetMap) -> ND
 
 
 def _assert_latest(records: list[Decoded], room: int, keep: NDArray[np.uint8]) -> None:
-    """Hold the flags to a dictionary that takes no more keys than the map."""
+    """Compare the flags with a dictionary that has no more keys than the map."""
     latest: dict[bytes, int] = {}
     for record in records:
         key = record.entry.key
@@ -129,7 +129,7 @@ def _write(
     horizon: int | None,
     lies: bool,
 ) -> None:
-    """Write what stays, and read it again by the reference."""
+    """Write the retained records and read them by the reference."""
     first_rows = np.cumsum([0, *(len(records) for _, records in parts)]).astype(np.int64)
     actions, expected = [], []
     for slot, (header, records) in enumerate(parts):

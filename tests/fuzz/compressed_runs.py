@@ -1,7 +1,7 @@
-"""Runs of compressed batches undone in one call: into Arrow columns, and into columns of positions.
+"""Runs of compressed batches decoded in one call: to Arrow columns, and to columns of positions.
 
-What these ways do not take they leave to who takes one batch alone, so that they give the
-reference's rows up to there; and where they leave a batch, that one is out of the ordinary.
+These kernels leave some batches to the slow path. They return the reference's rows up to such a
+batch, and a batch left to the slow path is not a plain one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ OURS = (Codec.SNAPPY, Codec.LZ4)
 LIMITS = (1 << 20, 0, 60, 150, 1000)
 LZ4_BLOCK_CHECKSUM = 0x10
 
-# Records by the position of their batch, where somebody else has undone the codec.
+# Records by the position of their batch, if the caller decompressed them.
 Given = dict[int, bytes]
 
 
 def _run_of(choices: Choices) -> bytes:
     """
-    Return a run of batches, in codecs of ours if wanted, and then perhaps damaged again.
+    Return a run of batches, by choice compressed by a codec decoded here, and damaged.
 
-    A mutation hardly ever makes a stream that a codec takes, so plain batches are packed here.
+    A mutation rarely makes a valid stream, so plain batches are compressed here.
     """
     packs, mends, damages = choices.flags(3)
     wanted = choices.take(4) if packs else b""
@@ -61,7 +61,7 @@ def _run_of(choices: Choices) -> bytes:
 
 
 def _packed(run: bytes, wanted: bytes) -> bytes:
-    """Return a run whose plain batches are compressed, each as one of the bytes says."""
+    """Return a run whose plain batches are compressed, each by a codec chosen by a byte."""
     walk = reference.scan_batches(run, check_crc=False, check_order=False, capacity=16)
     parts = []
     for number, (start, header) in enumerate(walk.batches):
@@ -75,7 +75,7 @@ def _packed(run: bytes, wanted: bytes) -> bytes:
 
 
 def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
-    """Return the records of a batch by the reference; None where it refuses them, or so many."""
+    """Return the records of a batch by the reference; None if it refuses them or their size."""
     try:
         payload = codecs.decompress(codec, batch[61:])
     except codecs.Damaged:
@@ -84,20 +84,20 @@ def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
 
 
 def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
-    """Say whether a batch may be left alone although the reference has records of it."""
+    """Return whether a batch may be left to the slow path although the reference reads it."""
     try:
         decompress(codec, batch[61:], limit_bytes=limit_bytes)
     except KafkaLogError:
-        # For what the slow codecs do not look at, such as check sums.
+        # For fields that the slow codecs ignore, such as checksums.
         return True
     return codec == Codec.LZ4 and bool(batch[65] & LZ4_BLOCK_CHECKSUM)
 
 
-# ---- into Arrow columns -----------------------------------------------------------------------
+# ---- to Arrow columns -----------------------------------------------------------------------
 
 
 def build_compressed_runs(data: bytes) -> None:
-    """Compressed batches become the reference's rows, with what libraries made handed over."""
+    """Compressed batches become the reference's rows; libraries decompress some codecs."""
     choices = Choices(data)
     check_crc, has_start, has_end, lies = choices.flags(4)
     names = names_of(choices)
@@ -152,7 +152,7 @@ def _rows_of_run(
     run: ArrowBatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
     lie: bytes | None, given: Given,
 ) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
-    """Return the last status and the batches of a run; note what was handed over."""
+    """Return the last status and the batches of a run; record the decompressed batches."""
     decompressed, batches = DecompressedBatches(), []
     while True:
         status = builder.add_run(run)
@@ -177,7 +177,7 @@ def _give_records(
     run: ArrowBatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
     decompressed: DecompressedBatches, given: Given,
 ) -> None:  # fmt: skip
-    """Hand over the records of the next batches, which are what the slow codecs have."""
+    """Pass the next batches, decompressed by the slow codecs."""
     parts = run.list_compressed(bytes_max)
     count = decompressed.fill(memoryview(octets), parts, limit_bytes)
     if not count:
@@ -187,7 +187,7 @@ def _give_records(
         records = bytes(decompressed.memory[first:stop])
         expected = _records_of(octets[start - 61 : end], codec, limit_bytes)
         if expected is None and codec == Codec.GZIP:
-            # The library of the extra `gzip` reads a few streams that zlib refuses, as Java does.
+            # The library of the extra `gzip` reads some streams that zlib refuses, like Java.
             assert zlib.crc32(records).to_bytes(4, "little") in octets[start:end]
         else:
             assert expected == records
@@ -196,7 +196,7 @@ def _give_records(
 
 
 def _give_lies(run: ArrowBatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
-    """Hand over other bytes than were asked for, with ends that lie anywhere."""
+    """Pass wrong bytes, with arbitrary ends."""
     parts = run.list_compressed(bytes_max)
     said = Choices(lie)
     ends, end = [], 0
@@ -217,7 +217,7 @@ def _give_lies(run: ArrowBatchRun, bytes_max: int, lie: bytes, given: Given) -> 
 def _taken(
     header: Header, names: list[str], payload: bytes | None
 ) -> tuple[str, list[tuple[object, ...]]]:
-    """Return whether the reference takes a batch with these records, and its rows."""
+    """Return whether the reference accepts a batch with these records, and its rows."""
     if header.magic != 2 or not 0 < header.attributes & 7 <= Codec.ZSTD:
         return "ELSEWHERE", []
     if payload is None:
@@ -228,14 +228,14 @@ def _taken(
         return "REFUSED", []
 
 
-# ---- into columns of positions ----------------------------------------------------------------
+# ---- to columns of positions ----------------------------------------------------------------
 
 
 Row = tuple[int, int, bytes | None, bytes | None, int]
 
 
 def decode_compressed_runs(data: bytes) -> None:
-    """Batches that kernels undo, into one memory: the reference's rows, batch by batch."""
+    """Batches decompressed by kernels to one memory: the reference's rows, batch by batch."""
     choices = Choices(data)
     check_crc, strict = choices.flags(2)
     limit_bytes = choices.one_of(LIMITS)
@@ -246,7 +246,7 @@ def decode_compressed_runs(data: bytes) -> None:
 
 
 class _Decoder(NamedTuple):
-    """What the reference makes of a batch, as the kernel was told to decode it."""
+    """Decoding of a batch by the reference, with the options of the kernel."""
 
     capacity: int
     limit_bytes: int
@@ -254,7 +254,7 @@ class _Decoder(NamedTuple):
     strict: bool
 
     def decode(self, batch: bytes, header: Header) -> tuple[str, list[Row]]:
-        """Return the verdict on one batch, and its rows."""
+        """Return the verdict on one batch and its rows."""
         codec = header.attributes & 7
         if header.magic != 2 or codec not in OURS:
             return "COMPRESSED", []
@@ -274,7 +274,7 @@ class _Decoder(NamedTuple):
 
 
 def _assert_decoded(octets: bytes, columns: RecordColumns, expected: _Decoder) -> None:
-    """Decode a run to its end, or to what goes alone."""
+    """Decode a run to its end, or to a batch for the slow path."""
     memory = PayloadMemory(expected.limit_bytes)
     position, status = 0, STATUS_CODES["FULL"]
     while status == STATUS_CODES["FULL"]:
@@ -283,7 +283,7 @@ def _assert_decoded(octets: bytes, columns: RecordColumns, expected: _Decoder) -
             check_crc=expected.check_crc, strict=expected.strict,
         )  # fmt: skip
         assert rows == len(columns)
-        # One that is too large for the columns goes alone: they can be full only of others.
+        # A batch too large for the columns is left to the slow path: FULL needs earlier rows.
         assert count or status != STATUS_CODES["FULL"]
         known: list[Row] = []
         for _ in range(count):
@@ -298,7 +298,7 @@ def _assert_decoded(octets: bytes, columns: RecordColumns, expected: _Decoder) -
 
 
 def _rows_in(memory: PayloadMemory, columns: RecordColumns) -> list[Row]:
-    """Return the rows of columns, bytes in the place of positions and sizes."""
+    """Return the rows of columns, with bytes instead of positions and sizes."""
     rows = []
     with memoryview(memory) as view:
         for row in rows_of_columns(columns, RECORD_COLUMNS):
@@ -310,7 +310,7 @@ def _rows_in(memory: PayloadMemory, columns: RecordColumns) -> list[Row]:
 
 
 def _assert_left(rest: bytes, status: str, expected: _Decoder) -> None:
-    """Assert that a run ended for the reason that the reference has, or at what goes alone."""
+    """Assert that a run ended for the reason of the reference, or at a batch for the slow path."""
     if not rest:
         assert status == "OK"
         return

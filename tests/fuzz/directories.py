@@ -1,8 +1,8 @@
-"""Whole directories: an input is a seed, by which one is changed and opened in every way.
+"""Whole directories: an input is a seed that changes a directory, which every view then opens.
 
-What has to hold is in `tests.proof.directory_case` and `tests.proof.data_directories`, of which the
-judge of mutated directories makes many more; here they run under the sanitizers too, and a seed
-that failed once stays in the corpus.
+The checks are in `tests.proof.directory_case` and `tests.proof.data_directories`. The proof of
+mutated directories runs them with many more seeds; here they also run under the sanitizers, and a
+seed that failed once stays in the corpus.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _images() -> list[Image | DataImage]:
 
 
 def open_directory(data: bytes) -> None:
-    """Change an image by a seed of up to eight bytes, and hold every view against it."""
+    """Change an image by a seed of up to eight bytes, and check it in every view."""
     seed = int.from_bytes(data[:8])
     image = _images()[seed % len(_images())]
     try:

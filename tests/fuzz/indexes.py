@@ -1,4 +1,4 @@
-"""Index files of any bytes: their checks, look-ups in what is sound, and the choice of entries."""
+"""Index files of any bytes: checks, look-ups in sound entries, and entry selection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BASE_OFFSET = 1000
 
 
 def check_indexes(data: bytes) -> None:
-    """Both files; where one is sound, every look-up is what a walk over its entries finds."""
+    """Both files; in sound entries every look-up equals a walk over the entries."""
     choices = Choices(data)
     (sorts,) = choices.flags(1)
     segment_size = choices.number(4)
@@ -35,15 +35,15 @@ def check_indexes(data: bytes) -> None:
     offset_index = _sorted(entries, ">ii") if sorts else entries
     expected = reference.check_offset_index(offset_index, segment_size)
     assert expected == check_offset_index(exact(offset_index), segment_size=segment_size)
-    _look_up_offsets(offset_index, expected[0], target)
+    _check_offset_lookups(offset_index, expected[0], target)
     time_index = _sorted(entries, ">qi") if sorts else entries
     expected = reference.check_time_index(time_index)
     assert expected == check_time_index(exact(time_index))
-    _look_up_times(time_index, expected[0], target)
+    _check_time_lookups(time_index, expected[0], target)
 
 
 def _sorted(data: bytes, layout: str) -> bytes:
-    """Return entries in order, as a mutation hardly ever leaves them."""
+    """Return the entries sorted, since mutations rarely are."""
     size = struct.calcsize(layout)
     pairs = [struct.unpack_from(layout, data, start) for start in range(0, len(data) - 11, size)]
     firsts = sorted({abs(first) % 2**31 for first, _ in pairs})
@@ -53,7 +53,7 @@ def _sorted(data: bytes, layout: str) -> bytes:
     )
 
 
-def _look_up_offsets(data: bytes, count: int, target: int) -> None:
+def _check_offset_lookups(data: bytes, count: int, target: int) -> None:
     view = OffsetIndexView(exact(data), BASE_OFFSET, count)
     entries = [struct.unpack_from(">ii", data, 8 * slot) for slot in range(count)]
     slot = reference.floor_slot([BASE_OFFSET + first for first, _ in entries], target)
@@ -65,11 +65,11 @@ def _look_up_offsets(data: bytes, count: int, target: int) -> None:
     assert [found[1]] * 3 == positions.tolist()
     above = [(BASE_OFFSET + first, place) for first, place in entries if place >= target]
     assert (above[0] if above else None) == view.ceiling_position(target)
-    # What nobody has checked gives some answer, from inside.
+    # Unchecked entries have an arbitrary result inside the buffer.
     OffsetIndexView(exact(data), BASE_OFFSET).lookup(target)
 
 
-def _look_up_times(data: bytes, count: int, target: int) -> None:
+def _check_time_lookups(data: bytes, count: int, target: int) -> None:
     view = TimeIndexView(exact(data), BASE_OFFSET, count)
     entries = [struct.unpack_from(">qi", data, 12 * slot) for slot in range(count)]
     slot = reference.floor_slot([first for first, _ in entries], target)
@@ -82,7 +82,7 @@ def _look_up_times(data: bytes, count: int, target: int) -> None:
 
 
 def select_entries(data: bytes) -> None:
-    """Entries for any batches: refused, or those of the reference, in one chunk or two."""
+    """Entries for any batches: refused, or equal to the reference's, in one chunk or two."""
     choices = Choices(data)
     hostile, cuts = choices.flags(2)
     interval = choices.one_of([0, 1, 60, 100, 4096])

@@ -1,4 +1,4 @@
-"""What every target does with its bytes first: choices from the front, a run of batches behind."""
+"""Inputs of targets: choices from the first bytes, then a run of batches."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ _T = TypeVar("_T")
 
 class Choices:
     """
-    Small decisions and numbers, taken from the front of some bytes; zeros where they are used up.
+    Small decisions and numbers, read from the front of some bytes; zeros after their end.
 
     Attributes:
-        rest: what has not been taken.
+        rest: the bytes that are not read yet.
     """
 
     def __init__(self, data: bytes) -> None:
         self.rest = data
 
     def byte(self) -> int:
-        """Take a number from 0 to 255."""
+        """Read a number from 0 to 255."""
         value, self.rest = (self.rest[0] if self.rest else 0), self.rest[1:]
         return value
 
     def flags(self, count: int) -> tuple[bool, ...]:
-        """Take one byte, and return so many of its bits."""
+        """Read one byte and return its lowest bits."""
         value = self.byte()
         return tuple(bool(value >> bit & 1) for bit in range(count))
 
     def number(self, size: int) -> int:
-        """Take a big-endian signed number of so many bytes."""
+        """Read a big-endian signed number of `size` bytes."""
         value, self.rest = self.rest[:size], self.rest[size:]
         return int.from_bytes(value.ljust(size, b"\0"), "big", signed=True)
 
     def take(self, size: int) -> bytes:
-        """Take so many bytes, padded with zeros."""
+        """Read `size` bytes, padded with zeros."""
         value, self.rest = self.rest[:size], self.rest[size:]
         return value.ljust(size, b"\0")
 
     def one_of(self, values: Sequence[_T]) -> _T:
-        """Take one of some values."""
+        """Return one of some values."""
         return values[self.byte() % len(values)]
 
 
 def mended(data: bytes) -> bytes:
     """
-    Return batches and messages with the CRC that their bytes call for, up to the first bad header.
+    Return batches and messages with valid CRCs, up to the first bad header.
 
-    A mutation hardly ever hits on a right CRC, and all that lies behind its check would go unseen.
+    A mutation rarely has a valid CRC, so code after the check of the CRC would not be reached.
     """
     run = bytearray(data)
     position = 0

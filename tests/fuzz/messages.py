@@ -1,4 +1,4 @@
-"""What wrappers of the old formats hold: sets of messages of magic 0 and 1, as they come."""
+"""Contents of wrappers of the old formats: sets of messages of magic 0 and 1, unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["decode_messages"]
 
 
 def decode_messages(data: bytes) -> None:
-    """As the inside of a wrapper, for every decoder; and as a run of plain messages."""
+    """Decode the bytes as the contents of a wrapper and as a run of plain messages."""
     choices = Choices(data)
     mends, strict, append_time = choices.flags(3)
     magic = choices.byte() & 1
@@ -20,13 +20,13 @@ def decode_messages(data: bytes) -> None:
         magic, min(offset, 2**63 - 2), attributes=1 | 8 * append_time * magic
     )
     payload = mended(choices.rest) if mends else choices.rest
-    # More messages than the oracle has columns for do not fit: each takes 26 bytes or more.
+    # The columns of the oracle have 64 rows, and each message takes at least 26 bytes.
     message_cases.assert_like_reference(payload[: 26 * 64], header, strict=strict)
     _assert_run(payload, strict=strict)
 
 
 def _assert_run(data: bytes, *, strict: bool) -> None:
-    """Hold the three ways to read plain messages to each other, and their end to the walk."""
+    """Compare the three decoders of plain messages with each other, and their end with the walk."""
     buffer = exact(data)
     records, position, status = decode_run_records(buffer, strict=strict)
     pairs = [(record.key, record.value) for record in records]

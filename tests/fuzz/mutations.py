@@ -1,7 +1,7 @@
-"""Blind mutations of inputs that are known: what runs where a fuzzer cannot guide itself.
+"""Random mutations of known inputs, for runs without the counters of a fuzzer.
 
-Below AddressSanitizer the fuzzer's counters are not seen: the sanitizer's library answers for them.
-There what was found before is replayed, and changed at random.
+Under AddressSanitizer the fuzzer has no counters: the library of the sanitizer replaces them.
+There the inputs found before are replayed and changed at random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHANGES_MAX = 5
 
 
 def mutated(data: bytes, others: Sequence[bytes], source: random.Random) -> bytes:
-    """Return an input after a few changes: bytes set, runs taken out, put in, or from another."""
+    """Return an input after a few changes: bytes set, ranges removed, inserted, or copied."""
     made = bytearray(data)
     for _ in range(source.randint(1, CHANGES_MAX)):
         place = source.randrange(len(made) + 1)
@@ -48,7 +48,7 @@ def run_mutations(
     size_max: int,
     seed: int,
 ) -> int:
-    """Run all inputs, then ones changed by `seed` until the time is over; return how many ran."""
+    """Run all inputs, then changed ones until the time is over; return the number of runs."""
     source = random.Random(seed)
     for data in inputs:
         target(data)

@@ -1,4 +1,4 @@
-"""What a fetch brings: frames that lie about their size, and message sets cut and damaged."""
+"""Responses to a fetch: frames with a wrong size, and message sets cut and damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = struct.Struct(">ih")
 
 
 class Connection:
-    """A socket that gives bytes in pieces of a size, and then ends."""
+    """A socket that returns bytes in parts of one size and then ends."""
 
     def __init__(self, data: bytes, piece: int) -> None:
         self._data = data
@@ -31,7 +31,7 @@ class Connection:
 
 
 def parse_replies(data: bytes) -> None:
-    """Frames: what is taken for a reply is one, byte for byte."""
+    """Frames: each accepted response has exactly the bytes of a frame."""
     choices = Choices(data)
     piece, reply = 1 + choices.byte(), choices.rest
     try:
@@ -61,10 +61,10 @@ def parse_replies(data: bytes) -> None:
 
 def read_replies(data: bytes) -> None:
     """
-    A reader against a server that has any bytes for a log: batch by batch what the reference has.
+    A reader of a server with any bytes as a log: its batches equal the reference's.
 
-    The server serves from the first batch that ends at the offset asked for, or behind it, as much
-    as is asked for, wherever that ends.
+    The server responds with the bytes from the first batch that ends at or after the requested
+    offset, up to the requested size, which may cut a batch.
     """
     choices = Choices(data)
     (mends,) = choices.flags(1)
@@ -79,7 +79,7 @@ def read_replies(data: bytes) -> None:
     taken: list[bytes] = []
 
     def serve(offset: int, max_bytes: int) -> bytes:
-        """Return the bytes of a fetch; what is no batch is served from the first such byte."""
+        """Return the bytes of a fetch; the part after the last batch starts at its first byte."""
         position = next((at for at, last in places if last >= offset), walk.position)
         return log[position : position + max_bytes]
 
@@ -96,6 +96,6 @@ def read_replies(data: bytes) -> None:
     assert all(batch in log for batch in taken)
     assert reader.offset >= start
     if all(before[1] < after[1] for before, after in pairwise(places)):
-        # No batch is left out from the first one on, and none comes twice. Where offsets fall, one
-        # that lies behind what a fetch had room for is none that the server has.
+        # No batch after the first one is skipped or returned twice. If offsets fall, the server
+        # does not find a batch after the end of a fetch.
         assert b"".join(taken) in log

@@ -1,4 +1,4 @@
-"""Arrow columns made of hostile batches: filter and builder, in every binary type."""
+"""Arrow columns built from hostile batches: filter and builder, in every binary type."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def names_of(choices: Choices) -> list[str]:
 
 
 def build_rows(data: bytes) -> None:
-    """What decoders accept of any bytes becomes the reference's rows, filtered as it would."""
+    """Accepted bytes become the reference's rows, and the filter keeps the same rows."""
     choices = Choices(data)
     text_keys, lasting, filters, strict = choices.flags(4)
     names = names_of(choices)
@@ -82,18 +82,18 @@ def build_rows(data: bytes) -> None:
         try:
             found = built(buffer, columns, runs, builder, lasting=lasting)
         except InvalidRecordError:
-            # Keys of headers that are no text; the rows before the first of them stay.
+            # Keys of headers that are not UTF-8; rows before the first of them are kept.
             assert expected is None
             return
         if expected is not None:
             assert expected == rows_of(found)
         else:
-            # What is no text was filtered out.
+            # Header keys that are not UTF-8 were filtered out.
             assert filters
 
 
 def build_rows_of_lies(data: bytes) -> None:
-    """Columns are arrays that anybody may write to: nothing outside the buffer is read."""
+    """Any code can write to the columns: nothing outside the buffer is read."""
     choices = Choices(data)
     text_keys, lasting, filters = choices.flags(3)
     names = names_of(choices)

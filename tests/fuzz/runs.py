@@ -1,7 +1,7 @@
-"""The quick ways over runs of batches: straight into columns, to one record or time, and cleanings.
+"""Fast paths over runs of batches: direct Arrow columns, look-ups of records, and cleanings.
 
-Each leaves to another way what it does not know. So what it gives is what the reference has, and
-where it stops the reference says why.
+Each leaves some batches to a slow path. Its results equal the reference's, and it stops for a
+reason that the reference confirms.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tests.support.row_cases import expected_rows, rows_of
 __all__ = ["build_runs", "clean_runs", "look_up"]
 
 INT64_MAX = 2**63 - 1
-# What offset and time of an index entry take, and what an entry at all.
+# Sizes of offset and timestamp of an index entry, and of a whole entry.
 ENTRY_BYTES = 8
 
 
-# ---- straight into columns --------------------------------------------------------------------
+# ---- directly to columns --------------------------------------------------------------------
 
 
 def build_runs(data: bytes) -> None:
-    """Plain batches become the reference's rows, up to the first that is none or does not fit."""
+    """Plain batches become the reference's rows, up to the first that is not plain or outside."""
     choices = Choices(data)
     mends, check_crc, has_start, has_end = choices.flags(4)
     names = names_of(choices)
@@ -67,7 +67,7 @@ def build_runs(data: bytes) -> None:
 def _plain_rows(
     octets: bytes, names: list[str], start: int, end: int, *, check_crc: bool
 ) -> tuple[list[tuple[Any, ...]], int, str]:
-    """Return rows and batches of a run by the reference, and why it ends."""
+    """Return rows and batch count of a run by the reference, and the reason for its end."""
     rows: list[tuple[Any, ...]] = []
     count = position = 0
     while position < len(octets):
@@ -94,7 +94,7 @@ def _plain_rows(
 
 
 def look_up(data: bytes) -> None:
-    """A record at an offset, some of them, and one at a time: what the reference has, or none."""
+    """A record at an offset, several records, a record at a time: the reference's, or None."""
     choices = Choices(data)
     mends, has_index, is_near = choices.flags(3)
     wanted = choices.number(1 if is_near else 8)
@@ -104,10 +104,10 @@ def look_up(data: bytes) -> None:
     index = OffsetIndexView(exact(entries), 0)
     times = TimeIndexView(exact(struct.pack(">qi", entry_timestamp, entry_offset)), 0)
     reader = PointReader(exact(octets), index, times)
-    # As far as headers lead: only the sum of the batch is looked at in which something is found.
+    # Only headers are read to find a batch; only the CRC of that batch is checked.
     walk = reference.scan_batches(octets, check_crc=False, check_order=False)
     rows, lies = _rows_of_walk(octets, walk.batches)
-    # Where two batches have an offset, either has the answer: which depends on what came before.
+    # If two batches have an offset, either may be found, depending on earlier look-ups.
     is_clear = all(
         before.last_offset < header.base_offset
         for (_, before), (_, header) in pairwise(walk.batches)
@@ -119,7 +119,7 @@ def look_up(data: bytes) -> None:
     for offset, single, other in zip(offsets, singles, many, strict=True):
         for found in (single, other):
             assert found is None or found.offset == offset
-            # One that lies before what is wrong in its batch is found; the sum is right.
+            # A record before the corrupt one of its batch is found; the CRC is valid.
             if found is not None and not has_index and not lies:
                 assert (offset, found.timestamp_ms, found.key, found.value) in rows
         if is_clear and single is not None and other is not None:
@@ -128,7 +128,7 @@ def look_up(data: bytes) -> None:
     if when is not None:
         timestamp, offset, _ = when
         assert timestamp >= wanted and offset >= 0
-        # What lies behind it in its batch is not looked at.
+        # Records after it in its batch are not read.
         if not has_index and not lies:
             assert (offset, timestamp) in {row[:2] for row in rows}
 
@@ -137,7 +137,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 
 def _rows_of_walk(octets: bytes, batches: tuple[tuple[int, Header], ...]) -> tuple[set[Row], bool]:
-    """Return what records plain batches and messages have, and whether one has none to give."""
+    """Return the records of plain batches and messages, and whether one cannot be read."""
     rows: set[Row] = set()
     lies = False
     for start, header in batches:
@@ -160,7 +160,7 @@ def _rows_of_walk(octets: bytes, batches: tuple[tuple[int, Header], ...]) -> tup
 
 
 def clean_runs(data: bytes) -> None:
-    """A run of whole batches, whatever their records: piece by piece the same comes of it."""
+    """A run of whole batches with any records: the slow path has the same result."""
     choices = Choices(data)
     tombstones_stay, has_horizon, is_narrow = choices.flags(3)
     entries, dirty, now_ms = 1 + choices.byte() % 16, choices.byte(), choices.number(8)

@@ -1,6 +1,6 @@
-"""What the corpora began with: small batches of real brokers, Kafka's hostile cases, and our own.
+"""Seeds of the corpora: small batches of real brokers, hostile cases of Kafka and of kafkalog.
 
-`python -m tests.fuzz.seeds` writes them anew; files that a fuzzer has found beside them stay.
+`python -m tests.fuzz.seeds` rewrites them; other files, found by a fuzzer, are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.support.reference_records import Entry, encode
 
 __all__ = ["seeds"]
 
-# What a target takes from the front of its input, and what suits most of them.
+# Largest run of a seed, without the choices at its front.
 SIZE_MAX = 1500
 
 
 def _runs() -> Iterator[bytes]:
-    """Yield small runs of batches of every magic, sound and not."""
+    """Yield small runs of batches of every magic, sound and damaged."""
     for case in golden.vectors("batches")["batches"][::4]:
         yield bytes.fromhex(case["hex"])
     for case in golden.vectors("invalid")["cases"][::3]:
@@ -42,7 +42,7 @@ def _runs() -> Iterator[bytes]:
 
 
 def keyed_run() -> bytes:
-    """Return batches whose keys come again, as a cleaning wants them."""
+    """Return batches with repeated keys, for a cleaning."""
     run, offset = b"", 0
     for number in range(4):
         entries = [
@@ -55,7 +55,7 @@ def keyed_run() -> bytes:
 
 
 def _with_times() -> bytes:
-    """Return batches of one record, some of them later than those behind them."""
+    """Return batches of one record, some with a later timestamp than the next ones."""
     run = b""
     for offset, delta in enumerate((0, 7, 3, -5, 2000, 1)):
         header = header_for([Entry(0)], base_offset=offset, max_timestamp=1_700_000_000_000 + delta)
@@ -86,7 +86,7 @@ def _replies() -> Iterator[bytes]:
 
 
 def _compressed() -> Iterator[tuple[str, bytes]]:
-    """Yield plain batches that the targets compress, in all codecs; some are damaged then."""
+    """Yield plain batches that the targets compress, in all codecs; some are then damaged."""
     for run in (keyed_run(), reference.encode_batch(header_for(MIXED), MIXED_PAYLOAD)):
         for codec in range(1, 5):
             packed = bytes([1, codec, 4, codec, codec % 4 + 1, 0]) + run
@@ -97,7 +97,7 @@ def _compressed() -> Iterator[tuple[str, bytes]]:
                 yield "compressed-runs", bytes([3, 0, 0]) + tail
                 yield "compressed-runs", bytes([1, 4, 3]) + tail
                 if codec == reference_codecs.ZSTD:
-                    # By a library that kernels call.
+                    # Decompressed by a library that kernels call.
                     yield "compressed-rows", bytes([17, 15, 255, codec, 0, 0, 0, 0]) + tail
                     yield "compressed-runs", bytes([7, 0, 0]) + tail
             lie = bytes([1, 0, 100]) + MIXED_PAYLOAD[:100]
@@ -132,7 +132,7 @@ def _state_files() -> Iterator[bytes]:
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    """Yield (target, input) of everything that a corpus is begun with."""
+    """Yield (target, input) of every seed."""
     yield from _compressed()
     yield from (("state-files", content) for content in _state_files())
     runs = [run for run in _runs() if len(run) <= SIZE_MAX]
@@ -147,7 +147,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "cleaning-runs", bytes([1, 9, 0]) + bytes(8) + run
     for run in [*runs[::4], *_wrappers(), keyed_run()]:
         if len(run) <= SIZE_MAX:
-            # Mended, behind an empty log's end, in segments of two sizes, entries with each batch.
+            # CRCs valid, after the end of an empty log, two segment sizes, an entry per batch.
             yield "own-runs", bytes([1, 0, 0, 0, 1, 1, 0, 0]) + run
             yield "appends", bytes([1, 0, 0, 0, 0, 0, 9, 3, 2, 1, 0, 0]) + run
     for run in (

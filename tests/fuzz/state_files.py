@@ -1,8 +1,8 @@
-"""Small files of any content: checkpoints, markers, notes, snapshots, records of internal topics.
+"""Small files of any content: checkpoints, markers, journals, snapshots, internal records.
 
-Each is refused with an error of the library, or read; what was read and is written again reads the
-same. The first byte chooses the kind of file. Where a checksum covers the content, a second byte
-decides whether it is made right, for a mutation hardly ever hits on one.
+Each is refused with an error of the library, or read; a second write and read return the same. The
+first byte chooses the kind of file. If a checksum covers the content, a second byte decides whether
+it is made valid, since a mutation rarely has a valid one.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _transaction(data: bytes, is_summed: bool) -> None:
     again = transaction_records.decode_value(transaction_records.encode_value(found))
     if found.state is transaction_records.TransactionState.EMPTY:
         found = replace(found, partitions=())
-    # Version 0 is written, which has no place for these: a header says the first of them.
+    # Version 0 is written, which does not have these fields; the header has the first of them.
     assert (False, ()) == (again.has_own_epochs, again.other_producer_ids)
     assert again == replace(found, has_own_epochs=False, other_producer_ids=())
 

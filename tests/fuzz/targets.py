@@ -1,4 +1,4 @@
-"""Every fuzz target by its name, which is also the folder of its corpus."""
+"""Fuzz targets by name; the name is also the folder of the corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each corpus file through its target; and, where KAFKALOG_FUZZ_SECONDS asks for it, the fuzzer."""
+"""Tests of the corpora: each file in its target; with KAFKALOG_FUZZ_SECONDS also the fuzzer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.fuzz.targets import CORPUS, TARGETS, corpus_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = int(os.environ.get("KAFKALOG_FUZZ_SECONDS", "0"))
-# Of all that is committed: a corpus is to be quick to replay and no burden to carry.
+# Limit of all committed files: a corpus must be small and quick to replay.
 CORPUS_BYTES_MAX = 300_000
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_corpus_is_refused_or_equals_the_reference(name: str) -> None:
-    """What a fuzzer has ever found stays mended, and its seeds stay what they show."""
+    """Inputs found by a fuzzer and seeds keep their results."""
     files = corpus_of(name)
     assert files, f"{CORPUS / name} is empty"
     for path in files:
@@ -32,7 +32,7 @@ def test_corpus_is_refused_or_equals_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_corpus_cut_short_is_refused_or_equals_the_reference(name: str) -> None:
-    """A file in two pieces: the law of prefixes, over all targets."""
+    """Prefixes of the files in all targets."""
     for path in corpus_of(name)[::5]:
         data = path.read_bytes()
         for size in range(0, len(data), 1 + len(data) // 4):
@@ -40,7 +40,7 @@ def test_corpus_cut_short_is_refused_or_equals_the_reference(name: str) -> None:
 
 
 def test_corpora_are_small_and_have_targets() -> None:
-    """No folder without a target, and no burden."""
+    """Each folder has a target, and the total size is limited."""
     assert set(TARGETS) == {path.name for path in CORPUS.iterdir()}
     total = sum(path.stat().st_size for name in TARGETS for path in corpus_of(name))
     assert total <= CORPUS_BYTES_MAX
@@ -52,7 +52,7 @@ def test_corpora_are_small_and_have_targets() -> None:
 )
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzer_finds_nothing(name: str) -> None:
-    """For so many seconds; longer ones are run by hand."""
+    """The fuzzer runs for KAFKALOG_FUZZ_SECONDS; longer runs are started by hand."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(SECONDS)],
         cwd=ROOT,
