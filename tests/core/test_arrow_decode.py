@@ -272,7 +272,7 @@ def test_batch_changed_between_two_calls_raises() -> None:
 
 @pytest.mark.parametrize("position, end", [(-1, 5), (6, 5), (0, 10**6)])
 def test_run_outside_its_data_raises(position: int, end: int) -> None:
-    """Nothing is read."""
+    """No byte outside the data is read."""
     with pytest.raises(IndexError):
         ArrowBatchRun(mixed_run(1), position, end, check_crc=True, **ANY_OFFSET)
 

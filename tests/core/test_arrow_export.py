@@ -183,7 +183,7 @@ def test_stream_returns_each_batch_and_ends() -> None:
 
 
 def test_read_all_returns_the_cells_of_all_records() -> None:
-    """The consumer of these tests agrees with the records."""
+    """The consumer of these tests reads the cells of the source records."""
     batch = batch_over(np.frombuffer(MIXED_PAYLOAD, np.uint8))
     found = read_all(stream_capsule(iter([batch]), batch.fields))
     assert [entry.key for entry in MIXED] == found["key"]

@@ -63,7 +63,7 @@ def test_run_of_batches_fills_one_set_of_columns() -> None:
 
 
 def test_positions_of_a_run_point_at_the_fields() -> None:
-    """Slices of the buffer at the columns' positions are the fields."""
+    """Slices of the buffer at the columns' positions equal the fields."""
     columns = RecordColumns(100)
     prefix = b"\xee" * 7
     decode_run(prefix + RUN, len(prefix), columns)
@@ -100,7 +100,7 @@ def test_run_cut_anywhere_ends_truncated_or_between_batches(check_crc: bool) -> 
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> None:
+def test_run_with_a_flipped_bit_has_the_references_verdict(strict: bool) -> None:
     """The CRC is not checked: header and records alone decide."""
     data = FIRST + FIRST
     for bit in range(8 * len(FIRST)):
@@ -112,8 +112,8 @@ def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> Non
 
 @given(st.binary(max_size=150), st.integers(0, len(RUN)), st.integers(0, len(RUN)))
 @settings(max_examples=examples(60))
-def test_spliced_run_gets_the_references_verdict(junk: bytes, cut: int, resume: int) -> None:
-    """Foreign bytes between two pieces of a good run."""
+def test_spliced_run_has_the_references_verdict(junk: bytes, cut: int, resume: int) -> None:
+    """Foreign bytes between two parts of a valid run."""
     data = RUN[:cut] + junk + RUN[resume:]
     assert reference_run(data, check_crc=True, strict=True) == run_of(data)[:4]
 
@@ -235,7 +235,7 @@ def test_run_of_kafkas_plain_messages_has_one_row_per_message(case: dict[str, An
 
 
 @pytest.mark.parametrize("check_crc", [True, False])
-def test_run_of_mixed_formats_cut_anywhere_gets_the_references_verdict(check_crc: bool) -> None:
+def test_run_of_mixed_formats_cut_anywhere_has_the_references_verdict(check_crc: bool) -> None:
     """Magic 0, 2 and 1 in one run, as in a log of a broker that was upgraded."""
     assert (14, 13, len(OLD_RUN), "OK") == run_of(OLD_RUN)[:4]
     for size in range(len(OLD_RUN)):
@@ -245,7 +245,7 @@ def test_run_of_mixed_formats_cut_anywhere_gets_the_references_verdict(check_crc
 
 @pytest.mark.parametrize("check_crc", [True, False])
 @pytest.mark.parametrize("strict", [True, False])
-def test_run_of_mixed_formats_with_a_flipped_bit_gets_the_references_verdict(
+def test_run_of_mixed_formats_with_a_flipped_bit_has_the_references_verdict(
     check_crc: bool, strict: bool
 ) -> None:
     """Every bit is flipped in turn, with and without the CRC."""

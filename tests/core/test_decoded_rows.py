@@ -168,7 +168,7 @@ def test_empty_columns_add_no_records() -> None:
 
 
 def test_pack_rows_has_all_fields_of_each_record_and_the_tag() -> None:
-    """Offset, timestamp, sizes, tag, key, value and headers, in that order."""
+    """The order is offset, timestamp, sizes, tag, key, value, headers."""
     columns = case_columns(MIXED_PAYLOAD, MIXED)
     packed = pack_rows(MIXED_PAYLOAD, columns, start=1, stop=6, tag=b"tag")
     expected = b""

@@ -199,7 +199,7 @@ def test_exact_map_of_a_part_ignores_keys_of_other_parts() -> None:
 
 
 def test_exact_map_offsets_that_do_not_rise_are_refused() -> None:
-    """A row of the same block is found by its offset."""
+    """The map finds rows of the same block by their offsets."""
     columns = KeyColumns.of([b"a", b"b"])
     for offsets in ([5, 5], [5, 4]):
         with pytest.raises(ValueError, match=r"offsets must rise, and row 1 has [54]"):

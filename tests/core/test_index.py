@@ -287,7 +287,7 @@ def test_view_keeps_its_file_mapped(tmp_path: Path) -> None:
 def test_check_of_offset_index_equals_the_reference(
     offsets: list[int], positions: list[int], tail: bytes, segment_size: int
 ) -> None:
-    """Sound, unsound, zero tails, tails of noise, sizes that are no whole entries."""
+    """Sound, unsound, zero tails, tails of noise, sizes that are not whole entries."""
     data = offset_entries(zip(offsets, positions, strict=False)) + tail
     assert reference.check_offset_index(data, segment_size) == check_offset_index(
         exact(data), segment_size=segment_size
@@ -303,7 +303,7 @@ def test_check_of_offset_index_equals_the_reference(
 def test_check_of_time_index_equals_the_reference(
     timestamps: list[int], offsets: list[int], tail: bytes
 ) -> None:
-    """Sound, unsound, zero tails, tails of noise, sizes that are no whole entries."""
+    """Sound, unsound, zero tails, tails of noise, sizes that are not whole entries."""
     data = time_entries(zip(timestamps, offsets, strict=False)) + tail
     assert reference.check_time_index(data) == check_time_index(exact(data))
 
@@ -354,7 +354,7 @@ def test_check_of_time_index_counts_sound_entries(
 
 @pytest.mark.parametrize(("data_set", "partition"), golden.all_partitions())
 def test_index_files_of_brokers_read_as_their_manifest(data_set: str, partition: str) -> None:
-    """Entries of every index file, trimmed or preallocated, are those that Kafka's dump shows."""
+    """Entries of every index file, trimmed or preallocated, equal those of Kafka's dump."""
     manifest = golden.Manifest(data_set, partition)
     for segment in manifest.summary.segments:
         path = manifest.directory / segment.segment

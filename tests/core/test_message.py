@@ -113,7 +113,7 @@ def test_messages_of_any_shape_are_decoded_like_the_reference(
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
-def test_set_cut_anywhere_gets_the_references_verdict(magic: int, strict: bool) -> None:
+def test_set_cut_anywhere_has_the_references_verdict(magic: int, strict: bool) -> None:
     """Every proper prefix; an option drops a cut last message, as Kafka does."""
     outcomes = set()
     for size in range(len(PAYLOADS[magic]) + 1):
@@ -139,7 +139,7 @@ def test_plain_message_cut_anywhere_is_truncated(magic: int, strict: bool) -> No
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
-def test_set_with_a_flipped_bit_gets_the_references_verdict(magic: int, strict: bool) -> None:
+def test_set_with_a_flipped_bit_has_the_references_verdict(magic: int, strict: bool) -> None:
     """Strict reading finds every flipped bit except those of offsets."""
     outcomes = set()
     for bit in range(8 * len(PAYLOADS[magic])):
@@ -152,7 +152,7 @@ def test_set_with_a_flipped_bit_gets_the_references_verdict(magic: int, strict: 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("strict", [True, False])
-def test_plain_message_with_a_flipped_bit_gets_the_references_verdict(
+def test_plain_message_with_a_flipped_bit_has_the_references_verdict(
     magic: int, strict: bool
 ) -> None:
     """Its CRC is the outer one, and this decoder does not check it."""
@@ -173,7 +173,7 @@ def test_plain_message_with_a_flipped_bit_gets_the_references_verdict(
     st.booleans(),
 )
 @settings(max_examples=examples(250))
-def test_spliced_sets_of_both_magics_get_the_references_verdict(
+def test_spliced_sets_of_both_magics_have_the_references_verdict(
     magic: int, junk: bytes, cut: int, resume: int, offset: int, strict: bool
 ) -> None:
     """The beginning of one magic, foreign bytes, and the end of the other."""
@@ -274,8 +274,8 @@ def test_sparse_wrapper_is_not_dense() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrapper_value_cut_or_flipped_gets_the_references_verdict(magic: int) -> None:
-    """Key and value are read like any other's."""
+def test_wrapper_value_cut_or_flipped_has_the_references_verdict(magic: int) -> None:
+    """Key and value of a wrapper are read like those of a plain message."""
     message = Message(9, magic, 1, TIMESTAMP, b"k", b"compressed")
     entry = reference.encode_message(message)
     header = as_batch_header(message_header(message))

@@ -173,7 +173,7 @@ def test_any_sound_entry_equals_the_reference(entry: bytes) -> None:
     cut=st.integers(0, 40),
     tail=st.binary(max_size=20),
 )
-def test_any_damaged_payload_gets_the_references_verdict(
+def test_any_damaged_payload_has_the_references_verdict(
     made: list[Message],
     codec: int,
     log_append_time: bool,
@@ -219,7 +219,7 @@ def test_set_of_both_magics_equals_the_reference(
     assert_decoders_equal_the_reference(payload, header)
 
 
-def test_every_prefix_of_a_set_gets_the_references_verdict() -> None:
+def test_every_prefix_of_a_set_has_the_references_verdict() -> None:
     """A set of three is cut after each byte, with relative and absolute offsets."""
     for magic in (0, 1):
         made = [Message(row, magic, 0, 5, b"k", b"v" * row) for row in range(3)]

@@ -44,7 +44,7 @@ def runs(draw: st.DrawFn) -> bytes:
 
 
 def assert_walk_equals_the_reference(data: bytes) -> None:
-    """Walk with and without sums and order."""
+    """Assert equal scans with and without checks of CRC and order."""
     for check in (True, False):
         assert_scan_equals_reference(
             data, check_crc=check, check_order=check, capacity=len(data) // 26 + 1

@@ -51,7 +51,7 @@ def test_murmur2_vectors_equal_kafka() -> None:
 
 
 def test_murmur2_vectors_as_a_column_equal_kafka() -> None:
-    """The whole list at once, hashes and partitions."""
+    """Hashes and partitions of the whole list in one call."""
     keys = [base64.b64decode(case["key"]) for case in KEYS]
     results = unset_results(len(keys))
     murmur2.hash_column(column([*keys]), results)

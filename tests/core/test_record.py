@@ -138,7 +138,7 @@ def test_single_record_cut_anywhere_is_truncated() -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> None:
+def test_payload_with_a_flipped_bit_has_the_references_verdict(strict: bool) -> None:
     """Every bit of a payload with every kind of record."""
     header = header_for(MIXED)
     outcomes = set()
@@ -157,7 +157,7 @@ def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) ->
     st.booleans(),
 )
 @settings(max_examples=examples(200))
-def test_spliced_payload_gets_the_references_verdict(
+def test_spliced_payload_has_the_references_verdict(
     junk: bytes, cut: int, resume: int, count: int, strict: bool
 ) -> None:
     """Foreign bytes between two parts of a valid payload, and a count that may be wrong."""
@@ -177,7 +177,7 @@ def test_spliced_payload_gets_the_references_verdict(
     ids=["six bytes", "surplus bits", "eleven bytes", "ten bytes", "padded"],
 )
 @pytest.mark.parametrize("slot", range(6))
-def test_odd_varint_in_any_field_gets_the_references_verdict(damage: bytes, slot: int) -> None:
+def test_odd_varint_in_any_field_has_the_references_verdict(damage: bytes, slot: int) -> None:
     """Over-long, padded and overflowing varints for each number, with space after them."""
     numbers = [b"\x00", b"\x00", b"\x02" + b"k", b"\x02" + b"v", b"\x00"]
     if slot < 5:

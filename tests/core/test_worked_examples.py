@@ -153,7 +153,7 @@ def test_worked_delete_horizon_is_read() -> None:
 
 
 def test_worked_lz4_batch_is_read() -> None:
-    """One record of fifty equal bytes."""
+    """The batch has one record of fifty equal bytes."""
     assert [Record(key=b"k", value=b"v" * 50, timestamp_ms=T, offset=0)] == BatchView(LZ4).records()
 
 
@@ -161,7 +161,7 @@ def test_worked_lz4_batch_is_read() -> None:
 
 
 def test_worked_records_are_written() -> None:
-    """Byte for byte."""
+    """The written bytes equal the example."""
     builder = BatchBuilder()
     builder.append(b"k", b"v1", T, [("h", b"x"), ("n", None)])
     builder.append(None, None, T + 5)
@@ -169,7 +169,7 @@ def test_worked_records_are_written() -> None:
 
 
 def test_worked_commit_marker_is_written() -> None:
-    """Byte for byte."""
+    """The written bytes equal the example."""
     builder = BatchBuilder()
     builder.append(bytes.fromhex("00000001"), bytes.fromhex("00000000000c"), T + 9)
     assert COMMIT_MARKER == builder.finish(
@@ -183,7 +183,7 @@ def test_worked_commit_marker_is_written() -> None:
 
 
 def test_worked_emptied_batch_is_written() -> None:
-    """Byte for byte."""
+    """The written bytes equal the example."""
     assert EMPTIED == BatchBuilder().finish(
         base_offset=200,
         partition_leader_epoch=7,
@@ -197,7 +197,7 @@ def test_worked_emptied_batch_is_written() -> None:
 
 
 def test_worked_delete_horizon_is_written() -> None:
-    """Byte for byte."""
+    """The written bytes equal the example."""
     builder = BatchBuilder()
     builder.reset(base_timestamp=T + 86_400_000)
     builder.append_at(2, b"k", None, T)

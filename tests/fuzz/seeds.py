@@ -182,7 +182,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
 
 
 def main() -> int:
-    """Write all seeds."""
+    """Write all seeds to the corpora."""
     for name, data in seeds():
         folder = CORPUS / name
         folder.mkdir(parents=True, exist_ok=True)
