@@ -1,4 +1,4 @@
-"""Java's properties syntax: separators, comments, joined lines, escapes, and where each line is."""
+"""Tests of Java's properties syntax: separators, comments, joined lines, escapes, line numbers."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ from kafkalog.java_properties import PropertiesSyntaxError, Property, parse_prop
         ("", []),
     ],
 )
-def test_properties_are_parsed_as_java_does(
-    text: str, expected: list[tuple[str, str, int]]
-) -> None:
+def test_properties_are_parsed_as_in_java(text: str, expected: list[tuple[str, str, int]]) -> None:
     """Separators, comments, joined lines, escapes, and one key twice."""
     assert expected == parse_properties(text)
 
 
 @pytest.mark.parametrize("escape", ["\\u", "\\u12", "\\u12g4", "\\u 123", "\\uu0061"])
 def test_properties_bad_unicode_escape_names_its_line(escape: str) -> None:
-    """The line is the one where the pair begins, in a key as in a value."""
+    """The line of the pair's first character, in a key as in a value."""
     for pair in (f"a=x\\\n  y{escape}", f"a{escape}=b"):
         with pytest.raises(PropertiesSyntaxError, match="four hex digits") as caught:
             parse_properties(f"# comment\n\nfirst=1\n{pair}\nlast=2\n")

@@ -1,4 +1,4 @@
-"""One look at batches that get offsets says what a look at each of them does, or nothing."""
+"""Tests that the leader's fast path agrees with the check of each batch, or declines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STRICT = AppendRules.of(
 )
 STAMPING = AppendRules.of(LogConfig(message_timestamp_type="LogAppendTime"))
 CONTROL, TRANSACTIONAL = 0x20, 0x10
-# Fields that decide what is ordinary: position, layout and value.
+# Fields that decide about the fast path: position, layout and value.
 EDITS = st.sampled_from(
     [
         (0, ">q", 5),
@@ -69,7 +69,7 @@ ORIGINS = st.sampled_from([AppendOrigin.EMBEDDED, AppendOrigin.EMBEDDED, AppendO
 
 
 def look(data: bytes, rules: AppendRules, origin: AppendOrigin) -> MemoryRecords | None:
-    """Return the run of one look."""
+    """Return the run of the fast path."""
     of_client = origin is AppendOrigin.CLIENT
     copy = bytearray(data)
     run = leader_fast_path(copy, rules.limits, rules.segment_bytes, NOW_MS, of_client=of_client)
@@ -99,14 +99,14 @@ def made_of(pieces: list[Any]) -> bytes:
     st.integers(0, 3),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=1),
 )
-def test_one_look_says_what_a_look_at_each_does(
+def test_leader_fast_path_agrees_with_the_check_of_each_batch(
     pieces: list[Any],
     rules: AppendRules,
     origin: AppendOrigin,
     cut: int,
     damages: list[tuple[int, int]],
 ) -> None:
-    """Also of cut and hostile bytes: what is refused or set right there is never a run here."""
+    """Also for truncated and hostile bytes: refused or corrected batches are never a run here."""
     data = bytearray(made_of(pieces))
     del data[len(data) - min(cut, len(data)) :]
     for position, value in damages:
@@ -125,8 +125,8 @@ def test_one_look_says_what_a_look_at_each_does(
 
 @settings(max_examples=60)
 @given(PIECES, ORIGINS)
-def test_ordinary_batches_are_a_run(pieces: list[Any], origin: AppendOrigin) -> None:
-    """Of what the settings allow: with producers, without keys or times."""
+def test_leader_fast_path_plain_batches_are_a_run(pieces: list[Any], origin: AppendOrigin) -> None:
+    """Any that the settings allow: with producers, without keys or timestamps."""
     plain = [(*piece[:3], None) for piece in pieces[: 1 if origin is AppendOrigin.CLIENT else 4]]
     run = look(made_of(plain), RULES, origin)
     assert run is not None
@@ -134,8 +134,8 @@ def test_ordinary_batches_are_a_run(pieces: list[Any], origin: AppendOrigin) -> 
     assert any(piece[2] >= 0 for piece in plain) == run.has_producers
 
 
-def test_what_is_not_ordinary_is_left_to_others() -> None:
-    """Whatever has to be refused, decompressed or set right."""
+def test_leader_fast_path_declines_other_batches() -> None:
+    """Any batch to be refused, decompressed or corrected."""
     data = batch()
     assert look(data, RULES, AppendOrigin.EMBEDDED) is not None
     assert look(data, STAMPING, AppendOrigin.EMBEDDED) is None
@@ -153,10 +153,10 @@ def test_what_is_not_ordinary_is_left_to_others() -> None:
         assert look(batch(made), STRICT, AppendOrigin.EMBEDDED) is None
 
 
-def test_many_bytes_are_gone_through_alike_without_the_gil(
+def test_leader_fast_path_without_the_gil_agrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Above the size from which on other threads may run; no batch is looked at for itself."""
+    """Above the size from which on other threads may run; the slow path reads no batch."""
     monkeypatch.setattr(leader, "_LeaderAppend", None)
     count = 25
     data = batch(BatchSpec(keys=(b"k" * 4000, None, b""))) * count

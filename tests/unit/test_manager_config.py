@@ -1,4 +1,4 @@
-"""ManagerConfig and CleanerConfig: a broker's names, their priority, and the golden definitions."""
+"""Tests of `ManagerConfig` and `CleanerConfig`: broker names, priorities, golden definitions."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 MANAGER_SETTINGS = {**settings_of(ManagerConfig), **settings_of(CleanerConfig)}
 BY_KEY = {each.key: each for each in MANAGER_SETTINGS.values()}
 
-# What differs from Kafka 4.1 on purpose: (key, member) -> (ours, reason).
+# Intended differences from Kafka 4.1: (key, member) -> (ours, reason).
 DIFFERENCES = {
     ("log.segment.bytes", "min"): (14, "embedded logs are small"),
     ("log.flush.scheduler.interval.ms", "min"): (1, "a task that never comes back is no task"),
     ("log.dirs", "type"): ("list", "Kafka parts the text by commas itself"),
     ("log.dirs", "default"): ([], "a manager is given its directories"),
 }
-# Not in the golden file, which leaves out names that say nothing of logs; from Kafka's definitions.
+# Missing in the golden file, which leaves out names of other subjects; from Kafka's definitions.
 BEYOND_GOLDEN = {
     LOG_DIR,
     "background.threads",
     "replica.high.watermark.checkpoint.interval.ms",
     "offsets.topic.num.partitions",
-    # Of a broker always MD5; ours stands among its settings of compaction.
+    # Always MD5 in a broker; here a setting of the cleaner.
     "log.cleaner.hash.algorithm",
 }
 
@@ -67,19 +67,19 @@ def assert_equals_golden(setting: Setting) -> None:
 
 @pytest.mark.parametrize("key", sorted(golden_definitions()))
 def test_broker_key_of_kafka_is_used_or_has_a_reason(key: str) -> None:
-    """None of Kafka's names about logs is unknown here, and none is both used and refused."""
+    """All of Kafka's names about logs are known here, and each is either used or refused."""
     assert (key in used_keys()) != (reason_without_use(key) is not None)
 
 
 def test_used_keys_are_kafkas_or_our_own() -> None:
-    """Nothing is used that no broker has, but for the keys that say they are ours."""
+    """A key without an equal in a broker has our prefix."""
     ours = {key for key in used_keys() if not key.startswith(OWN_PREFIX)}
     assert BEYOND_GOLDEN == ours - set(golden_definitions())
 
 
 @pytest.mark.parametrize("key", sorted(set(BY_KEY) - BEYOND_GOLDEN))
 def test_manager_setting_definition_equals_kafkas(key: str) -> None:
-    """Type, default and range; and what a broker changes while it runs counts at once here."""
+    """Type, default and range; a setting that a broker changes at run time is dynamic here."""
     assert_equals_golden(BY_KEY[key])
     assert golden_definitions()[key]["dynamic"] == (BY_KEY[key].effect == "at once")
 
@@ -101,15 +101,15 @@ def test_broker_names_of_topic_setting_equal_kafkas(field: str) -> None:
 
 
 def test_topic_setting_without_broker_names_has_none_in_kafka() -> None:
-    """Every field of LogConfig can be said by a broker, if a broker of Kafka can."""
+    """A broker can set every field of LogConfig that a broker of Kafka can set."""
     golden = golden_definitions("topic")
     for field, each in settings_of(LogConfig).items():
         if field not in LOG_KEYS:
             assert [] == golden.get(each.key, {"synonyms": []})["synonyms"]
 
 
-def test_differences_are_told_on_the_page() -> None:
-    """Whoever reads the documentation learns of every difference that is tolerated here."""
+def test_differences_are_documented() -> None:
+    """The documentation has every difference that is allowed here."""
     told = PAGE.read_text("utf-8").partition("## Differences from Kafka")[2]
     for key, _member in DIFFERENCES:
         assert f"`{key}`" in told
@@ -149,22 +149,22 @@ def test_differences_are_told_on_the_page() -> None:
         ({"compression.type": " lz4 "}, "compression_type", "lz4"),
     ],
 )
-def test_from_properties_first_given_name_counts(
+def test_from_properties_first_name_by_priority_is_used(
     properties: dict[str, str], field: str, expected: object
 ) -> None:
     """Milliseconds before minutes before hours, each in its unit; else Kafka's default."""
     assert expected == getattr(ManagerConfig.from_properties(properties).log, field)
 
 
-def test_resolve_names_what_does_not_count() -> None:
-    """A caller can be told which of its lines another one overrules."""
+def test_resolve_names_overruled_keys() -> None:
+    """A caller can report which of its lines are overruled, and by which."""
     found = resolve({"log.retention.hours": "1", "log.retention.ms": "5", "log.roll.hours": "1"})
     assert {"retention_ms": 5, "segment_ms": HOUR_MS} == found.arguments
     assert {"log.retention.hours": "log.retention.ms"} == found.overruled
 
 
 def test_from_properties_sets_manager_and_cleaner() -> None:
-    """Each key reaches the class that it is for."""
+    """Each key reaches its class."""
     config = ManagerConfig.from_properties(
         {
             "log.dirs": " /a , /b,,",
@@ -205,10 +205,10 @@ def test_from_properties_sets_manager_and_cleaner() -> None:
         ({"log.local.retention.ms": "1"}, "log.local.retention.ms has no meaning here"),
     ],
 )
-def test_from_properties_wrong_is_refused_in_the_brokers_words(
+def test_from_properties_invalid_value_is_refused_under_its_key(
     properties: dict[str, str], message: str
 ) -> None:
-    """The key that was given, the value, and the rule; also where another key overrules it."""
+    """The given key, the value, and the rule; also if another key overrules it."""
     with pytest.raises(ConfigError) as caught:
         ManagerConfig.from_properties(properties)
     assert message in str(caught.value)
@@ -236,7 +236,7 @@ def test_manager_config_wrong_argument_is_refused(arguments: dict[str, Any]) -> 
 
 
 def test_cleaner_config_threads_share_the_map_memory() -> None:
-    """More than one mebibyte for each, unless there are none."""
+    """More than one mebibyte for each, unless the cleaner has no thread."""
     assert 2 == CleanerConfig(threads=2, dedupe_buffer_size=(2 << 20) + 2).threads
     assert 0 == CleanerConfig(threads=0, dedupe_buffer_size=1).threads
     with pytest.raises(ConfigError, match=r"dedupe\.buffer\.size = 2097152: must be more"):
@@ -246,7 +246,7 @@ def test_cleaner_config_threads_share_the_map_memory() -> None:
 
 
 def test_change_to_covers_manager_cleaner_and_topics() -> None:
-    """One answer for all that is in a config."""
+    """One result for the whole config."""
     old = ManagerConfig()
     new = old.replace(
         log_retention_check_interval_ms=5,
@@ -287,7 +287,7 @@ def test_manager_config_pickles_and_hashes() -> None:
         ),
     )
 )
-def test_manager_to_properties_is_taken_back(config: ManagerConfig) -> None:
+def test_manager_to_properties_round_trips(config: ManagerConfig) -> None:
     """Text and back is the same config, under a broker's names."""
     properties = config.to_properties()
     assert set(properties) <= used_keys()

@@ -1,4 +1,4 @@
-"""Packing of records: batch sizes, codecs, timestamps, limits, and the stamping of a run."""
+"""Tests of packing of records: batch sizes, codecs, timestamps, limits, and offsets."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NOW_MS = 1_761_000_000_000
 def packed(
     records: Iterable[Record], config: LogConfig, now_ms: int, timestamp_ms: int | None = None
 ) -> MemoryRecords:
-    """What a log with these settings makes of the records."""
+    """Return the batches that a log with these settings makes of the records."""
     return pack_records(records, AppendRules.of(config), now_ms, timestamp_ms)
 
 
 def views(run: MemoryRecords) -> list[BatchView]:
-    """The batches of a run, each checked."""
+    """Return views of the batches of a run, each checked."""
     found, position = [], 0
     for facts in run.batches:
         view = BatchView(bytes(run.data[position : position + facts.size_bytes]))
@@ -44,7 +44,7 @@ def views(run: MemoryRecords) -> list[BatchView]:
 
 
 def records(count: int, size_bytes: int = 100) -> list[Record]:
-    """Records that are all different."""
+    """Return records that all differ."""
     return [
         Record(
             key=str(number).encode(), value=bytes([number % 251]) * size_bytes, timestamp_ms=number
@@ -54,7 +54,7 @@ def records(count: int, size_bytes: int = 100) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
+def test_pack_records_every_codec_keeps_the_records(codec: str) -> None:
     """In batches of the configured size, the largest timestamp in each header."""
     config = LogConfig(compression_type=codec, batch_bytes=4000)
     wanted = records(100)
@@ -81,20 +81,20 @@ def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
     assert (0, 600) == (scan_batches(run.data).status, scan_batches(run.data).next_offset)
 
 
-def test_pack_records_batches_are_filled_to_the_limit_and_no_further() -> None:
-    """A record that alone is larger gets a batch of its own."""
+def test_pack_records_batches_are_filled_to_the_limit() -> None:
+    """A record above the limit has a separate batch."""
     config = LogConfig(batch_bytes=1000, compression_type="uncompressed")
     wanted = [*records(20), Record(value=bytes(5000), timestamp_ms=1), *records(3)]
     sizes = [facts.size_bytes for facts in packed(wanted, config, NOW_MS).batches]
     assert [5070] == [size for size in sizes if size > 1000]
-    # Each record takes 108 to 110 bytes: a batch that was closed had no room for one more.
+    # Each record takes 108 to 110 bytes: one more would not fit into a closed batch.
     full = [size for size in sizes[:-1] if size <= 1000]
     last_before_the_big_one = sizes[sizes.index(5070) - 1]
     assert all(size > 1000 - 111 for size in full if size != last_before_the_big_one)
 
 
 def test_pack_records_incompressible_batch_stays_uncompressed() -> None:
-    """A codec that would only add bytes is not used, so that no limit is broken by it."""
+    """A codec that would only add bytes is not used, so that no limit is exceeded by it."""
     value = random.Random(3).randbytes(900)
     plain = packed([Record(value=value)], LogConfig(compression_type="uncompressed"), NOW_MS)
     config = LogConfig(compression_type="zstd", max_message_bytes=len(plain.data))
@@ -109,14 +109,14 @@ def test_pack_records_incompressible_batch_stays_uncompressed() -> None:
 def test_pack_records_default_timestamp_is_for_records_without_one(
     given_ms: int, default_ms: int | None, expected: int
 ) -> None:
-    """The clock's time, the caller's, or none."""
+    """The clock's time, the caller's, or -1."""
     run = packed([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
     assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
     assert expected == assign_run_offsets(run, 0, 0).max_timestamp_ms
 
 
-def test_pack_records_log_append_time_covers_every_record() -> None:
-    """The header says so, the records keep what they came with."""
+def test_pack_records_log_append_time_applies_to_every_record() -> None:
+    """The header has it, the records keep their timestamps."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     run = packed(records(3), config, NOW_MS)
     found = views(run)[0].records()
@@ -126,7 +126,7 @@ def test_pack_records_log_append_time_covers_every_record() -> None:
 
 
 def test_pack_records_over_max_message_bytes_is_refused() -> None:
-    """After compression: what shrinks below the limit passes."""
+    """After compression: a batch that shrinks below the limit passes."""
     big = [Record(value=bytes(5000))]
     config = LogConfig(max_message_bytes=1000)
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000"):
@@ -135,13 +135,13 @@ def test_pack_records_over_max_message_bytes_is_refused() -> None:
 
 
 def test_pack_records_single_record_is_refused() -> None:
-    """Surely a slip: the message says how it is written."""
+    """Probably a mistake: the message has the correct form."""
     with pytest.raises(TypeError, match=r"append\(\[record\]\)"):
         packed(Record(value=b"x"), LogConfig(), NOW_MS)  # type: ignore[arg-type]
 
 
-def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
-    """Of a generator too; the info says that nothing was appended."""
+def test_pack_records_without_records_is_an_empty_run() -> None:
+    """Of a generator too; the info has no offsets."""
     kinds: list[Iterable[Record]] = [[], iter(())]
     for nothing in kinds:
         info = assign_run_offsets(packed(nothing, LogConfig(), NOW_MS), 9, 0)
@@ -154,8 +154,8 @@ def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
         )
 
 
-def test_pack_records_from_several_threads_do_not_mix() -> None:
-    """Each thread has its own builder, and a run is a copy of what it built."""
+def test_pack_records_from_several_threads_are_separate() -> None:
+    """Each thread has its own builder, and a run is a copy of the builder's bytes."""
     failures: list[int] = []
 
     def work(seed: int) -> None:

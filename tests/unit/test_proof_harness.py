@@ -1,4 +1,4 @@
-"""The harness of the proof: what a part reports is kept, bounded, and drawn as it was found."""
+"""Tests of the harness of the proof: reports of parts are stored, bounded, and rendered."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def a_proof(folder: Path) -> Proof:
 
 
 def an_example(module: str, missing: str = "") -> Part:
-    """Return a part without a module of its own."""
+    """Return a part without a separate module."""
     return Part("example", "An example", "It does nothing.", module, (lambda: missing,))
 
 
-def test_page_is_in_step_with_the_results_that_are_kept() -> None:
-    """docs/proof.md says what the results say: `python3 ci/proof.py --render` after a change."""
+def test_page_agrees_with_the_stored_results() -> None:
+    """docs/proof.md is rendered from them: `python3 ci/proof.py --render` after a change."""
     assert PAGE.read_text("utf-8") == page(PARTS, read_results(RESULTS))
 
 
-def test_parts_have_names_of_their_own_and_modules_that_exist() -> None:
-    """Nothing is registered that cannot be run."""
+def test_parts_have_unique_names_and_existing_modules() -> None:
+    """Every registered part can be run."""
     assert len(PARTS) == len({part.name for part in PARTS})
     for part in PARTS:
         assert (harness.ROOT / f"{part.module.replace('.', '/')}.py").exists(), part.name
 
 
 def test_broken_promise_keeps_files_without_following_links(tmp_path: Path) -> None:
-    """Evidence holds the bytes of files; a link, a FIFO and a hole cost nothing."""
+    """Evidence holds the bytes of files; a link, a FIFO and a hole add nothing."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "file").write_bytes(b"bytes")
@@ -67,7 +67,7 @@ def test_evidence_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert 3 == len(proof.found)
 
 
-def test_part_that_raises_is_broken_and_one_without_its_needs_is_skipped(tmp_path: Path) -> None:
+def test_part_that_raises_is_broken_and_part_without_its_needs_is_skipped(tmp_path: Path) -> None:
     """An error of a part is never a silent success, and a missing need never a failure."""
     proof = a_proof(tmp_path)
     assert "" == perform(an_example("tests.proof.no_such_module"), proof)
@@ -76,8 +76,8 @@ def test_part_that_raises_is_broken_and_one_without_its_needs_is_skipped(tmp_pat
     assert 1 == len(proof.found)
 
 
-def test_results_are_the_same_when_read_again(tmp_path: Path) -> None:
-    """What a run found is kept as it was, and the page shows counts, notes and broken promises."""
+def test_results_round_trip(tmp_path: Path) -> None:
+    """Results are stored unchanged, and the page shows counts, notes and broken promises."""
     proof = a_proof(tmp_path)
     proof.count("cuts", 1234)
     proof.note("a control ran beside it")
@@ -92,8 +92,8 @@ def test_results_are_the_same_when_read_again(tmp_path: Path) -> None:
     assert "| [example](#an-example) | not run | | | | |" in page([an_example("x")], {})
 
 
-def test_page_adds_the_changed_inputs_of_all_parts_up(tmp_path: Path) -> None:
-    """Counters that a part names as inputs are summed; one that was not counted is left out."""
+def test_page_sums_the_changed_inputs_of_all_parts(tmp_path: Path) -> None:
+    """Counters that a part names as inputs are summed; a missing counter is left out."""
     parts, results = [], {}
     for name, number in (("one", 1_000), ("two", 234)):
         parts.append(Part(name, name, "", "x", inputs=("inputs", "others")))

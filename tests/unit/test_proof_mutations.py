@@ -1,4 +1,4 @@
-"""The worker of the mutated directories: its bound is on what a case takes, whatever ran before."""
+"""Tests of the worker of mutated directories: its memory bound counts the case only."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.proof.directory_case import CaseResult
 
 
 def _take(image: object, seed: int, folder: Path) -> CaseResult:
-    """Stand for a case that takes as many bytes as its seed says."""
+    """Replace a case: allocate as many bytes as the seed."""
     return CaseResult(counts={"taken": len(bytearray(seed))})
 
 
 @pytest.mark.parametrize(
     ("taken", "problems"), [(32 << 20, []), (1 << 30, ["untyped error: MemoryError"])]
 )
-def test_worker_is_bounded_beyond_what_it_was_forked_with(
+def test_worker_bound_excludes_inherited_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, problems: list[str]
 ) -> None:
-    """What parts before left mapped is not counted; what the case takes is."""
+    """Memory mapped before the fork is not counted; memory of the case is."""
     monkeypatch.setattr(mutations, "MEMORY_BYTES", 64 << 20)
     monkeypatch.setattr(mutations, "_run_case", _take)
     with mmap.mmap(-1, 256 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):

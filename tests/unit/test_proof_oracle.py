@@ -1,4 +1,4 @@
-"""The oracle of the proof: it finds each kind of broken promise, and else none."""
+"""Tests of the oracle of the proof: each kind of broken promise is found, and no other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITTEN = (
 
 
 def oracle_of(events: Sequence[tuple[Any, ...]], *, exact: bool = False) -> Oracle:
-    """Return what knows of these events, all of them evidence."""
+    """Return the oracle of these events, all of them evidence."""
     oracle = Oracle(exact=exact)
     oracle.apply(events, evidence=True)
     oracle.ended()
@@ -40,7 +40,7 @@ def view_of(records: dict[int, tuple[int, int]], *, start: int = 0, outcome: str
 
 
 def titles(oracle: Oracle, view: View) -> list[str]:
-    """Return which promises are broken."""
+    """Return the broken promises."""
     return sorted({each.title for each in oracle.check(view)})
 
 
@@ -58,37 +58,37 @@ def titles(oracle: Oracle, view: View) -> list[str]:
         ({0: (1, 0), 1: (1, 1), 3: (2, 0)}, 0, ["a record has moved, or is there twice"]),
     ],
 )  # fmt: skip
-def test_oracle_of_two_appends_finds_what_a_cut_may_not_do(
+def test_oracle_of_two_appends_finds_data_lost_in_a_power_cut(
     records: dict[int, tuple[int, int]], start: int, expected: list[str]
 ) -> None:
-    """What was only written may be gone; nothing else may."""
+    """Data that was only written may be gone; durable data may not."""
     oracle = oracle_of([*WRITTEN, ("flush", 0, 2)])
     assert expected == titles(oracle, view_of(records, start=start))
 
 
-def test_oracle_of_a_kill_takes_every_answer_for_exact() -> None:
-    """A killed process loses nothing that was written."""
+def test_oracle_of_a_kill_expects_all_answered_data() -> None:
+    """A killed process loses no written data."""
     lost = ["acknowledged records are lost"]
     assert lost == titles(oracle_of(WRITTEN, exact=True), view_of({0: (1, 0), 1: (1, 1)}))
 
 
-def test_oracle_without_evidence_expects_nothing_of_an_answer() -> None:
-    """What was answered after the power was cut may be gone."""
+def test_oracle_without_evidence_expects_no_answered_data() -> None:
+    """Data answered after the power cut may be gone."""
     oracle = Oracle(exact=False)
     oracle.apply(WRITTEN, evidence=False)
     assert [] == titles(oracle, view_of({}))
 
 
-def test_oracle_after_a_check_lets_nothing_lost_come_back() -> None:
-    """What recovery served is there for good, what it did not serve is gone for good."""
+def test_oracle_after_a_check_finds_reappearing_data() -> None:
+    """Served data stays after a recovery, missing data stays missing."""
     oracle = oracle_of(WRITTEN)
     assert [] == titles(oracle, view_of({0: (1, 0), 1: (1, 1)}))
     back = view_of({0: (1, 0), 1: (1, 1), 2: (2, 0)})
     assert ["a record that was lost is back"] == titles(oracle, back)
 
 
-def test_oracle_knows_deletions_and_truncations() -> None:
-    """What was deleted or truncated, with an answer, does not come back."""
+def test_oracle_expects_deletions_and_truncations() -> None:
+    """Data deleted or truncated with an answer does not come back."""
     deleted = oracle_of([*WRITTEN, ("delete", 0, 1), ("deleted", 0, 1)])
     whole = view_of({0: (1, 0), 1: (1, 1)})
     assert ["deleted records are back"] == titles(deleted, whole)
@@ -96,7 +96,7 @@ def test_oracle_knows_deletions_and_truncations() -> None:
     assert ["a truncated record is back"] == titles(cut, whole)
 
 
-def test_oracle_of_a_compacted_log_asks_for_the_latest_of_a_key() -> None:
+def test_oracle_of_a_compacted_log_expects_the_latest_of_a_key() -> None:
     """An older record may go, the latest may not."""
     events = (("stream", 0, asdict(KEYED)), *WRITTEN[1:], ("flush", 0, 3))
     assert [] == titles(oracle_of(events), view_of({2: (2, 0)}))
@@ -112,10 +112,10 @@ COMPACTION = (("begin", "compact"), ("end", "compact"))
     [(COMPACTION, (), []), ((), COMPACTION, ["acknowledged records are lost"])],
     ids=["compacted before", "compacted after"],
 )
-def test_oracle_of_a_truncation_asks_for_what_no_compaction_left_out(
+def test_oracle_of_a_truncation_allows_records_compacted_before(
     before: Sequence[tuple[Any, ...]], after: Sequence[tuple[Any, ...]], expected: list[str]
 ) -> None:
-    """What was left out for a record that a truncation takes is gone with it."""
+    """An older record is gone although the truncation removes its successor."""
     cut = (("truncate", 0, 2), ("truncated", 0, 2))
     stream = ("stream", 0, asdict(KEYED))
     events = (stream, *WRITTEN[1:], *before, *cut, ("flush", 0, 2), *after)
@@ -145,18 +145,18 @@ BOTH = {0: (1, 0), 1: (2, 0)}
         ((), BOTH, "open", ["a transaction stays open"]),
     ],
 )  # fmt: skip
-def test_oracle_of_a_transaction_wants_it_whole_and_asked_for(
+def test_oracle_of_a_transaction_expects_it_whole_and_requested(
     events: tuple[tuple[Any, ...], ...],
     records: dict[int, tuple[int, int]],
     outcome: str,
     expected: list[str],
 ) -> None:
-    """Transactions are atomic, and only those that somebody asked to commit are visible (DUR-1)."""
+    """Transactions are atomic, and visible only with a request to commit (DUR-1)."""
     oracle = oracle_of([*TRANSACTION, *events])
     assert expected == titles(oracle, view_of(records, outcome=outcome))
 
 
-def test_oracle_knows_topics_positions_and_rows() -> None:
+def test_oracle_checks_topics_positions_and_rows() -> None:
     """A deleted topic stays deleted, a position is kept, rows of the sink are there once."""
     events = [
         ("topic", "a", "asked", []), ("topic", "a", "there", []), ("topic", "a", "deleting", []),
@@ -173,8 +173,8 @@ def test_oracle_knows_topics_positions_and_rows() -> None:
     assert [] == titles(oracle_of(events), good)
 
 
-def test_oracle_forgets_streams_of_a_topic_that_a_kill_kept_from_being_asked_for() -> None:
-    """The process was killed between the two lines; the next one numbers them anew."""
+def test_oracle_drops_streams_of_a_topic_not_requested_before_a_kill() -> None:
+    """The process was killed between the two lines; the next one numbers them again."""
     spec = asdict(Spec("log-0", topic="a"))
     events = [
         ("stream", 7, spec), ("stream", 0, spec), ("topic", "a", "asked", [0]),
@@ -184,7 +184,7 @@ def test_oracle_forgets_streams_of_a_topic_that_a_kill_kept_from_being_asked_for
     assert [] == titles(oracle_of(events), view)
 
 
-def test_record_says_which_it_is() -> None:
+def test_record_identifies_itself() -> None:
     """Every record of the workload can be recognized, tombstones too."""
     spec = Spec("log-0", keys=3, tombstones=True)
     every = [content(spec, 4, 5, index) for index in range(100)]
@@ -209,10 +209,8 @@ def test_ledger_is_read_up_to_a_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [each.kafka_name for each in Codec if each])
 @pytest.mark.parametrize("release", ["0.9.0", "0.10.2", "4.1"])
-def test_plain_reader_reads_what_the_library_writes(
-    tmp_path: Path, codec: str, release: str
-) -> None:
-    """The proof's own reader knows every format and codec, and goes on behind damage."""
+def test_plain_reader_reads_files_of_the_library(tmp_path: Path, codec: str, release: str) -> None:
+    """The proof's own reader has every format and codec, and resumes after damage."""
     if codec == "zstd" and release != "4.1":
         pytest.skip("old formats have no zstd")
     config = LogConfig(compression_type=codec, message_format_version=release)
@@ -226,7 +224,7 @@ def test_plain_reader_reads_what_the_library_writes(
 
 
 def test_plain_writer_is_read_by_the_library(tmp_path: Path) -> None:
-    """Batches of the proof's own writer are good ones, and a damaged one costs itself alone."""
+    """Batches of the proof's own writer are valid, and a damaged batch affects no other."""
     batches = [encode_batch([(b"k", b"%d" % each, [("h", b"x")])]) for each in range(3)]
     with open_log(tmp_path / "t-0") as log:
         for data in batches:

@@ -1,4 +1,4 @@
-"""The reference conversion against what Kafka made of the same bytes."""
+"""Tests of the reference conversion against Kafka's conversion of the same bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unhex(text: str | None) -> bytes | None:
 
 
 def described(batch: PlainBatch) -> dict[str, Any]:
-    """Return what the vectors say of a batch, but for its size."""
+    """Return the fields of a batch in the vectors, but for its size."""
     header = batch.header
     first = batch.records[0].offset if header.magic < 2 else header.base_offset
     types = {record.timestamp_type for record in batch.records}
@@ -64,7 +64,7 @@ def expected(fact: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_reference_reads_both_sides_of_kafkas_conversions(case: dict[str, Any]) -> None:
-    """Batches of all three magics, as Kafka decodes them."""
+    """Batches of all three magics, as decoded by Kafka."""
     for side in ("in", "out"):
         if side in case:
             batches = decode_run(bytes.fromhex(case[side]))
@@ -74,8 +74,8 @@ def test_reference_reads_both_sides_of_kafkas_conversions(case: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_reference_converts_down_as_kafka_does(case: dict[str, Any]) -> None:
-    """Byte for byte where nothing is compressed, else the same headers and the same inside."""
+def test_reference_converts_down_as_kafka(case: dict[str, Any]) -> None:
+    """Byte for byte without compression, else equal headers and equal content."""
     data = bytes.fromhex(case["in"])
     if case["error"] is not None:
         with pytest.raises(Unconvertible):
@@ -95,7 +95,7 @@ def test_reference_converts_down_as_kafka_does(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_reference_record_rules_agree_with_kafkas_conversions(case: dict[str, Any]) -> None:
-    """What one record becomes is what became of it in the batch."""
+    """One record is converted as in its batch."""
     if "out" not in case:
         return
     batches = decode_run(bytes.fromhex(case["in"]))
@@ -117,8 +117,8 @@ def test_reference_reads_kafkas_batches_of_v2(case: dict[str, Any]) -> None:
     assert reference.batch_crc(batch.data) == batch.header.crc
 
 
-def test_records_in_format_lose_what_it_cannot_say() -> None:
-    """Headers below v2, time and its type in v0; upwards nothing is made up."""
+def test_records_in_format_lose_unsupported_fields() -> None:
+    """Headers below v2, timestamp and its type in v0; no field is added upwards."""
     record = PlainRecord(7, 99, 1, b"k", None, ((b"h", b"x"),))
     v1 = PlainRecord(7, 99, 1, b"k", None)
     v0 = PlainRecord(7, -1, -1, b"k", None)

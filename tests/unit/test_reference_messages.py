@@ -1,4 +1,4 @@
-"""The reference codec of the old formats against the bytes of Kafka: nobody else may judge it."""
+"""Tests of the reference codec of the old formats against bytes written by Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INVALID = [c for c in golden.vectors("invalid")["cases"] if c["name"][:3] in ("v
 TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 T = 1_700_000_000_000
 
-# The examples of the format's description: bytes, and what they hold.
+# The examples of the format's description: bytes and content.
 EXAMPLES = {
     "v0": "0000000000000005 00000012 316a1df0 00 00 00000001 6b 00000003 76616c",
     "v0_nulls": "0000000000000006 0000000e a7ec6803 00 00 ffffffff ffffffff",
@@ -76,7 +76,7 @@ def header_of(entry: bytes) -> Header:
 
 
 def fields(record: OldRecord) -> tuple[Any, ...]:
-    """Return what a record says."""
+    """Return the fields of a record."""
     return record.offset, record.timestamp, record.timestamp_type, record.key, record.value
 
 
@@ -90,15 +90,15 @@ def unhex(text: str | None) -> bytes | None:
 
 @pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD])
 def test_reference_codecs_round_trip(codec: int) -> None:
-    """Sizes around the blocks, of what compresses and what does not, for both lz4 headers."""
+    """Sizes around the blocks, of compressible and random content, for both lz4 headers."""
     for data in contents():
         for magic in (0, 1):
             stream = codecs.compress(codec, data, magic)
             assert data == codecs.decompress(codec, stream, magic)
 
 
-def test_reference_lz4_header_checksum_is_faulty_in_v0_alone() -> None:
-    """The two bytes that the format's description gives, and who takes which."""
+def test_reference_lz4_header_checksum_is_faulty_in_v0_only() -> None:
+    """The two bytes of the format's description, and the reader of each."""
     wrong, right = codecs.compress(codecs.LZ4, b"x", 0), codecs.compress(codecs.LZ4, b"x", 1)
     assert (0x1A, 0x82) == (wrong[6], right[6])
     assert b"x" == codecs.decompress(codecs.LZ4, right, 0)
@@ -111,14 +111,14 @@ def test_reference_lz4_header_checksum_is_faulty_in_v0_alone() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_reference_decodes_the_examples(name: str) -> None:
-    """Offsets, timestamps, types, keys and values as the description tells them."""
+    """Offsets, timestamps, types, keys and values as in the description."""
     entry = example(name)
     assert EXAMPLE_RECORDS[name] == [fields(r) for r in decode_entry(entry, header_of(entry))]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_reference_encodes_the_examples(name: str) -> None:
-    """Plain messages byte for byte; wrappers with the same inside and the same outer fields."""
+    """Plain messages byte for byte; wrappers with equal content and equal outer fields."""
     entry = example(name)
     header = header_of(entry)
     written = encode_again(decode_entry(entry, header), header)
@@ -141,7 +141,7 @@ def encode_again(records: list[OldRecord], header: Header) -> bytes:
 
 
 def assert_same_but_for_compression(expected: bytes, actual: bytes) -> None:
-    """Compare the header fields that say no size and no sum, and what is inside."""
+    """Compare the header fields without sizes and checksums, and the content."""
     first, second = header_of(expected), header_of(actual)
     assert (first.base_offset, first.magic, first.attributes, first.base_timestamp) == (
         second.base_offset,
@@ -181,7 +181,7 @@ def test_reference_decodes_kafkas_sets(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", LEGACY, ids=lambda case: case["name"])
 def test_reference_encodes_kafkas_sets(case: dict[str, Any]) -> None:
-    """Plain sets byte for byte, wrappers with the very inner set that Kafka's builder made."""
+    """Plain sets byte for byte, wrappers with the inner set of Kafka's builder."""
     data = bytes.fromhex(case["hex"])
     written = b""
     for fact in case["messages"]:
@@ -196,10 +196,7 @@ def test_reference_encodes_kafkas_sets(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", INVALID, ids=lambda case: case["name"])
 def test_reference_refuses_what_kafkas_iterators_refuse(case: dict[str, Any]) -> None:
-    """
-    Lenient decoding delivers what Kafka delivers and refuses what it refuses, strict also what a
-    leader refuses; what strict refuses beside that is listed here.
-    """
+    """Lenient as Kafka; strict also refuses as a leader does, with the exceptions listed here."""
     entry = bytes.fromhex(case["hex"])[: case["walk"]["whole_bytes"]]
     if case["walk"]["error"] or not entry:
         return
@@ -234,7 +231,7 @@ def outcome(entry: bytes, header: Header, *, strict: bool) -> int | str:
         return "DAMAGED"
 
 
-# ---- what brokers wrote ----
+# ---- messages of brokers ----
 
 
 @pytest.mark.parametrize(("broker", "partition"), all_old_partitions())
@@ -251,7 +248,7 @@ def test_reference_decodes_every_message_of_old_brokers(broker: str, partition: 
 
 
 def assert_entry_is_as_its_manifest(entry: bytes, fact: OldEntryFact) -> None:
-    """Decode one outer entry strictly and compare all that the manifest says of it."""
+    """Decode one outer entry strictly and compare it with the manifest."""
     header = header_of(entry)
     assert (fact.magic, fact.codec, fact.offset, fact.crc) == (
         header.magic,
@@ -282,11 +279,11 @@ def assert_record_is_as_its_manifest(
         assert expected.wrapper_timestamp == header.base_timestamp
 
 
-# ---- what the reference says of sets that no broker wrote ----
+# ---- sets that no broker wrote ----
 
 
-def test_reference_wrapper_with_log_append_time_gives_its_own_time() -> None:
-    """The inner messages carry it too where we write, and need not where others did."""
+def test_reference_wrapper_with_log_append_time_overrides_inner_timestamps() -> None:
+    """The inner messages have it too in our encoding, and need not in others."""
     inner = [Message(3, 1, 0, 50, None, b"a"), Message(4, 1, 0, 60, None, b"b")]
     entry = encode_set(inner, codec=codecs.GZIP, timestamp_type=LOG_APPEND_TIME, append_time=99)
     header = header_of(entry)

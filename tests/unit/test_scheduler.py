@@ -1,4 +1,4 @@
-"""Both schedulers: order, periods, errors, cancelling, closing, forking. Nothing sleeps here."""
+"""Tests of both schedulers: order, periods, errors, cancelling, closing, forking; no sleeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT_SECONDS = 30
 
 
 class FailureError(Exception):
-    """What the tasks of these tests raise."""
+    """An error of the tasks of these tests."""
 
 
 def fail() -> None:
@@ -39,7 +39,7 @@ def fixture_scheduler() -> Iterator[ThreadScheduler]:
 
 
 def settle(scheduler: ThreadScheduler) -> None:
-    """Return once everything that was due before has run: tasks run one after another."""
+    """Return once all tasks that were due before have run: tasks run one after another."""
     done = threading.Event()
     scheduler.schedule("settle", done.set, delay_ms=0)
     assert done.wait(WAIT_SECONDS)
@@ -91,15 +91,15 @@ def test_thread_scheduler_runs_due_tasks_in_order_of_time() -> None:
     scheduler.close()
 
 
-def test_thread_scheduler_wakes_by_itself_when_time_has_come(scheduler: ThreadScheduler) -> None:
-    """No later call is needed for a delayed task to run."""
+def test_thread_scheduler_runs_delayed_tasks_without_a_call(scheduler: ThreadScheduler) -> None:
+    """The thread wakes at the due time."""
     done = threading.Event()
     scheduler.schedule("delayed", done.set, delay_ms=5)
     assert done.wait(WAIT_SECONDS)
 
 
-def test_thread_scheduler_failing_task_is_told_and_retried() -> None:
-    """The error is kept and handed over; the thread and the other tasks go on."""
+def test_thread_scheduler_failing_task_is_reported_and_retried() -> None:
+    """The error is kept and passed to the handler; the thread and the other tasks continue."""
     clock = ManualClock()
     told: list[tuple[str, str]] = []
     scheduler = ThreadScheduler(
@@ -115,7 +115,7 @@ def test_thread_scheduler_failing_task_is_told_and_retried() -> None:
     scheduler.close()
 
 
-def test_thread_scheduler_task_that_ends_the_thread_ends_no_other_task() -> None:
+def test_thread_scheduler_task_that_ends_the_thread_keeps_other_tasks() -> None:
     """Another thread takes over and is counted; the task runs again at its next period."""
     clock = ManualClock()
     scheduler = ThreadScheduler(clock, thread_name="named")
@@ -123,7 +123,7 @@ def test_thread_scheduler_task_that_ends_the_thread_ends_no_other_task() -> None
     names: list[str] = []
 
     class EndError(BaseException):
-        """What no handler of errors stops."""
+        """An error that no handler of errors stops."""
 
     def end() -> None:
         names.append(threading.current_thread().name)
@@ -147,8 +147,8 @@ def test_thread_scheduler_task_that_ends_the_thread_ends_no_other_task() -> None
     assert not scheduler.is_alive
 
 
-def test_thread_scheduler_last_error_is_forgotten_after_a_good_run() -> None:
-    """What is shown is the state of the last run."""
+def test_thread_scheduler_last_error_is_cleared_by_a_good_run() -> None:
+    """It has the state of the last run."""
     clock = ManualClock()
     scheduler = ThreadScheduler(clock)
     is_broken = threading.Event()
@@ -170,7 +170,7 @@ def test_thread_scheduler_last_error_is_forgotten_after_a_good_run() -> None:
 
 
 def test_thread_scheduler_failing_error_handler_does_not_end_the_thread() -> None:
-    """A listener's mistake must not stop the flushes of everybody."""
+    """An error in a listener must not stop the flushes of other logs."""
 
     def on_error(task: ScheduledTask, error: Exception) -> None:
         raise FailureError("in the handler")
@@ -182,7 +182,7 @@ def test_thread_scheduler_failing_error_handler_does_not_end_the_thread() -> Non
     scheduler.close()
 
 
-def test_thread_scheduler_cancelled_task_runs_no_more() -> None:
+def test_thread_scheduler_cancelled_task_does_not_run() -> None:
     """Before its first run, and between two."""
     clock = ManualClock()
     scheduler = ThreadScheduler(clock)
@@ -201,7 +201,7 @@ def test_thread_scheduler_cancelled_task_runs_no_more() -> None:
 
 
 def test_thread_scheduler_task_may_cancel_itself_and_schedule_others() -> None:
-    """Calls from inside a task do not deadlock."""
+    """Calls within a task do not deadlock."""
     clock = ManualClock()
     scheduler = ThreadScheduler(clock)
     runs: list[str] = []
@@ -223,7 +223,7 @@ def test_thread_scheduler_task_may_cancel_itself_and_schedule_others() -> None:
 
 
 def test_thread_scheduler_close_waits_for_the_running_task_and_drops_the_rest() -> None:
-    """After close nothing runs, and what is scheduled comes back cancelled."""
+    """After close no task runs, and newly scheduled tasks are returned cancelled."""
     scheduler = ThreadScheduler()
     started, release = threading.Event(), threading.Event()
     runs: list[str] = []
@@ -247,7 +247,7 @@ def test_thread_scheduler_close_waits_for_the_running_task_and_drops_the_rest() 
 
 
 def test_thread_scheduler_may_be_closed_by_its_own_task() -> None:
-    """Then there is nobody to wait for."""
+    """Then there is no thread to wait for."""
     scheduler = ThreadScheduler()
     done = threading.Event()
 
@@ -259,8 +259,8 @@ def test_thread_scheduler_may_be_closed_by_its_own_task() -> None:
     assert done.wait(WAIT_SECONDS)
 
 
-def test_cancelled_task_lets_go_of_what_it_would_have_called() -> None:
-    """A closed log must not live on until its next flush would have come."""
+def test_cancelled_task_releases_its_function() -> None:
+    """A closed log must not stay in memory until its next flush."""
 
     class Owner:
         def work(self) -> None:
@@ -313,8 +313,8 @@ print(status, closed, flush=True)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_thread_scheduler_after_fork_the_child_begins_anew() -> None:
-    """The child has neither the parent's thread nor its tasks, and does not hang on its lock."""
+def test_thread_scheduler_after_fork_restarts_in_the_child() -> None:
+    """The child has neither the parent's thread nor its tasks, and does not wait for its lock."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
@@ -323,8 +323,8 @@ def test_thread_scheduler_after_fork_the_child_begins_anew() -> None:
 
 
 @pytest.mark.parametrize(("delay_ms", "period_ms"), [(-1, None), (0, 0), (0, -5)])
-def test_schedule_impossible_times_are_refused(delay_ms: int, period_ms: int | None) -> None:
-    """A period of 0 would never let anything else run."""
+def test_schedule_impossible_times_raise(delay_ms: int, period_ms: int | None) -> None:
+    """A period of 0 would leave no time for other tasks."""
     for scheduler in (ThreadScheduler(), ManualScheduler()):
         with pytest.raises(ValueError, match="never: delay"):
             scheduler.schedule("never", fail, delay_ms=delay_ms, period_ms=period_ms)
@@ -363,7 +363,7 @@ def test_manual_scheduler_errors_are_kept() -> None:
     assert 0 == scheduler.advance(100)
 
 
-def test_manual_clock_moves_only_when_told() -> None:
+def test_manual_clock_moves_only_by_calls() -> None:
     """The wall clock may be set back, the monotonic one never goes back."""
     clock = ManualClock()
     clock.advance(7)

@@ -1,4 +1,4 @@
-"""The file of a broker: what counts, what is passed over and listed, and what is an error."""
+"""Tests of a broker's properties file: used keys, ignored and listed keys, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalog.server_properties import (
 )
 from tests.support.simulated_disk import SimulatedDisk
 
-# In the manner of the file that comes with a broker.
+# Similar to the file that comes with a broker.
 TYPICAL = """\
 # The role of this server.
 process.roles=broker,controller
@@ -40,8 +40,8 @@ log.segment.bytes=536870912
 """
 
 
-def test_parse_typical_file_gives_config_and_what_was_passed_over() -> None:
-    """A real broker's file is taken as it is."""
+def test_parse_typical_file_gives_config_and_ignored_keys() -> None:
+    """A real broker's file is accepted unchanged."""
     found = parse_server_properties(TYPICAL)
     config = found.config
     assert ("/var/lib/one", "/var/lib/two") == config.log_dirs
@@ -61,14 +61,14 @@ def test_parse_typical_file_gives_config_and_what_was_passed_over() -> None:
 
 
 def test_parse_passwords_are_not_kept() -> None:
-    """What is passed over may be a secret; reports of it go to logs."""
+    """An ignored value may be a secret; reports of it go to logs."""
     found = parse_server_properties(TYPICAL)
     assert "secret" not in repr(found)
     assert b"secret" not in pickle.dumps(found)
 
 
 def test_parse_empty_file_is_the_defaults() -> None:
-    """Nothing said is Kafka's default in everything."""
+    """Missing keys have Kafka's defaults."""
     assert ServerProperties(ManagerConfig(), ()) == parse_server_properties("# nothing\n")
 
 
@@ -86,10 +86,10 @@ def test_parse_empty_file_is_the_defaults() -> None:
         (["log4j.logger.kafka=INFO"], [("log4j.logger.kafka", 1, "not about logs")]),
     ],
 )
-def test_parse_lists_what_does_not_count(
+def test_parse_lists_keys_without_effect(
     lines: list[str], ignored: list[tuple[str, int, str]]
 ) -> None:
-    """And nothing else: a key that counts for the manager counts."""
+    """Only those: a key that the manager uses is not listed."""
     found = parse_server_properties("\n".join(lines))
     assert tuple(IgnoredProperty(*each) for each in ignored) == found.ignored
 
@@ -109,8 +109,8 @@ def test_parse_lists_what_does_not_count(
         ("log.dirs=/a\nlog.dirs=\\u00g", 2, "four hex digits"),
     ],
 )
-def test_parse_wrong_line_is_named(text: str, line: int, message: str) -> None:
-    """File and line stand first; a misspelt key of logs is not passed over."""
+def test_parse_invalid_line_is_named(text: str, line: int, message: str) -> None:
+    """File and line come first; a misspelt key of logs is not ignored."""
     with pytest.raises(ConfigFileError) as caught:
         parse_server_properties(text, path="conf/server.properties")
     assert line == caught.value.line
@@ -119,8 +119,8 @@ def test_parse_wrong_line_is_named(text: str, line: int, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_parse_defaults_at_odds_with_a_line_name_the_file() -> None:
-    """Where the key at fault is not in the file, the file is named without a line."""
+def test_parse_defaults_contradicting_a_line_name_the_file() -> None:
+    """If the key at fault is not in the file, the file is named without a line."""
     with pytest.raises(
         ConfigFileError, match=r"^server\.properties: log\.cleaner\.dedupe"
     ) as caught:
@@ -128,8 +128,8 @@ def test_parse_defaults_at_odds_with_a_line_name_the_file() -> None:
     assert caught.value.line is None
 
 
-def test_read_takes_the_bytes_as_java_does(tmp_path: Path) -> None:
-    """ISO-8859-1 and escapes; what a broker makes of a directory's name is made of it here."""
+def test_read_decodes_bytes_as_java(tmp_path: Path) -> None:
+    """ISO-8859-1 and escapes; names of directories become those of a broker."""
     path = tmp_path / "server.properties"
     path.write_bytes(b"log.dirs=/d\xe4ta,/\\u0448\r\n")
     assert ("/d\xe4ta", "/\u0448") == read_server_properties(path).config.log_dirs
@@ -148,7 +148,7 @@ def test_read_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_read_failing_disk_is_a_storage_error() -> None:
-    """Through the seam, like everything else."""
+    """By the file system interface, as everywhere."""
     disk = SimulatedDisk()
     path = Path("/data/server.properties")
     disk.make_durable(path.parent)

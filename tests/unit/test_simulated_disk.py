@@ -1,4 +1,4 @@
-"""The simulated disk: what a crash may take and must leave, and faults at the n-th call."""
+"""Tests of the simulated disk: data lost or kept in a crash, and faults at the n-th call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def disk() -> SimulatedDisk:
 
 
 def contents(disk: SimulatedDisk, limit: int = 300) -> set[bytes | None]:
-    """Return every content that crashes leave in FILE; None where the name is gone."""
+    """Return every content that crashes leave in FILE; None if the name is gone."""
     return {state.snapshot().get(str(FILE)) for _, state in disk.crash_states(limit)}
 
 
@@ -38,14 +38,14 @@ def put(disk: SimulatedDisk, path: Path, data: bytes) -> None:
 
 
 def test_synced_file_and_name_survive_every_crash(disk: SimulatedDisk) -> None:
-    """Nothing that was synced, name included, is in danger."""
+    """Synced data, name included, always survives."""
     put(disk, FILE, b"whole")
     assert {b"whole"} == contents(disk)
     assert [] == disk.unsynced()
 
 
 def test_synced_file_without_directory_sync_may_lose_its_name(disk: SimulatedDisk) -> None:
-    """Syncing a file does nothing for its name; with the name, all its bytes are there."""
+    """The sync of a file does not cover its name; with the name, all its bytes are there."""
     disk.open(FILE, create=True).pwrite(b"whole", 0)
     disk.open(FILE, create=True).sync()
     assert {None, b"whole"} == contents(disk)
@@ -60,7 +60,7 @@ def test_name_synced_without_contents_may_be_short_zero_or_whole(disk: Simulated
 
 
 def test_append_of_two_sectors_is_torn_at_the_sector(disk: SimulatedDisk) -> None:
-    """A write over a sector border arrives in part, in either order, with either length."""
+    """A write over a sector border is kept in part, in either order, with either length."""
     put(disk, FILE, b"")
     disk.open(FILE, write=True).pwrite(b"a" * 512 + b"b" * 8, 0)
     first, second = b"a" * 512, b"b" * 8
@@ -76,8 +76,8 @@ def test_append_of_two_sectors_is_torn_at_the_sector(disk: SimulatedDisk) -> Non
     assert expected == contents(disk)
 
 
-def test_two_writes_in_one_sector_never_arrive_in_the_wrong_order(disk: SimulatedDisk) -> None:
-    """A sector is the page cache's at one moment: the second write comes with the first."""
+def test_two_writes_in_one_sector_never_survive_in_the_wrong_order(disk: SimulatedDisk) -> None:
+    """A sector is a state of the page cache: the second write includes the first."""
     put(disk, FILE, b"........")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"11", 0)
@@ -85,8 +85,8 @@ def test_two_writes_in_one_sector_never_arrive_in_the_wrong_order(disk: Simulate
     assert {b"........", b"11......", b"11..22.."} == contents(disk)
 
 
-def test_writes_to_two_files_arrive_in_any_order(disk: SimulatedDisk) -> None:
-    """The later write to another file may be the only one that survives."""
+def test_writes_to_two_files_survive_in_any_order(disk: SimulatedDisk) -> None:
+    """Only the later write, to another file, may survive."""
     put(disk, DATA / "a", b"-")
     put(disk, DATA / "b", b"-")
     disk.open(DATA / "a", write=True).pwrite(b"1", 0)
@@ -99,7 +99,7 @@ def test_writes_to_two_files_arrive_in_any_order(disk: SimulatedDisk) -> None:
 
 
 def test_truncation_may_be_lost(disk: SimulatedDisk) -> None:
-    """Both lengths are possible; the bytes that were cut may read as zeros if they come back."""
+    """Both lengths are possible; truncated bytes may read as zeros if they come back."""
     put(disk, FILE, b"abcdef")
     disk.open(FILE, write=True).truncate(3)
     assert {b"abc", b"abcdef", b"abc\0\0\0"} == contents(disk)
@@ -118,7 +118,7 @@ def test_rename_is_lost_or_kept_as_a_whole(disk: SimulatedDisk) -> None:
 
 
 def test_renames_of_different_names_survive_independently(disk: SimulatedDisk) -> None:
-    """The second of two renames may be the only one that survives."""
+    """Only the second of two renames may survive."""
     put(disk, DATA / "a", b"1")
     put(disk, DATA / "b", b"2")
     disk.rename(DATA / "a", DATA / "c")
@@ -137,7 +137,7 @@ def test_rename_over_a_name_just_freed_needs_the_freeing(disk: SimulatedDisk) ->
     assert {"live swap", "gone swap", "gone live"} == names
 
 
-def test_sync_of_one_directory_leaves_the_other_in_danger(disk: SimulatedDisk) -> None:
+def test_sync_of_one_directory_does_not_cover_the_other(disk: SimulatedDisk) -> None:
     """A rename between directories is safe with either sync, other names only with their own."""
     disk.make_durable("/a", "/b")
     put(disk, Path("/a/x"), b"")
@@ -148,8 +148,8 @@ def test_sync_of_one_directory_leaves_the_other_in_danger(disk: SimulatedDisk) -
     assert {((), ("x",)), (("y",), ("x",))} == names
 
 
-def test_directory_without_durable_name_takes_its_files_along(disk: SimulatedDisk) -> None:
-    """Files in a new directory are safe only when the directory's own name is."""
+def test_directory_without_durable_name_loses_its_files(disk: SimulatedDisk) -> None:
+    """Files in a new directory are safe only if the directory's own name is."""
     disk.make_directory(DATA / "orders-0")
     put(disk, DATA / "orders-0" / "file", b"1")
     assert {"", "orders-0"} == {" ".join(state.list(DATA)) for _, state in disk.crash_states()}
@@ -158,7 +158,7 @@ def test_directory_without_durable_name_takes_its_files_along(disk: SimulatedDis
 
 
 def test_unlink_may_be_lost_and_open_handles_outlive_it(disk: SimulatedDisk) -> None:
-    """The name may come back; who has the file open reads on."""
+    """The name may come back; open handles can still read."""
     put(disk, FILE, b"data")
     handle = disk.open(FILE)
     disk.unlink(FILE)
@@ -182,8 +182,8 @@ def test_states_are_different_and_repeatable(disk: SimulatedDisk) -> None:
     assert (31, set()) == (len(rest), set(few) & set(rest))
 
 
-def test_unsynced_names_what_is_in_danger(disk: SimulatedDisk) -> None:
-    """A failing test prints the operations in order."""
+def test_unsynced_names_operations_at_risk(disk: SimulatedDisk) -> None:
+    """A failing test prints them in order."""
     handle = disk.open(FILE, create=True)
     handle.pwrite(b"abc", 5)
     handle.truncate(2)
@@ -194,8 +194,8 @@ def test_unsynced_names_what_is_in_danger(disk: SimulatedDisk) -> None:
     ] == [text for _, text in disk.unsynced()]
 
 
-def test_crash_at_stops_before_the_call_and_forever(disk: SimulatedDisk) -> None:
-    """The n-th changing call has no effect, and no call after it works; closing does."""
+def test_crash_at_stops_before_the_call_and_after(disk: SimulatedDisk) -> None:
+    """The n-th changing call has no effect, and no later call works; closing does."""
     handle = disk.open(FILE, create=True)
     disk.crash_at(2)
     handle.pwrite(b"1", 0)
@@ -234,8 +234,8 @@ def test_fail_at_fails_once_without_effect(disk: SimulatedDisk) -> None:
     assert 0 == disk.faults_waiting
 
 
-def test_fail_at_with_short_write_does_a_part(disk: SimulatedDisk) -> None:
-    """The file holds the part that the write got done."""
+def test_fail_at_with_short_write_writes_a_part(disk: SimulatedDisk) -> None:
+    """The file holds the part of the failed write."""
     handle = disk.open(FILE, create=True)
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwritev"}), short_write_bytes=3)
     with pytest.raises(OSError, match="No space") as caught:
@@ -244,8 +244,8 @@ def test_fail_at_with_short_write_does_a_part(disk: SimulatedDisk) -> None:
     assert b"abc" == handle.pread(9, 0)
 
 
-def test_sync_after_a_failed_sync_is_not_believed(disk: SimulatedDisk) -> None:
-    """A retried sync says 'ok' and keeps nothing, though all who read see the bytes."""
+def test_sync_after_a_failed_sync_keeps_nothing(disk: SimulatedDisk) -> None:
+    """A retried sync succeeds and keeps nothing, though all readers see the bytes."""
     put(disk, FILE, b"old")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"new", 0)
@@ -259,7 +259,7 @@ def test_sync_after_a_failed_sync_is_not_believed(disk: SimulatedDisk) -> None:
 
 
 def test_sectors_written_again_after_a_failed_sync_become_durable(disk: SimulatedDisk) -> None:
-    """Those sectors, as the cache has them; their neighbours and the length behind them are not."""
+    """With their cached content; their neighbours and the length after them do not."""
     disk.keeps_unwritten = False
     put(disk, FILE, b"")
     handle = disk.open(FILE, write=True)
@@ -289,8 +289,8 @@ def test_block_whose_first_write_failed_stays_unwritten(disk: SimulatedDisk) -> 
 
 
 @pytest.mark.parametrize("way", ["truncation", "eviction", "another file"])
-def test_block_stays_unwritten_until_there_is_a_new_one(disk: SimulatedDisk, way: str) -> None:
-    """Whatever takes the block, or its page, away ends it."""
+def test_block_stays_unwritten_until_it_is_replaced(disk: SimulatedDisk, way: str) -> None:
+    """Any operation that frees the block, or its page, ends the state."""
     put(disk, FILE, b"")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"a" * 100, 0)
@@ -310,18 +310,18 @@ def test_block_stays_unwritten_until_there_is_a_new_one(disk: SimulatedDisk, way
     assert {b"a" * 100} == contents(disk)
 
 
-def test_disk_behind_a_cache_that_cannot_be_passed_is_never_called_right(
+def test_disk_behind_an_uncontrolled_cache_is_never_verified(
     disk: SimulatedDisk,
 ) -> None:
-    """As a network file system: what it has nobody can tell."""
+    """As a network file system: the content of its disk is unknown."""
     put(disk, FILE, b"x")
     assert disk.is_stored(FILE, 0)
     disk.reads_past_cache = False
     assert not disk.is_stored(FILE, 0)
 
 
-def test_structure_is_not_forgotten_by_a_failed_sync(disk: SimulatedDisk) -> None:
-    """Lengths that were set and names stay in danger until a sync succeeds, and then last."""
+def test_structure_survives_a_failed_sync_as_pending(disk: SimulatedDisk) -> None:
+    """New lengths and names stay at risk until a sync succeeds, and are durable then."""
     put(disk, FILE, b"old")
     handle = disk.open(FILE, write=True)
     handle.truncate(2)
@@ -346,7 +346,7 @@ def fail_one_sync(disk: SimulatedDisk, handle: FileHandle) -> None:
 
 
 def test_full_disk_writes_what_fits(disk: SimulatedDisk) -> None:
-    """Room counts in sectors that were written; holes take none; unlinking gives room back."""
+    """Space counts in sectors that were written; holes take none; unlinking frees space."""
     disk.capacity_bytes = 1024
     handle = disk.open(FILE, create=True)
     handle.truncate(1 << 20)
@@ -360,8 +360,8 @@ def test_full_disk_writes_what_fits(disk: SimulatedDisk) -> None:
     disk.open(DATA / "other", create=True).pwrite(b"w" * 1024, 0)
 
 
-def test_truncating_below_a_living_mapping_is_an_assertion(disk: SimulatedDisk) -> None:
-    """On a machine the readers would die; when the last view is gone it is allowed."""
+def test_truncating_below_a_live_mapping_is_an_assertion(disk: SimulatedDisk) -> None:
+    """On a machine the readers would die; without a view it is allowed."""
     put(disk, FILE, b"0123456789")
     handle = disk.open(FILE, write=True)
     view = handle.map(8)[2:4]
@@ -381,8 +381,8 @@ def test_locks_are_gone_after_a_crash(disk: SimulatedDisk) -> None:
     assert disk.crash(CrashChoice("all")).lock(DATA / ".lock") is not None
 
 
-def test_history_tells_the_order_of_calls(disk: SimulatedDisk) -> None:
-    """Tests of protocols ask for it: written, synced, renamed, directory synced."""
+def test_history_has_the_order_of_calls(disk: SimulatedDisk) -> None:
+    """Tests of protocols check it: written, synced, renamed, directory synced."""
     disk.history = []
     put(disk, FILE, b"x")
     assert [("create", str(FILE)), ("pwrite", str(FILE)), ("sync", str(FILE)),
@@ -391,15 +391,15 @@ def test_history_tells_the_order_of_calls(disk: SimulatedDisk) -> None:
 
 
 def written(disk: SimulatedDisk) -> FileHandle:
-    """Return a file with two durable bytes and two in danger."""
+    """Return a file with two durable bytes and two at risk."""
     put(disk, FILE, b"ab")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"cd", 2)
     return handle
 
 
-def test_failed_write_back_is_told_once_to_whoever_syncs_first(disk: SimulatedDisk) -> None:
-    """Also through a handle opened later; the next sync says "ok" and writes nothing."""
+def test_failed_write_back_is_reported_once_to_the_first_sync(disk: SimulatedDisk) -> None:
+    """Also through a handle opened later; the next sync succeeds and writes nothing."""
     written(disk)
     disk.fail_write_back(FILE)
     assert b"abcd" == disk.snapshot()[str(FILE)]
@@ -413,8 +413,8 @@ def test_failed_write_back_is_told_once_to_whoever_syncs_first(disk: SimulatedDi
     assert b"abcd" == disk.crash().snapshot()[str(FILE)]
 
 
-def test_failed_write_back_that_was_waited_for_is_not_told_again(disk: SimulatedDisk) -> None:
-    """Who lets go of bytes is told, and the sync behind that is not: their bytes are lost."""
+def test_failed_write_back_waited_for_is_not_reported_again(disk: SimulatedDisk) -> None:
+    """The call that drops bytes raises, and the sync after it does not: their bytes are lost."""
     handle = written(disk)
     disk.fail_write_back(FILE)
     handle.begin_write_back(0, 4)
@@ -424,8 +424,8 @@ def test_failed_write_back_that_was_waited_for_is_not_told_again(disk: Simulated
     assert b"ab" == disk.crash().snapshot()[str(FILE)]
 
 
-def test_system_that_keeps_no_errors_tells_of_no_write_back(disk: SimulatedDisk) -> None:
-    """The first sync says "ok" already."""
+def test_system_without_error_memory_reports_no_write_back(disk: SimulatedDisk) -> None:
+    """Even the first sync succeeds."""
     handle = written(disk)
     disk.errors_are_kept = False
     disk.fail_write_back(FILE)
@@ -433,17 +433,17 @@ def test_system_that_keeps_no_errors_tells_of_no_write_back(disk: SimulatedDisk)
     assert b"ab" == disk.crash().snapshot()[str(FILE)]
 
 
-def test_write_back_that_works_is_as_good_as_a_sync_of_the_bytes(disk: SimulatedDisk) -> None:
-    """It only says nothing."""
+def test_write_back_that_succeeds_equals_a_sync_of_the_bytes(disk: SimulatedDisk) -> None:
+    """It returns no result."""
     written(disk)
     disk.write_back(FILE)
     assert b"abcd" == disk.crash().snapshot()[str(FILE)]
 
 
-def test_evicted_pages_come_back_from_the_disk_and_take_the_error_along(
+def test_evicted_pages_are_read_from_the_disk_and_lose_the_error(
     disk: SimulatedDisk,
 ) -> None:
-    """What is dirty stays; the length stays; mappings show the same; a sync finds no fault."""
+    """Dirty pages and the length stay; mappings show the same; a sync finds no error."""
     handle = written(disk)
     mapped = handle.map(4)
     disk.fail_write_back(FILE)
@@ -456,10 +456,10 @@ def test_evicted_pages_come_back_from_the_disk_and_take_the_error_along(
     assert expected == disk.crash().snapshot()[str(FILE)]
 
 
-def test_next_process_finds_the_cache_and_the_last_one_does_nothing_more(
+def test_next_process_has_the_cache_and_the_last_process_is_stopped(
     disk: SimulatedDisk,
 ) -> None:
-    """A kill takes no byte, and frees the locks; what was in danger still is."""
+    """A kill loses no byte, and releases the locks; unsynced data is still at risk."""
     handle = written(disk)
     disk.lock(DATA / ".lock")
     after = disk.killed()
@@ -472,10 +472,10 @@ def test_next_process_finds_the_cache_and_the_last_one_does_nothing_more(
     assert b"abcd" == after.crash().snapshot()[str(FILE)]
 
 
-def test_process_killed_in_a_failing_sync_leaves_an_error_that_was_told(
+def test_process_killed_in_a_failing_sync_has_consumed_the_error(
     disk: SimulatedDisk,
 ) -> None:
-    """The next process is told nothing of it."""
+    """The next process gets no error."""
     handle = written(disk)
     disk.fail_at(1, only=frozenset({"sync"}), kills=True, suffix=".other")
     disk.fail_at(1, only=frozenset({"sync"}), kills=True, suffix="file")
@@ -499,10 +499,10 @@ STEPS = st.lists(
 
 @settings(max_examples=60)
 @given(steps=STEPS, seed=st.integers(0, 2**32 - 1))
-def test_every_surviving_sector_is_one_of_its_moments(
+def test_every_surviving_sector_has_a_state_of_its_history(
     steps: list[tuple[str, int, bytes]], seed: int
 ) -> None:
-    """Whatever was done, each sector and the length after a crash are from the unsynced history."""
+    """After any operations each sector, and the length, is from the unsynced history."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     put(disk, FILE, b"")

@@ -1,4 +1,4 @@
-"""TopicConfigs: what single topics say otherwise, over defaults that change."""
+"""Tests of `TopicConfigs`: overrides of topics, over defaults that change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog.topic_configs import TopicConfigs
 
 
 def test_config_of_topic_overrides_defaults() -> None:
-    """A topic has what it says itself, and the defaults in all else."""
+    """A topic has its overrides, and the defaults for all other keys."""
     configs = TopicConfigs(LogConfig(segment_bytes=4096), {"orders": {"retention.ms": "-1"}})
     assert LogConfig(segment_bytes=4096, retention_ms=-1) == configs.config_of("orders")
     assert configs.defaults is configs.config_of("others")
@@ -22,8 +22,8 @@ def test_config_of_topic_overrides_defaults() -> None:
     assert LogConfig() == TopicConfigs().config_of("orders")
 
 
-def test_with_defaults_reaches_topics_in_what_they_do_not_say() -> None:
-    """Also where a topic says what the old default was."""
+def test_with_defaults_changes_keys_without_override() -> None:
+    """An override equal to the old default stays."""
     configs = TopicConfigs(LogConfig(retention_ms=5), {"orders": {"retention.ms": "5"}})
     changed = configs.with_defaults(LogConfig(retention_ms=9, segment_bytes=4096))
     assert (5, 4096) == (
@@ -34,8 +34,8 @@ def test_with_defaults_reaches_topics_in_what_they_do_not_say() -> None:
     assert 5 == configs.config_of("others").retention_ms
 
 
-def test_with_topic_changes_adds_and_takes_back() -> None:
-    """None goes back to the default; a topic that says nothing more is none of `topics`."""
+def test_with_topic_changes_adds_and_removes_overrides() -> None:
+    """A value of None removes an override; a topic without overrides is not in `topics`."""
     configs = TopicConfigs(LogConfig(), {"orders": {"retention.ms": "5", "flush.ms": "6"}})
     changed = configs.with_topic("orders", {"retention.ms": None, "segment.bytes": "99"})
     assert {"flush.ms": "6", "segment.bytes": "99"} == changed.overrides_of("orders")
@@ -49,13 +49,13 @@ def test_with_topic_changes_adds_and_takes_back() -> None:
 
 @pytest.mark.parametrize("text", ["5", None])
 def test_with_topic_unknown_key_is_refused(text: str | None) -> None:
-    """Whether it is to be set or to go back; the message names the topic."""
+    """To be set or to be removed; the message names the topic."""
     with pytest.raises(ConfigError, match="topic orders: unknown setting 'retention'"):
         TopicConfigs().with_topic("orders", {"retention": text})
 
 
-def test_with_defaults_that_contradict_a_topic_is_refused() -> None:
-    """Before anything is changed: the lag of the topic and the new maximum."""
+def test_with_defaults_contradicting_a_topic_is_refused() -> None:
+    """Before any change: the lag of the topic and the new maximum."""
     configs = TopicConfigs(LogConfig(), {"orders": {"min.compaction.lag.ms": "50"}})
     with pytest.raises(ConfigError, match=r"topic orders: min\.compaction\.lag\.ms = 50"):
         configs.with_defaults(LogConfig(max_compaction_lag_ms=9))

@@ -1,4 +1,4 @@
-"""The transaction index: brokers' bytes both ways, search, truncation, damage, disk faults."""
+"""Tests of the transaction index: brokers' bytes, search, truncation, damage, disk faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fixture_disk() -> SimulatedDisk:
 
 
 def index_of(disk: SimulatedDisk, entries: list[AbortedTransaction]) -> TransactionIndex:
-    """Return an index that took entries one by one."""
+    """Return an index whose entries were appended one by one."""
     index = TransactionIndex(disk, PATH, BASE)
     for entry in entries:
         index.append(entry)
@@ -69,11 +69,11 @@ def loaded(disk: SimulatedDisk, content: bytes | None = None) -> TransactionInde
 
 
 def content_of(disk: SimulatedDisk) -> bytes | None:
-    """Return what the file holds."""
+    """Return the content of the file."""
     return disk.snapshot().get(str(PATH))
 
 
-def test_example_of_the_specification_both_ways() -> None:
+def test_example_of_the_specification_round_trips() -> None:
     """Byte for byte."""
     assert [EXAMPLE] == decode_entries(EXAMPLE_BYTES, 5000)
     assert EXAMPLE_BYTES == encode_entries([EXAMPLE])
@@ -81,12 +81,12 @@ def test_example_of_the_specification_both_ways() -> None:
 
 
 def test_golden_files_are_many() -> None:
-    """The parameters of the next test are there."""
+    """Else the next test would have no parameters."""
     assert len(GOLDEN_FILES) > 20
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_brokers_file_is_read_and_written_back_byte_for_byte(name: str, tmp_path: Path) -> None:
+def test_brokers_file_round_trips(name: str, tmp_path: Path) -> None:
     """Through the class, appended entry by entry, and through the two functions."""
     source = GOLDEN / name
     base_offset = parse_segment_file(source.name).base_offset
@@ -104,7 +104,7 @@ def test_brokers_file_is_read_and_written_back_byte_for_byte(name: str, tmp_path
 
 
 def test_missing_and_empty_file_have_no_entries(disk: SimulatedDisk) -> None:
-    """Most segments have none, and nothing is made for them."""
+    """Most segments have none, and no file is created for them."""
     index = loaded(disk)
     index.sync()
     index.truncate_to(0)
@@ -132,16 +132,16 @@ def test_missing_and_empty_file_have_no_entries(disk: SimulatedDisk) -> None:
         (201, 300, [], False),
     ],
 )
-def test_collect_takes_what_overlaps_and_stops_where_all_is_decided(
+def test_collect_returns_overlapping_entries_and_stops_when_complete(
     disk: SimulatedDisk, start: int, end: int, slots: list[int], is_complete: bool
 ) -> None:
-    """By hand: entry 1 decides up to 120, whether or not it is wanted itself."""
+    """By hand: entry 1 decides up to 120, also if it is not in the result."""
     index = index_of(disk, ENTRIES)
     assert ([ENTRIES[slot] for slot in slots], is_complete) == index.collect(start, end)
 
 
-def test_collect_across_segments_asks_no_index_too_many(disk: SimulatedDisk) -> None:
-    """The third is not touched once the second has decided everything."""
+def test_collect_across_segments_reads_no_further_index(disk: SimulatedDisk) -> None:
+    """The third is not read once the second has decided everything."""
 
     def indexes() -> list[TransactionIndex]:
         first = TransactionIndex(disk, DATA / "00000000000000000100.txnindex", 100)
@@ -169,8 +169,8 @@ def test_collect_across_segments_asks_no_index_too_many(disk: SimulatedDisk) -> 
 
 
 @pytest.mark.parametrize("offset", [0, 110, 111, 130, 131, 190, 200, 201])
-def test_truncate_forgets_markers_at_and_above_the_offset(disk: SimulatedDisk, offset: int) -> None:
-    """In memory and in the file; readers of before keep what they had."""
+def test_truncate_removes_markers_from_the_offset_on(disk: SimulatedDisk, offset: int) -> None:
+    """In memory and in the file; earlier readers keep their entries."""
     index = index_of(disk, ENTRIES)
     index.truncate_to(offset)
     kept = [entry for entry in ENTRIES if entry.last_offset < offset]
@@ -180,7 +180,7 @@ def test_truncate_forgets_markers_at_and_above_the_offset(disk: SimulatedDisk, o
 
 
 def test_replace_writes_the_entries_of_a_replay(disk: SimulatedDisk) -> None:
-    """Over a damaged file; an empty one stays, so that its name need not be synced away."""
+    """Over a damaged file; an empty file stays, so that its name needs no sync."""
     disk.open(PATH, create=True).pwrite(b"garbage", 0)
     index = TransactionIndex(disk, PATH, BASE)
     with pytest.raises(CorruptIndexError):
@@ -194,7 +194,7 @@ def test_replace_writes_the_entries_of_a_replay(disk: SimulatedDisk) -> None:
         index.replace([AbortedTransaction(1, 5, 4, 5)])
 
 
-def test_read_only_index_touches_no_disk(disk: SimulatedDisk) -> None:
+def test_read_only_index_writes_nothing(disk: SimulatedDisk) -> None:
     """Rebuilt and truncated entries stay in memory."""
     index = TransactionIndex(disk, PATH, BASE, read_only=True)
     index.replace(ENTRIES)
@@ -206,7 +206,7 @@ def test_read_only_index_touches_no_disk(disk: SimulatedDisk) -> None:
 
 
 def entry_bytes(**changes: int) -> bytes:
-    """Return a right entry of a segment from 100 with some fields changed."""
+    """Return a valid entry of a segment from 100 with some fields changed."""
     fields = {"version": 0, "producer": 7, "first": 120, "last": 140, "stable": 141, **changes}
     size = {"version": 2}
     return b"".join(
@@ -244,10 +244,10 @@ def entry_bytes(**changes: int) -> bytes:
         (b"\xff" * ENTRY_SIZE, 0, "version must be 0, got -1"),
     ],
 )
-def test_damaged_file_is_told_with_position(
+def test_damaged_file_raises_with_the_position(
     disk: SimulatedDisk, content: bytes, slot: int, match: str
 ) -> None:
-    """The index is left as it was: its owner replays the segment."""
+    """The index is unchanged: its owner replays the segment."""
     disk.open(PATH, create=True).pwrite(content, 0)
     index = TransactionIndex(disk, PATH, BASE)
     with pytest.raises(CorruptIndexError, match=match) as caught:
@@ -260,8 +260,8 @@ def test_damaged_file_is_told_with_position(
     assert [] == index.entries()
 
 
-def test_every_prefix_that_ends_within_an_entry_is_refused(disk: SimulatedDisk) -> None:
-    """A broker ignores what is left of a cut entry, and shows its aborted records."""
+def test_prefix_that_ends_within_an_entry_is_refused(disk: SimulatedDisk) -> None:
+    """A broker ignores the rest of a truncated entry, and shows its aborted records."""
     whole = encode_entries(ENTRIES[:2])
     for size in range(len(whole) + 1):
         if size % ENTRY_SIZE:
@@ -271,8 +271,8 @@ def test_every_prefix_that_ends_within_an_entry_is_refused(disk: SimulatedDisk) 
             assert ENTRIES[: size // ENTRY_SIZE] == decode_entries(whole[:size], BASE)
 
 
-def test_file_too_large_to_be_an_index_is_not_read(tmp_path: Path) -> None:
-    """A sparse terabyte must not be taken into memory."""
+def test_file_too_large_for_an_index_is_not_read(tmp_path: Path) -> None:
+    """A sparse terabyte must not be read into memory."""
     path = tmp_path / PATH.name
     with path.open("xb") as file:
         file.truncate(2**40)
@@ -291,10 +291,10 @@ def test_file_too_large_to_be_an_index_is_not_read(tmp_path: Path) -> None:
         AbortedTransaction(2**63, 210, 220, 221),
     ],
 )
-def test_append_of_an_entry_that_would_not_be_read_back_is_refused(
+def test_append_of_an_unreadable_entry_is_refused(
     disk: SimulatedDisk, entry: AbortedTransaction
 ) -> None:
-    """A mistake of the caller must not cost the index; also not when the file is made at once."""
+    """A mistake of the caller must not damage the index; also if it is written at once."""
     index = index_of(disk, ENTRIES)
     with pytest.raises(ValueError, match=r"AbortedTransaction\(|64 bits"):
         index.append(entry)
@@ -303,7 +303,7 @@ def test_append_of_an_entry_that_would_not_be_read_back_is_refused(
         encode_entries([*ENTRIES, entry])
 
 
-def test_full_disk_leaves_the_entry_in_memory_until_there_is_room(disk: SimulatedDisk) -> None:
+def test_full_disk_keeps_the_entry_in_memory_until_space_is_free(disk: SimulatedDisk) -> None:
     """An append does not fail for its index; `sync` does, and later works."""
     index = index_of(disk, ENTRIES[:1])
     disk.fail_at(1, errno.ENOSPC, short_write_bytes=20, only=frozenset({"pwrite"}))
@@ -318,8 +318,8 @@ def test_full_disk_leaves_the_entry_in_memory_until_there_is_room(disk: Simulate
     assert ENTRIES[:3] == loaded(disk.crash()).entries()
 
 
-def test_failed_sync_is_not_believed_by_the_next(disk: SimulatedDisk) -> None:
-    """What the failed one called clean is written once more."""
+def test_sync_after_a_failed_sync_writes_again(disk: SimulatedDisk) -> None:
+    """Data of the failed sync is not taken for durable."""
     index = index_of(disk, ENTRIES[:2])
     disk.fail_at(1, only=frozenset({"sync"}))
     with pytest.raises(LogStorageError, match="syncing failed"):
@@ -329,8 +329,8 @@ def test_failed_sync_is_not_believed_by_the_next(disk: SimulatedDisk) -> None:
         assert ENTRIES[:2] == loaded(state).entries(), choice
 
 
-def test_cut_that_failed_is_made_up_for(disk: SimulatedDisk) -> None:
-    """Entries of markers that are gone must not stand behind the next ones."""
+def test_truncation_that_failed_is_repeated(disk: SimulatedDisk) -> None:
+    """Entries of removed markers must not be before later ones."""
     index = index_of(disk, ENTRIES)
     disk.fail_at(1, only=frozenset({"truncate"}))
     with pytest.raises(LogStorageError, match="truncating failed"):
@@ -340,8 +340,8 @@ def test_cut_that_failed_is_made_up_for(disk: SimulatedDisk) -> None:
     assert ENTRIES[:2] == loaded(disk.crash()).entries()
 
 
-def test_rest_of_an_earlier_life_is_cut_with_the_first_entry(disk: SimulatedDisk) -> None:
-    """A segment that is begun anew does not take the entries of its predecessor."""
+def test_leftover_of_an_earlier_segment_is_truncated_at_first_append(disk: SimulatedDisk) -> None:
+    """A new segment does not have the entries of a deleted one."""
     index_of(disk, ENTRIES).sync()
     index = index_of(disk, [AbortedTransaction(1, 150, 160, 161)])
     index.sync()
@@ -358,13 +358,13 @@ def append_one(index: TransactionIndex) -> None:
 
 
 def truncate(index: TransactionIndex) -> None:
-    """Cut to two entries and sync."""
+    """Truncate to two entries and sync."""
     index.truncate_to(135)
     index.sync()
 
 
 def replace(index: TransactionIndex) -> None:
-    """Put other entries in place of all."""
+    """Replace all entries."""
     index.replace(ENTRIES[1:3])
 
 
@@ -372,10 +372,10 @@ def replace(index: TransactionIndex) -> None:
     ("step", "after"),
     [(append_one, ENTRIES), (truncate, ENTRIES[:2]), (replace, ENTRIES[1:3])],
 )
-def test_crash_at_every_call_leaves_a_prefix_or_what_load_refuses(
+def test_crash_at_every_call_leaves_a_prefix_or_an_invalid_file(
     disk: SimulatedDisk, step: Step, after: list[AbortedTransaction]
 ) -> None:
-    """Never an entry that was not written; and after the step's end, exactly its entries."""
+    """Never an entry that was not written; and after the end of the step exactly its entries."""
     before = ENTRIES[:4]
     index_of(disk, before).sync()
     disk.make_durable()
@@ -401,8 +401,8 @@ def test_crash_at_every_call_leaves_a_prefix_or_what_load_refuses(
     assert 3 <= number <= 8
 
 
-def test_crash_after_the_first_entry_was_synced_keeps_name_and_bytes(disk: SimulatedDisk) -> None:
-    """The directory is synced with the file that it has not named before."""
+def test_crash_after_the_first_synced_entry_keeps_name_and_bytes(disk: SimulatedDisk) -> None:
+    """The directory is synced with the new file."""
     index_of(disk, ENTRIES[:1]).sync()
     for choice, state in disk.crash_states(40):
         assert ENTRIES[:1] == loaded(state).entries(), choice
@@ -410,7 +410,7 @@ def test_crash_after_the_first_entry_was_synced_keeps_name_and_bytes(disk: Simul
 
 @st.composite
 def transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
-    """Return entries that keep the rules."""
+    """Return entries that obey the rules."""
     entries = []
     last, stable = BASE - 1, 0
     for _ in range(draw(st.integers(0, 60))):
@@ -426,14 +426,14 @@ def transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
 def test_collect_equals_the_walk_over_all_entries(
     entries: list[AbortedTransaction], start: int, end: int
 ) -> None:
-    """The rule as the specification has it, one entry after the other."""
+    """The rule of the specification, one entry after the other."""
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     index = index_of(disk, entries)
     expected = []
     is_complete = False
     for entry in entries:
-        # Entries in front of the range decide nothing: what they knew of, later ones know too.
+        # Entries below the range decide nothing: later entries have the same facts.
         if entry.last_offset < start:
             continue
         if entry.first_offset < end:
@@ -449,7 +449,7 @@ def test_collect_equals_the_walk_over_all_entries(
 @settings(max_examples=200)
 @given(st.binary(max_size=3 * ENTRY_SIZE))
 def test_any_bytes_are_entries_or_refused(data: bytes) -> None:
-    """What is taken writes the same bytes back."""
+    """Accepted entries are written as the same bytes."""
     try:
         entries = decode_entries(data, 0)
     except CorruptIndexError:

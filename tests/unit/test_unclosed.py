@@ -1,4 +1,4 @@
-"""What is said of logs and managers that a program drops, or ends with, without closing them."""
+"""Tests of warnings about logs and managers that a program drops, or ends with, unclosed."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("flush_ms", ["9223372036854775807", "60000"])
-def test_log_dropped_unclosed_warns_and_lets_its_lock_and_thread_go(
+def test_log_dropped_unclosed_warns_and_releases_its_lock_and_thread(
     tmp_path: Path, flush_ms: str
 ) -> None:
-    """The warning names the log; a flush that waits for its time does not keep it."""
+    """The warning names the log; a pending flush does not keep it alive."""
     gc.collect()
     before = threads()
     with collected() as said:
@@ -58,7 +58,7 @@ def test_log_dropped_unclosed_warns_and_lets_its_lock_and_thread_go(
 
 
 def test_read_only_log_dropped_unclosed_warns(tmp_path: Path) -> None:
-    """It holds files and mappings, and nothing to recover."""
+    """It holds files and mappings, and needs no recovery."""
     open_log(tmp_path / "t-0").close()
     with collected() as said:
         log = open_log(tmp_path / "t-0", read_only=True)
@@ -67,8 +67,8 @@ def test_read_only_log_dropped_unclosed_warns(tmp_path: Path) -> None:
     assert said == [f"unclosed read-only log at {tmp_path / 't-0'}: close it, or use `with`"]
 
 
-def test_log_closed_in_any_way_does_not_warn(tmp_path: Path) -> None:
-    """Neither by `with`, nor by `close`, twice, nor one that failed to open."""
+def test_log_closed_in_any_form_does_not_warn(tmp_path: Path) -> None:
+    """By `with`, by `close`, twice; a log that failed to open does not warn either."""
     with collected() as said:
         with open_log(tmp_path / "t-0"):
             pass
@@ -83,7 +83,7 @@ def test_log_closed_in_any_way_does_not_warn(tmp_path: Path) -> None:
 
 
 def test_manager_dropped_unclosed_warns_once(tmp_path: Path) -> None:
-    """It closes its logs, and so none of them warns by itself."""
+    """It closes its logs, so that they do not warn too."""
     clock = ManualClock()
     with collected() as said:
         manager = LogManager(tmp_path, clock=clock, scheduler=ManualScheduler(clock))
@@ -97,8 +97,8 @@ def test_manager_dropped_unclosed_warns_once(tmp_path: Path) -> None:
     ]
 
 
-def test_periodic_tasks_of_a_dropped_log_run_no_more(tmp_path: Path) -> None:
-    """In the caller's scheduler nothing of it is left."""
+def test_periodic_tasks_of_a_dropped_log_are_cancelled(tmp_path: Path) -> None:
+    """The caller's scheduler keeps none of them."""
     clock = ManualClock()
     scheduler = ManualScheduler(clock)
     with collected() as said:
@@ -123,8 +123,8 @@ if child:
 """
 
 
-def test_program_that_ends_with_an_open_log_and_manager_warns_of_both(tmp_path: Path) -> None:
-    """Once, in the process that opened them, where the interpreter shows such warnings."""
+def test_program_ending_with_an_open_log_and_manager_warns_of_both(tmp_path: Path) -> None:
+    """Once, in the process that opened them, if the interpreter shows such warnings."""
     said: list[str] = []
     for arguments in (["-X", "dev"], []):
         done = subprocess.run(

@@ -1,8 +1,4 @@
-"""What a log accepts of encoded batches: Kafka's verdicts, the rules one by one, what is set right.
-
-Where this validator is stricter or laxer than Kafka's leader the difference is listed with its
-reason, so that a new one cannot slip in.
-"""
+"""Tests of encoded batches: differences from Kafka's leader are listed here with a reason."""
 
 from __future__ import annotations
 
@@ -47,14 +43,14 @@ from tests.support.golden import CLEAN, Manifest, data_directory, vectors
 
 CONFIG = LogConfig()
 
-# Taken here, refused by Kafka's leader.
+# Accepted here, refused by Kafka's leader.
 LAXER = {
     "base_offset_over_segment": "offsets are given anew",
     "two_batches": "one produce request is one batch, one append may be many",
     "two_batches_same_offsets": "offsets are given anew",
     "two_batches_gap": "offsets are given anew",
 }
-# Refused here, taken by Kafka's leader.
+# Refused here, accepted by Kafka's leader.
 STRICTER = {
     "length_too_large": "what is left over of the bytes is no batch",
     "only_11_bytes": "what is left over of the bytes is no batch",
@@ -95,7 +91,7 @@ def timestamps_of(data: bytes, header: BatchHeader) -> list[int]:
 def test_client_batches_verdict_equals_kafkas_leader(
     case: dict[str, Any], origin: AppendOrigin
 ) -> None:
-    """Every hostile vector, but for the differences listed above; a client gets nothing laxer."""
+    """Every hostile vector, but for the differences listed above; no client gets a laxer check."""
     refused = case["leader_append"]["error"] is not None
     if case["name"] in LAXER and origin is AppendOrigin.EMBEDDED:
         assert refused
@@ -114,25 +110,25 @@ def test_client_batches_verdict_equals_kafkas_leader(
 
 
 @pytest.mark.parametrize("case", v2_cases())
-def test_own_offsets_damage_that_kafkas_check_finds_is_refused(case: dict[str, Any]) -> None:
-    """What a follower refuses by size or checksum is refused here."""
+def test_own_offsets_damage_found_by_kafkas_check_is_refused(case: dict[str, Any]) -> None:
+    """Damage that a follower finds by size or checksum is refused here."""
     if case["follower_append"]["error"] is None:
         return
     data = bytes.fromhex(case["hex"])
     if case["name"] == "leader_epoch_minus_1":
-        # No epoch: Kafka's replication never has it, a log at rest may.
+        # Without epoch, which Kafka's replication never sends, and a stored log may have.
         assert validate_as_follower(data, CONFIG).batches
         return
     with pytest.raises(KafkaLogError):
         validate_as_follower(data, CONFIG)
 
 
-# -- what is set right -------------------------------------------------------------------------
+# -- corrections ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Codec) -> None:
-    """A run of batches moves to the log end; its payload is untouched."""
+    """A run of batches moves to the log end; its payload is unchanged."""
     one, two = batch(BatchSpec(codec), base_offset=50), batch(BatchSpec(codec, (7,), (b"k",)))
     run = validate_as_leader(one + two, CONFIG.replace(), NOW_MS)
     info = assign_run_offsets(run, 900, 4)
@@ -157,8 +153,8 @@ def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Co
     assert (2, 904) == (scan_batches(run.data).count, scan_batches(run.data).next_offset)
 
 
-def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
-    """A run whose append failed may be tried again at a later log end."""
+def test_client_batches_assigned_twice_move_their_metadata() -> None:
+    """A run whose append failed may be appended later, at another log end."""
     run = validate_as_leader(batch() + batch(), CONFIG, NOW_MS)
     assign_run_offsets(run, 10, 0)
     info = assign_run_offsets(run, 20, 0)
@@ -166,7 +162,7 @@ def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
     assert [20, 23] == [facts.base_offset for facts in run.batches]
 
 
-def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None:
+def test_client_batches_do_not_change_or_keep_the_callers_buffer() -> None:
     """A private copy, whatever happens to the original."""
     data = bytearray(edited(batch(), 35, ">q", 5))
     before = bytes(data)
@@ -179,22 +175,22 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
 
 @pytest.mark.parametrize("claimed", [5, NOW_MS + 4, 2**60])
 def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
-    """The header's largest timestamp is that of its records; the CRC is made right."""
+    """The header's largest timestamp is that of its records; the CRC is recomputed."""
     run = validate_as_leader(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
     assert NOW_MS + 5 == parse_header(run.data).max_timestamp
     assert (1, 0) == (scan_batches(run.data).count, scan_batches(run.data).status)
     assert NOW_MS + 5 == run.batches[0].max_timestamp
 
 
-def test_client_batches_right_max_timestamp_is_left_alone() -> None:
-    """Nothing is rewritten where nothing is wrong, unused attribute bits included."""
+def test_client_batches_right_max_timestamp_is_not_changed() -> None:
+    """A valid batch is not rewritten, unused attribute bits included."""
     data = edited(batch(), 21, ">h", 0x40)
     assert data == bytes(validate_as_leader(data, CONFIG, NOW_MS).data)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
-    """Every record reads as the time of the append, whatever it was sent with."""
+def test_client_batches_log_append_time_is_assigned(codec: Codec) -> None:
+    """Every record reads as the time of the append, whatever its timestamp was."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     data = batch(BatchSpec(codec, timestamps=(-1, 3, 2**61)))
     run = validate_as_leader(data, config, NOW_MS)
@@ -211,7 +207,7 @@ def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
 
 
 def test_client_batches_claimed_append_time_becomes_create_time() -> None:
-    """As in Kafka the bit is cleared; unlike there the largest timestamp is then the records'."""
+    """As in Kafka the bit is cleared; here the largest timestamp is then that of the records."""
     data = batch(timestamp_type=1, max_timestamp=NOW_MS - 1)
     run = validate_as_leader(data, CONFIG, NOW_MS)
     header = parse_header(run.data)
@@ -221,7 +217,7 @@ def test_client_batches_claimed_append_time_becomes_create_time() -> None:
 
 @pytest.mark.parametrize("base", [-1, -9])
 def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int) -> None:
-    """-1 is none; what lies below is kept as it is, but no header says less than -1."""
+    """-1 is none; lower values are kept, but no header is below -1."""
     spread = (0, 0, 0) if base == -1 else (0, 4, 2)
     data = edited(batch(BatchSpec(timestamps=spread)), 27, ">q", base)
     run = validate_as_leader(data, CONFIG, NOW_MS)
@@ -230,7 +226,7 @@ def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int)
     assert [base + each for each in spread] == timestamps_of(bytes(run.data), header)
 
 
-def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
+def test_client_batches_of_no_batch_are_an_empty_run() -> None:
     """Like an append of no records."""
     for run in (validate_as_leader(b"", CONFIG, NOW_MS), validate_as_follower(b"", CONFIG)):
         info = assign_run_offsets(run, 5, 0)
@@ -260,7 +256,7 @@ def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
     ],
 )
 def test_client_batches_broken_rule_is_refused(data: bytes, why: str) -> None:
-    """Whole batches that say what a producer may not say; the error names the place."""
+    """Whole batches with fields that a producer must not set; the error has the position."""
     good = batch()
     with pytest.raises(InvalidRecordError, match=why) as caught:
         validate_as_leader(good + data, CONFIG, NOW_MS)
@@ -269,14 +265,14 @@ def test_client_batches_broken_rule_is_refused(data: bytes, why: str) -> None:
 
 
 def test_client_batches_unknown_codec_is_refused() -> None:
-    """With a right CRC, so that the codec bits are what somebody wrote."""
+    """With a valid CRC, so that the codec bits are those of the writer."""
     for codec in (5, 6, 7):
         with pytest.raises(UnsupportedCodecError, match=f"position 0: unknown codec {codec}"):
             validate_as_leader(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
 
 
 def test_client_batches_damage_is_corrupt_not_invalid() -> None:
-    """A flipped bit, a cut batch, leftovers: the bytes were damaged on their way."""
+    """A flipped bit, a truncated batch, leftovers: the bytes were damaged in transit."""
     good, following = batch(), batch(base_offset=3)
     flipped = bytearray(following)
     flipped[-1] ^= 1
@@ -303,8 +299,8 @@ def test_client_batches_size_limits_hold_to_the_byte() -> None:
             validate_as_leader(data, tight, NOW_MS)
 
 
-def test_client_batches_decompression_limit_holds() -> None:
-    """A bomb is refused by the size of what would come out."""
+def test_client_batches_decompression_limit_applies() -> None:
+    """A bomb is refused by its decompressed size."""
     builder = BatchBuilder()
     builder.append(b"key", bytes(100_000), NOW_MS)
     payload = compress(Codec.ZSTD, builder.payload())
@@ -330,7 +326,7 @@ def test_client_batches_decompression_limit_holds() -> None:
 def test_client_batches_timestamp_bounds_are_inclusive(
     timestamp_ms: int, *, is_allowed: bool
 ) -> None:
-    """Any record of the batch counts; -1 always passes; LogAppendTime asks for none."""
+    """Any record of the batch counts; -1 always passes; LogAppendTime has no bounds."""
     limits = {"message_timestamp_before_max_ms": 100, "message_timestamp_after_max_ms": 50}
     data = batch(BatchSpec(timestamps=(NOW_MS, timestamp_ms, NOW_MS)))
     config = LogConfig().replace(**limits)
@@ -342,12 +338,12 @@ def test_client_batches_timestamp_bounds_are_inclusive(
             validate_as_leader(data, config, NOW_MS)
         assert [1] == [each.index for each in caught.value.record_errors]
         assert 32 == caught.value.kafka_code
-    stamped = config.replace(message_timestamp_type="LogAppendTime")
-    assert validate_as_leader(data, stamped, NOW_MS).batches
+    with_append_time = config.replace(message_timestamp_type="LogAppendTime")
+    assert validate_as_leader(data, with_append_time, NOW_MS).batches
 
 
-def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() -> None:
-    """As Kafka's leader does."""
+def test_client_batches_claimed_append_time_is_refused_under_append_time() -> None:
+    """As in Kafka's leader."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     claiming = batch(timestamp_type=1, max_timestamp=NOW_MS)
     with pytest.raises(InvalidTimestampError, match="claims an append time, which only") as caught:
@@ -356,13 +352,13 @@ def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() 
 
 
 @pytest.mark.parametrize(("claimed", "why"), [(-1, "has none"), (NOW_MS + 10**9, "out of bounds")])
-def test_client_batches_claimed_append_time_must_be_one(claimed: int, why: str) -> None:
-    """Where the log keeps the records' own times the claim is dropped, but not a wrong one."""
+def test_client_batches_claimed_append_time_must_be_valid(claimed: int, why: str) -> None:
+    """In a log with CreateTime the claim is dropped, but an invalid value is refused."""
     with pytest.raises(InvalidTimestampError, match=why):
         validate_as_leader(batch(timestamp_type=1, max_timestamp=claimed), CONFIG, NOW_MS)
 
 
-def test_client_batches_key_is_needed_where_the_log_is_compacted() -> None:
+def test_client_batches_key_is_required_in_a_compacted_log() -> None:
     """A null key could never be compacted; an empty one can."""
     config = LogConfig(cleanup_policy=("compact",))
     assert validate_as_leader(batch(BatchSpec(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
@@ -375,8 +371,8 @@ def test_client_batches_key_is_needed_where_the_log_is_compacted() -> None:
     assert validate_as_leader(data, CONFIG, NOW_MS).batches
 
 
-def test_record_errors_are_collected_and_the_message_names_three() -> None:
-    """Each record by the first rule that it breaks; one bad timestamp makes it a matter of time."""
+def test_record_errors_are_collected_and_three_are_named() -> None:
+    """Each record by the first rule that it breaks; one bad timestamp decides the error's type."""
     config = LogConfig(cleanup_policy=("compact",), message_timestamp_before_max_ms=5)
     made = BatchSpec(keys=(None, b"b", None), timestamps=(NOW_MS - 9, NOW_MS - 6, NOW_MS))
     with pytest.raises(InvalidTimestampError) as caught:
@@ -409,7 +405,7 @@ def test_record_errors_of_a_hostile_append_are_bounded() -> None:
 @pytest.mark.parametrize(
     "partition", ["plain-0", "mixed-codec-0", "transactions-0", "compact-txn-0", "epochs-0"]
 )
-def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) -> None:
+def test_own_offsets_segments_of_a_broker_are_accepted_unchanged(partition: str) -> None:
     """Control batches, transactions, gaps, emptied batches, any codec: not one byte changes."""
     folder = data_directory(CLEAN) / partition
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
@@ -436,7 +432,7 @@ def test_own_offsets_gap_to_the_log_end_is_allowed_and_overlap_is_not() -> None:
 
 
 @pytest.mark.parametrize("second", [0, 1, 2])
-def test_own_offsets_that_do_not_rise_are_refused(second: int) -> None:
+def test_own_offsets_not_rising_are_refused(second: int) -> None:
     """The second batch begins inside the first."""
     data = batch(base_offset=0)
     with pytest.raises(OffsetsOutOfOrderError, match="the one before it ends at 2") as caught:
@@ -446,7 +442,7 @@ def test_own_offsets_that_do_not_rise_are_refused(second: int) -> None:
 
 
 def test_own_offsets_batch_over_a_segment_is_refused() -> None:
-    """`max.message.bytes` does not matter to a follower, a segment's size does."""
+    """`max.message.bytes` does not apply to a follower, a segment's size does."""
     data = batch()
     config = LogConfig(max_message_bytes=1, segment_bytes=len(data))
     assert 1 == len(validate_as_follower(data, config).batches)
@@ -463,10 +459,10 @@ def test_own_offsets_batch_over_a_segment_is_refused() -> None:
     edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
     fix=st.booleans(),
 )
-def test_edited_batches_are_accepted_whole_or_refused_typed(
+def test_edited_batches_are_accepted_whole_or_refused(
     codec: Codec, edits: list[tuple[int, int]], *, fix: bool
 ) -> None:
-    """Any bytes overwritten, the CRC made right or not: what is accepted can be read back."""
+    """Any bytes overwritten, with a valid CRC or not: an accepted batch is readable."""
     data = bytearray(batch(BatchSpec(codec)) * 2)
     for position, value in edits:
         data[position % len(data)] = value
@@ -483,8 +479,8 @@ def test_edited_batches_are_accepted_whole_or_refused_typed(
 
 @settings(max_examples=100)
 @given(data=st.binary(max_size=300))
-def test_random_bytes_are_refused_typed(data: bytes) -> None:
-    """Nothing but kafkalog's own errors comes out."""
+def test_random_bytes_are_refused_with_typed_errors(data: bytes) -> None:
+    """All errors are kafkalog's own."""
     for start in (b"", batch()[: random.Random(len(data)).randrange(70)]):
         if not start + data:
             continue

@@ -1,4 +1,4 @@
-"""Encoded batches by who brings them and by codec: what is recompressed, and what is answered."""
+"""Tests of encoded batches by origin and codec: recompression, and offsets in answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.encoded_batches import (
 CONFIG = LogConfig()
 
 
-def test_client_origin_takes_one_batch_at_base_offset_0() -> None:
-    """As a broker's leader; the embedding program may bring several from anywhere."""
+def test_client_origin_accepts_one_batch_at_base_offset_0() -> None:
+    """As in a broker's leader; the embedding program may append several at any offsets."""
     for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
         with pytest.raises(InvalidRecordError, match="a second batch"):
             validate_as_leader(batch() * 2, CONFIG, NOW_MS, origin)
@@ -34,8 +34,8 @@ def test_client_origin_takes_one_batch_at_base_offset_0() -> None:
     assert 2 == len(validate_as_leader(batch(base_offset=3) * 2, CONFIG, NOW_MS).batches)
 
 
-def test_coordinator_origin_may_end_transactions_but_not_say_nonsense() -> None:
-    """Control batches and producers without sequence are its business; the records must fit."""
+def test_coordinator_origin_accepts_markers_and_refuses_invalid_ones() -> None:
+    """It writes control batches and producers without sequence; the records must fit."""
     coordinator = AppendOrigin.COORDINATOR
     builder = BatchBuilder()
     builder.append(bytes([0, 0, 0, 1]), bytes(6), NOW_MS)
@@ -67,7 +67,7 @@ TARGETS = ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 def test_leader_matrix_of_codecs_and_timestamp_types(
     source: Codec, target: str, timestamp_type: str, origin: AppendOrigin
 ) -> None:
-    """Recompressed only where the codec differs; records, offsets and times as they should be."""
+    """Recompressed only if the codec differs; with the expected records, offsets and timestamps."""
     config = LogConfig(compression_type=target, message_timestamp_type=timestamp_type)
     producer = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 8}
     keys = tuple(b"%d" % number for number in range(50))
@@ -111,7 +111,7 @@ def test_leader_matrix_of_codecs_and_timestamp_types(
 
 
 def test_recompressed_batches_among_others_keep_their_order() -> None:
-    """Only what has another codec is written anew; facts and bytes go together."""
+    """Only batches of another codec are rewritten; metadata and bytes agree."""
     keys = tuple(b"%d" % number for number in range(40))
     mixed = [Codec.ZSTD, Codec.NONE, Codec.ZSTD, Codec.GZIP, Codec.LZ4, Codec.ZSTD]
     parts = [batch(BatchSpec(codec, (NOW_MS,) * 40, keys)) for codec in mixed]
@@ -134,7 +134,7 @@ def test_recompressed_batches_among_others_keep_their_order() -> None:
 
 
 def test_recompression_uses_the_level_of_the_settings() -> None:
-    """And only where the codec differs: a level alone changes nothing, as in Kafka."""
+    """And only if the codec differs: a level alone changes nothing, as in Kafka."""
     keys = tuple(b"key of %d" % (number * number) for number in range(500))
     made = BatchSpec(Codec.NONE, (NOW_MS,) * 500, keys)
     sizes = {
@@ -154,7 +154,7 @@ def test_recompression_uses_the_level_of_the_settings() -> None:
 
 
 def test_recompression_that_grows_a_batch_is_checked_against_the_limits() -> None:
-    """What came small and would be large is refused; what a codec would only grow stays plain."""
+    """A batch that grows above the limit is refused; an incompressible batch stays uncompressed."""
     keys = tuple(b"k" * 50 for _ in range(100))
     small = batch(BatchSpec(Codec.ZSTD, (NOW_MS,) * 100, keys))
     config = LogConfig(compression_type="uncompressed", max_message_bytes=1000)
@@ -174,10 +174,10 @@ def test_recompression_that_grows_a_batch_is_checked_against_the_limits() -> Non
         (Codec.ZSTD, "uncompressed", -1),
     ],
 )
-def test_shallow_offset_without_timestamps_is_kafkas(
+def test_shallow_offset_without_timestamps_equals_kafkas(
     source: Codec, target: str, expected: int
 ) -> None:
-    """Table of what Kafka's leader answers; a batch that stays compressed gives its last offset."""
+    """Answers of Kafka's leader; a batch that stays compressed gives its last offset."""
     data = batch(BatchSpec(source, (-1, -1, -1)))
     run = validate_as_leader(data, LogConfig(compression_type=target), NOW_MS)
     info = assign_run_offsets(run, 50, 0)

@@ -1,7 +1,4 @@
-"""Where a broker's leader has holes, one test each: what it stores, no reader can make sense of.
-
-Batches of v2 whose checksum is right. The old formats have their own file.
-"""
+"""Tests of faults of a broker's leader, which stores unreadable batches of v2 with a valid CRC."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ TARGETS = ["producer", "uncompressed", "gzip", "zstd"]
 
 
 def with_records(records: bytes, count: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of these encoded records that says it has `count` of them."""
+    """A batch of these encoded records with a record count of `count`."""
     payload = records if codec is Codec.NONE else compress(codec, records)
     header = bytearray(batch()[:61])
     struct.pack_into(">i", header, 8, 49 + len(payload))
@@ -64,10 +61,10 @@ def entries(deltas: list[int]) -> bytes:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 @pytest.mark.parametrize("deltas", [[0, 0, 5], [0, 2, 1], [1, 2, 3], [0, 1, 1], [-1, 0, 1]])
-def test_offset_deltas_that_are_not_counted_are_refused_on_every_path(
+def test_offset_deltas_not_consecutive_are_refused_on_every_path(
     deltas: list[int], codec: Codec, target: str, origin: AppendOrigin
 ) -> None:
-    """A broker stores them, fails with an unknown error, or counts anew unsaid: by the codec."""
+    """A broker stores them, fails with an unknown error, or renumbers silently: by the codec."""
     good = with_records(entries([0, 1, 2]), 3, codec)
     hostile = with_records(entries(deltas), 3, codec)
     settings = LogConfig(compression_type=target)
@@ -80,7 +77,7 @@ def test_offset_deltas_that_are_not_counted_are_refused_on_every_path(
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 @pytest.mark.parametrize("change", [-1, 1, 20])
-def test_record_length_that_lies_is_refused_inside_compressed_batches_too(
+def test_record_length_invalid_is_refused_inside_compressed_batches_too(
     change: int, codec: Codec, magic: int
 ) -> None:
     """The poison pill: a broker stores it in place, and every reader of the partition fails."""
@@ -95,8 +92,8 @@ def test_record_length_that_lies_is_refused_inside_compressed_batches_too(
 
 @pytest.mark.parametrize("count", [2, 4, 2**31 - 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_record_count_that_lies_takes_no_memory(codec: Codec, count: int) -> None:
-    """A broker makes room for what the header says, before it looks."""
+def test_record_count_too_large_allocates_no_memory(codec: Codec, count: int) -> None:
+    """A broker allocates by the header before any check."""
     hostile = with_records(entries([0, 1, 2]), count, codec)
     tracemalloc.start()
     try:
@@ -111,7 +108,7 @@ def test_record_count_that_lies_takes_no_memory(codec: Codec, count: int) -> Non
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 def test_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
-    """Of a few bytes that claim to be many; a broker inflates whatever comes out."""
+    """Of a few bytes that claim to be many; a broker decompresses any size."""
     records = encode([Entry(offset_delta=0, key=b"k", value=bytes(50_000_000))])
     hostile = with_records(records, 1, codec)
     limited = LogConfig(decompressed_max_bytes=1_000_000)
@@ -125,7 +122,7 @@ def test_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
     assert peak < 10_000_000
 
 
-def test_claimed_append_time_leaves_no_wrong_largest_timestamp() -> None:
+def test_claimed_append_time_leaves_no_wrong_max_timestamp() -> None:
     """A broker flips the type and keeps the claimed time as largest; here it is the records'."""
     data = batch(timestamp_type=1, max_timestamp=NOW_MS - 50)
     run = validate_as_leader(data, LogConfig(), NOW_MS)
@@ -136,8 +133,8 @@ def test_claimed_append_time_leaves_no_wrong_largest_timestamp() -> None:
 
 @pytest.mark.parametrize("rest", [1, 11, 12, 60])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_bytes_behind_the_last_batch_are_refused(magic: int, rest: int) -> None:
-    """A broker drops up to eleven, or a cut batch, and says nothing."""
+def test_bytes_after_the_last_batch_are_refused(magic: int, rest: int) -> None:
+    """A broker drops up to eleven, or a truncated batch, silently."""
     if magic == 2:
         good = batch()
     else:
@@ -163,7 +160,7 @@ def test_extreme_timestamps_do_not_wrap_around_the_bounds() -> None:
 
 @st.composite
 def mixed_runs(draw: st.DrawFn) -> bytes:
-    """Runs of batches of all formats at rising offsets, as a leader of any age stored them."""
+    """Runs of batches of all formats at rising offsets, as stored by a leader of any age."""
     data, offset = b"", draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(1, 4))):
         magic = draw(st.sampled_from([0, 1, 2]))
@@ -189,10 +186,10 @@ def mixed_runs(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=100)
 @given(data=mixed_runs(), choice=st.data())
-def test_follower_stores_mixed_runs_as_they_are_and_finds_what_is_out_of_order(
+def test_follower_stores_mixed_runs_unchanged_and_finds_disorder(
     data: bytes, choice: st.DataObject
 ) -> None:
-    """The answer is that of the reference; the same run twice falls back."""
+    """The result is that of the reference; the same run twice falls back."""
     records = [record for entry in stored(data) for record in entry.records]
     any_format = config(choice.draw(st.sampled_from([0, 1, 2])))
     run = validate_as_follower(data, any_format)
@@ -215,6 +212,6 @@ def test_follower_stores_mixed_runs_as_they_are_and_finds_what_is_out_of_order(
     except KafkaLogError as error:
         assert error.position is not None
     else:
-        # Nothing covers offset and leader epoch; all else is under a checksum.
+        # Offset and leader epoch are not covered by a checksum; all else is.
         kept: list[Any] = [(entry.magic, entry.codec) for entry in stored(bytes(taken.data))]
         assert [(entry.magic, entry.codec) for entry in stored(data)] == kept

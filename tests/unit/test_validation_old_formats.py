@@ -1,4 +1,4 @@
-"""Appends in which an old message format takes part: what comes, what the log has, what is told."""
+"""Tests of appends of or to an old message format: accepted and stored bytes, and answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.old_appends import LONG, RELEASES, config, messages, position
 from tests.support.reference_leader import LeaderLog, expected, stored
 from tests.support.reference_messages import Message, encode_message, encode_messages, encode_set
 
-# Refused here, taken by Kafka's leader.
+# Refused here, accepted by Kafka's leader.
 STRICTER = {
     "size_beyond": "what is left over of the bytes is no message",
     "value_size_short": "nobody declares the bytes behind the value",
@@ -58,13 +58,13 @@ def old_cases() -> list[Any]:
 def test_old_messages_verdict_equals_kafkas_leader(
     case: dict[str, Any], origin: AppendOrigin, magic: int
 ) -> None:
-    """For a log of each format; the error names the place, and what is taken is whole."""
+    """For a log of each format; the error has the position, and accepted batches are readable."""
     refused = case["leader_append"]["error"] is not None
     if case["name"][3:] in STRICTER:
         assert not refused
         refused = True
     if case["name"] == "v1_timestamp_negative" and magic < 2:
-        # v1 keeps the message and says -1, as Kafka where it need not write anew; v0 has none.
+        # v1 keeps the message with -1, as Kafka does in place; v0 has none.
         refused = False
     data = bytes.fromhex(case["hex"])
     if refused:
@@ -85,7 +85,7 @@ def test_old_messages_verdict_equals_kafkas_leader(
 
 @pytest.mark.parametrize("case", old_cases())
 def test_old_messages_of_a_follower_verdict_equals_kafkas(case: dict[str, Any]) -> None:
-    """Size, checksum and known codec; what is taken is not changed by a bit."""
+    """Size, checksum and known codec; accepted batches are unchanged."""
     data = bytes.fromhex(case["hex"])
     is_cut = case["name"][3:] == "size_beyond"
     if case["follower_append"]["error"] is not None or is_cut:
@@ -104,8 +104,8 @@ SETS = [
 
 @pytest.mark.parametrize("release", list(RELEASES))
 @pytest.mark.parametrize("data", SETS)
-def test_kafkas_old_sets_are_taken_by_a_log_of_every_format(data: bytes, release: int) -> None:
-    """Records in order with new offsets; times as far as the format has them."""
+def test_kafkas_old_sets_are_accepted_by_a_log_of_every_format(data: bytes, release: int) -> None:
+    """Records in order with new offsets; timestamps if the format has them."""
     changes = {"message_timestamp_after_max_ms": 2**63 - 1}
     source = [record for entry in stored(data) for record in entry.records]
     claims = any(record.timestamp_type == 1 for record in source)
@@ -123,8 +123,8 @@ def test_kafkas_old_sets_are_taken_by_a_log_of_every_format(data: bytes, release
 
 
 @pytest.mark.parametrize("data", SETS)
-def test_kafkas_old_sets_are_stored_as_they_are_by_a_follower(data: bytes) -> None:
-    """Offsets, number and the largest timestamp are told of what is inside wrappers too."""
+def test_kafkas_old_sets_are_stored_unchanged_by_a_follower(data: bytes) -> None:
+    """Offsets, number and the largest timestamp include the content of wrappers."""
     source = [record for entry in stored(data) for record in entry.records]
     run = validate_as_follower(data, LogConfig())
     info = assign_run_offsets(run, 0, 5)
@@ -137,8 +137,8 @@ def test_kafkas_old_sets_are_stored_as_they_are_by_a_follower(data: bytes) -> No
     assert max(entry.max_timestamp for entry in stored(data)) == info.max_timestamp_ms
 
 
-def test_follower_wrapper_that_reaches_back_is_refused() -> None:
-    """Its own offset rises, but a message inside has one that another has already."""
+def test_follower_wrapper_with_overlapping_offsets_is_refused() -> None:
+    """Its own offset rises, but a message inside has the offset of an earlier one."""
     first = encode_message(Message(5, 1, 0, NOW_MS, b"k", b"v"))
     inside = encode_messages([Message(0, 1, 0, NOW_MS), Message(1, 1, 0, NOW_MS)])
     assert 3 == validate_as_follower(first + wrapper(inside, offset=7), LogConfig()).record_count
@@ -153,10 +153,10 @@ def test_follower_wrapper_that_reaches_back_is_refused() -> None:
 
 
 @pytest.mark.parametrize("case", vectors("conversions")["cases"], ids=lambda case: case["name"])
-def test_kafkas_conversions_agree_with_what_a_leader_of_that_format_stores(
+def test_kafkas_conversions_agree_with_a_leader_of_that_format(
     case: dict[str, Any],
 ) -> None:
-    """Records as Kafka's down-conversion has them; what has no place is refused, not dropped."""
+    """Records as in Kafka's down-conversion; unsupported fields are refused, not dropped."""
     data, magic = bytes.fromhex(case["in"]), case["to_magic"]
     settings = config(magic, message_timestamp_after_max_ms=2**63 - 1)
     headers = [parse_header(data, at) for at in positions(data)]
@@ -172,7 +172,7 @@ def test_kafkas_conversions_agree_with_what_a_leader_of_that_format_stores(
     run = validate_as_leader(data, settings, NOW_MS)
     result = [record for entry in stored(bytes(run.data)) for record in entry.records]
     converted = [record for entry in stored(bytes.fromhex(case["out"])) for record in entry.records]
-    # Those below the offset that the fetch asked for are left out there.
+    # Records below the requested offset of the fetch are left out there.
     first = len(result) - len(converted)
     assert [(record.key, record.value) for record in converted] == [
         (record.key, record.value) for record in result[first:]
@@ -183,7 +183,7 @@ def test_kafkas_conversions_agree_with_what_a_leader_of_that_format_stores(
         ]
 
 
-# -- what is stored, and what is told ----------------------------------------------------------
+# -- stored bytes and answers ------------------------------------------------------------------
 
 
 @st.composite
@@ -212,7 +212,7 @@ def producer_sets(draw: st.DrawFn) -> bytes:
     has_append_time=st.booleans(),
     end_offset=st.sampled_from([0, 1, 77, 2**40]),
 )
-def test_leader_stores_what_the_reference_stores(
+def test_leader_stores_as_the_reference(
     data: bytes, magic: int, codec: int | None, has_append_time: bool, end_offset: int
 ) -> None:
     """Format, codec, offsets and times of every entry, and the answer; plain ones to the byte."""
@@ -255,7 +255,7 @@ def test_leader_stores_what_the_reference_stores(
 def test_v2_batches_become_old_messages(
     source: Codec, codec: int | None, magic: int, kind: str
 ) -> None:
-    """As a broker that keeps an old format takes them of new producers."""
+    """As in a broker that keeps an old format for new producers."""
     times = tuple(NOW_MS - number for number in range(40))
     data = batch(BatchSpec(source, times, tuple(b"%d" % number for number in range(40))))
     wanted = config(magic, codec, message_timestamp_type=kind)
@@ -275,22 +275,22 @@ def test_v2_batches_become_old_messages(
     assert NOW_MS if magic else -1 == info.max_timestamp_ms
 
 
-def test_wrapper_of_the_logs_format_stays_as_it_is() -> None:
+def test_wrapper_of_the_logs_format_is_not_recompressed() -> None:
     """Only outer fields are set; its codec's level and its inner bytes are the producer's."""
     data = encode_set(messages(1), codec=codecs.LZ4)
     run = validate_as_leader(data, config(1), NOW_MS)
     assign_run_offsets(run, 50, 0)
     assert data[8:] == bytes(run.data[8:])
     assert 52 == parse_header(run.data).base_offset
-    stamped = config(1, message_timestamp_type="LogAppendTime")
-    run = validate_as_leader(data, stamped, NOW_MS + 9)
+    with_append_time = config(1, message_timestamp_type="LogAppendTime")
+    run = validate_as_leader(data, with_append_time, NOW_MS + 9)
     header = parse_header(run.data)
     assert (1, NOW_MS + 9) == (header.timestamp_type, header.max_timestamp)
     assert data[26:] == bytes(run.data[26:])
 
 
 def test_wrapper_with_a_wrong_timestamp_gets_that_of_its_messages() -> None:
-    """As for v2: what the producer says of the largest one is not believed."""
+    """As for v2: the producer's largest timestamp is recomputed."""
     inside = encode_messages(messages(1))
     run = validate_as_leader(wrapper(inside, offset=2, timestamp=5), config(1), NOW_MS)
     assert NOW_MS + 2 == parse_header(run.data).max_timestamp
@@ -298,8 +298,8 @@ def test_wrapper_with_a_wrong_timestamp_gets_that_of_its_messages() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_offsets_that_a_producer_wrote_inside_do_not_count(magic: int) -> None:
-    """All zero, falling or with holes: the records get the log's next ones, in their order."""
+def test_offsets_inside_a_producers_wrapper_are_ignored(magic: int) -> None:
+    """All zero, falling or with gaps: the records get the log's next ones, in their order."""
     for offsets in ([0, 0, 0], [2, 1, 0], [5, 6, 9]):
         given_offsets = zip(messages(magic), offsets, strict=True)
         inside = encode_messages(replace(each, offset=offset) for each, offset in given_offsets)
@@ -313,17 +313,17 @@ def test_offsets_that_a_producer_wrote_inside_do_not_count(magic: int) -> None:
             ]
 
 
-@pytest.mark.parametrize(("outer", "written_anew"), [(0, 0), (2, 0), (1, 1), (7, 1)])
+@pytest.mark.parametrize(("outer", "rewritten"), [(0, 0), (2, 0), (1, 1), (7, 1)])
 def test_wrapper_stays_only_at_the_offsets_that_producers_give_it(
-    outer: int, written_anew: int
+    outer: int, rewritten: int
 ) -> None:
     """As in Kafka: 0, or the number of its last message; then its messages count from there."""
     run = validate_as_leader(wrapper(encode_messages(messages(1)), offset=outer), config(1), NOW_MS)
-    assert Rewriting(1, 1, written_anew) == run.rewriting
+    assert Rewriting(1, 1, rewritten) == run.rewriting
 
 
-def test_wrapper_that_stays_has_an_offset_for_the_time_index_without_times() -> None:
-    """Kafka's answer, as for v2; written anew it has none."""
+def test_wrapper_kept_without_timestamps_has_a_shallow_offset() -> None:
+    """Kafka's answer, as for v2; rewritten it has none."""
     timeless = [replace(each, timestamp=-1) for each in messages(1)]
     data = encode_set(timeless, codec=codecs.GZIP)
     for target, shallow in ((1, 42), (0, -1), (2, -1)):
@@ -332,7 +332,7 @@ def test_wrapper_that_stays_has_an_offset_for_the_time_index_without_times() -> 
 
 
 def test_wrapper_with_a_claimed_time_gets_the_largest_of_its_messages() -> None:
-    """They have their own times again, where the type is CreateTime; v1 in place, v2 anew."""
+    """They have their own times again, if the type is CreateTime; v1 in place, v2 rewritten."""
     inside = encode_messages(messages(1))
     data = wrapper(inside, offset=2, attributes=codecs.GZIP | 8, timestamp=NOW_MS + 50)
     for target in (1, 2):
@@ -342,15 +342,15 @@ def test_wrapper_with_a_claimed_time_gets_the_largest_of_its_messages() -> None:
         assert [NOW_MS, NOW_MS + 1, NOW_MS + 2] == [record.timestamp for record in entry.records]
 
 
-def test_plain_message_with_a_time_below_none_has_none_in_place() -> None:
+def test_plain_message_with_a_timestamp_below_minus_1_counts_as_none() -> None:
     """As Kafka, which counts the largest from -1 on."""
     data = encode_messages(replace(each, timestamp=-7) for each in messages(1))
     run = validate_as_leader(data, config(1), NOW_MS)
     assert bytes(run.data) == encode_messages(replace(each, timestamp=-1) for each in messages(1))
 
 
-def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
-    """Its messages have true offsets, under the compression; a second try moves them again."""
+def test_wrapper_of_v0_is_written_for_its_offset() -> None:
+    """Its messages have absolute offsets, under the compression; a second try moves them again."""
     run = validate_as_leader(encode_set(messages(0), codec=codecs.GZIP), config(0), NOW_MS)
     for offset in (7, 2**33, 0):
         info = assign_run_offsets(run, offset, 0)
@@ -359,8 +359,8 @@ def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
         assert (offset, offset + 2) == (info.first_offset, info.last_offset)
 
 
-def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
-    """The checksum of the frame's header covers the frame's magic; in v1 it is as it should be."""
+def test_wrapper_of_v0_in_lz4_has_the_faulty_header() -> None:
+    """The checksum of the frame's header covers the frame's magic; in v1 it is correct."""
     for magic, checksum in ((0, 0x1A), (1, 0x82)):
         run = validate_as_leader(encode_messages(messages(magic)), config(magic, 3), NOW_MS)
         assign_run_offsets(run, 3, 0)
@@ -370,17 +370,17 @@ def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
 
 
 def test_plain_messages_that_compressing_would_grow_stay_plain() -> None:
-    """A wrapper takes 34 bytes and what the codec adds."""
+    """A wrapper takes 34 bytes and the overhead of the codec."""
     tiny = encode_message(Message(0, 1, 0, NOW_MS, None, b"v"))
     run = validate_as_leader(tiny, config(1, 1), NOW_MS)
     assert (tiny, Rewriting(0, 0)) == (bytes(run.data), run.rewriting)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_plain_messages_become_one_batch_of_a_client_and_several_of_the_program(
+def test_plain_messages_become_one_batch_of_a_client_or_several_of_the_program(
     magic: int,
 ) -> None:
-    """A broker merges all of them; who embeds the log may append more than one batch holds."""
+    """A broker merges all of them; an embedding program may append more than one batch holds."""
     data = encode_messages(messages(magic, 50))
     limits = config(2, batch_bytes=2000)
     one = validate_as_leader(data, limits, NOW_MS, AppendOrigin.CLIENT)
@@ -393,7 +393,7 @@ def test_plain_messages_become_one_batch_of_a_client_and_several_of_the_program(
     assert (len(several.batches), 60, 0) == (result.count, result.next_offset, result.status)
 
 
-def test_embedded_program_may_mix_plain_messages_and_wrappers() -> None:
+def test_embedding_program_may_mix_plain_messages_and_wrappers() -> None:
     """Each keeps its own codec under `producer`; the order is that of the bytes."""
     for magic in (0, 1):
         parts = [

@@ -1,4 +1,4 @@
-"""What a leader refuses of old messages, and of v2 batches for a log of an old format."""
+"""Tests of refusals of old messages, and of v2 batches for a log of an old format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.reference_messages import Message, encode_message, encode_mes
 
 
 def test_formats_do_not_mix_in_one_append() -> None:
-    """Whatever comes first and whatever the log has."""
+    """In any order and for any format of the log."""
     old = [encode_messages(messages(magic)) for magic in (0, 1)]
     for target in (0, 1, 2):
         for first, second in ((old[0], old[1]), (old[1], batch()), (batch(), old[0])):
@@ -48,8 +48,8 @@ def test_formats_do_not_mix_in_one_append() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_an_old_format_has_no_place_for_is_refused(magic: int) -> None:
-    """Producers, transactions, control records, headers: never dropped unsaid."""
+def test_fields_unsupported_by_an_old_format_are_refused(magic: int) -> None:
+    """Producers, transactions, control records, headers: never dropped silently."""
     builder = BatchBuilder()
     builder.append(b"k", b"v", NOW_MS, [("name", b"text")])
     producer: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0, "base_sequence": 0}
@@ -75,7 +75,7 @@ def test_what_an_old_format_has_no_place_for_is_refused(magic: int) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
 def test_null_keys_of_a_compacted_log_are_listed(magic: int, codec: int) -> None:
-    """By their number in the append; an empty key is one."""
+    """By their number in the append; an empty key is not null."""
     drawn = messages(magic, 5)
     drawn[1] = replace(drawn[1], key=None)
     drawn[3] = replace(drawn[3], key=b"")
@@ -109,15 +109,15 @@ def test_timestamps_out_of_bounds_are_listed(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
-def test_claimed_append_time_is_kafkas_business_only_where_it_has_a_time(codec: int) -> None:
-    """The bit is cleared where there is a time; else, or where the log gives it, it is refused."""
+def test_claimed_append_time_is_accepted_as_in_kafka_with_timestamps(codec: int) -> None:
+    """The bit is cleared if there is a timestamp; else, or under LogAppendTime, it is refused."""
     claiming = encode_set(messages(1), codec=codec, timestamp_type=1, append_time=NOW_MS)
     for target in (1, 2):
         run = validate_as_leader(claiming, config(target), NOW_MS)
         assert {0} == {parse_header(run.data, at).timestamp_type for at in positions(run.data)}
-        stamped = config(target, message_timestamp_type="LogAppendTime")
+        with_append_time = config(target, message_timestamp_type="LogAppendTime")
         with pytest.raises(InvalidTimestampError, match="only the log may give") as caught:
-            validate_as_leader(claiming, stamped, NOW_MS)
+            validate_as_leader(claiming, with_append_time, NOW_MS)
         assert [0, 1, 2] == [each.index for each in caught.value.record_errors]
         timeless = encode_set(
             messages(1, timestamp=-1)[:1], codec=codec, timestamp_type=1, append_time=-1
@@ -126,13 +126,13 @@ def test_claimed_append_time_is_kafkas_business_only_where_it_has_a_time(codec: 
             validate_as_leader(timeless, config(target), NOW_MS)
 
 
-def test_claims_among_plain_messages_are_faults_of_those_alone() -> None:
-    """Each plain message has a type of its own."""
+def test_claims_among_plain_messages_are_errors_of_those_only() -> None:
+    """Each plain message has its own type."""
     drawn = messages(1, 4)
     drawn[2] = replace(drawn[2], attributes=8)
-    stamped = config(1, message_timestamp_type="LogAppendTime")
+    with_append_time = config(1, message_timestamp_type="LogAppendTime")
     with pytest.raises(InvalidTimestampError) as caught:
-        validate_as_leader(encode_messages(drawn), stamped, NOW_MS)
+        validate_as_leader(encode_messages(drawn), with_append_time, NOW_MS)
     assert [2] == [each.index for each in caught.value.record_errors]
     run = validate_as_leader(encode_messages(drawn), config(1), NOW_MS)
     assert bytes(run.data) == encode_messages(messages(1, 4))
@@ -140,7 +140,7 @@ def test_claims_among_plain_messages_are_faults_of_those_alone() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_messages_of_another_magic_in_a_wrapper_are_listed(magic: int) -> None:
-    """Brokers of 0.10.0 wrote such sets, a leader takes none."""
+    """Brokers of 0.10.0 wrote such sets, a leader refuses them."""
     inside = [messages(magic)[0], messages(1 - magic)[1], messages(magic)[2]]
     data = wrapper(encode_messages(inside), magic=magic, offset=2)
     for target in (0, 1, 2):
@@ -152,7 +152,7 @@ def test_messages_of_another_magic_in_a_wrapper_are_listed(magic: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_damage_inside_a_wrapper_is_found(magic: int) -> None:
-    """The CRC of a message inside is checked: only a leader can, before it gives offsets."""
+    """The CRC of a message inside is checked: only a leader can, before it assigns offsets."""
     inside = bytearray(encode_messages(messages(magic)))
     inside[-1] ^= 1
     good = encode_set(messages(magic), codec=codecs.GZIP)
@@ -162,8 +162,8 @@ def test_damage_inside_a_wrapper_is_found(magic: int) -> None:
         assert len(good) == caught.value.position
 
 
-def test_limits_hold_for_what_comes_and_for_what_is_stored() -> None:
-    """In bytes of one entry, to the byte; what compresses well is measured again."""
+def test_limits_apply_to_received_and_to_stored_entries() -> None:
+    """In bytes of one entry, to the byte; a compressed entry is measured again."""
     data = encode_messages(messages(1))
     size = parse_header(data).size_bytes
     for name, key in (
@@ -188,7 +188,7 @@ def test_limits_hold_for_what_comes_and_for_what_is_stored() -> None:
 def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
     magic: int, choice: st.DataObject
 ) -> None:
-    """Cut, flipped, spliced: never another exception, and what is taken reads back."""
+    """Truncated, flipped, spliced: never another exception, and accepted bytes are readable."""
     target = choice.draw(st.sampled_from([0, 1, 2]))
     codec = choice.draw(st.sampled_from([codecs.NONE, codecs.GZIP]))
     inside = bytearray(encode_messages(messages(magic)))
@@ -212,12 +212,12 @@ def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
 
 
 def test_unknown_codec_in_a_v2_batch_is_refused_by_an_old_log_too() -> None:
-    """With a right CRC."""
+    """With a valid CRC."""
     with pytest.raises(UnsupportedCodecError, match="unknown codec 6"):
         validate_as_leader(edited(batch(), 21, ">h", 6), config(1), NOW_MS)
 
 
-def test_old_log_takes_nothing_for_nothing() -> None:
+def test_empty_append_to_an_old_log_is_an_empty_run() -> None:
     """A run of no batches."""
     info = assign_run_offsets(validate_as_leader(b"", config(0), NOW_MS), 5, 0)
     assert (5, 4, 0) == (info.first_offset, info.last_offset, info.size_bytes)
@@ -225,8 +225,8 @@ def test_old_log_takes_nothing_for_nothing() -> None:
         validate_as_leader(b"\0" * 11, config(0), NOW_MS)
 
 
-def test_bomb_in_a_wrapper_is_refused_by_the_size_of_what_would_come_out() -> None:
-    """Before the memory is taken."""
+def test_bomb_in_a_wrapper_is_refused_by_its_decompressed_size() -> None:
+    """Before the memory is allocated."""
     inside = encode_message(Message(0, 1, 0, NOW_MS, b"k", bytes(100_000)))
     data = encode_message(Message(0, 1, 1, NOW_MS, None, compress(Codec.GZIP, inside)))
     with pytest.raises(InvalidRecordError, match="more than 50000 bytes"):
