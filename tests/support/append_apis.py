@@ -1,4 +1,4 @@
-"""Rows given to a log in every way that takes rows: objects, lists, Arrow, NumPy, one by one."""
+"""Calls of every append API with rows: objects, lists, Arrow, NumPy, one by one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEMA: Final = pa.schema(
 
 
 def one_by_one(log: Log, rows: Sequence[Row]) -> None:
-    """Append records: the slow way."""
+    """Append records by the slow path."""
     records = (Record(key=k, value=v, timestamp_ms=t, headers=h) for k, v, t, h in rows)
     log.append(records, timestamp_ms=-1)
 

@@ -1,7 +1,7 @@
 """Arrow's C structures made by hand, byte by byte: also such as no library makes.
 
-Buffers are blocks of just their size, so that AddressSanitizer sees a read beyond. Who is given a
-structure moves it; each that was made counts its release.
+Buffers are blocks of their exact size, so that AddressSanitizer sees a read beyond. A consumer
+moves the structure that it gets; each exported structure counts its release.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ ArrowStream._fields_ = [
     ("private_data", ctypes.c_void_p),
 ]
 
-# What was given out stays for good: its release may be called after all else has gone.
+# Exported structures are kept alive: a release may be called after everything else is gone.
 _GIVEN_OUT: list[object] = []
 
 
 def forget_released() -> None:
-    """Let go of what was given out, by who knows that all of it was released."""
+    """Free the exported structures; the caller knows that all of them were released."""
     _GIVEN_OUT.clear()
 
 
@@ -124,7 +124,7 @@ class Array:
 
 @dataclass
 class Exported:
-    """What has `__arrow_c_array__`; `kept` holds the memory, `released` counts."""
+    """An object with `__arrow_c_array__`; `kept` holds the memory, `released` counts."""
 
     array: Array
     released: list[str] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Exported:
 
 class Stream:
     """
-    What has `__arrow_c_stream__`: arrays of one type, and perhaps an error behind them.
+    An object with `__arrow_c_stream__`: arrays of one type, and an error after them or none.
 
     Attributes:
         released: what was released so far.
@@ -359,5 +359,5 @@ def listed(
 
 
 def struct(children: Sequence[Array], *, length: int, offset: int = 0) -> Array:
-    """Return structures of these columns, which are as long as its length and offset say."""
+    """Return structures of these columns, with the given length and offset."""
     return Array(b"+s", length, [None], children, offset=offset)

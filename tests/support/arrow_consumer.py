@@ -73,7 +73,7 @@ class Stream:
         return schema
 
     def next(self) -> ArrowArray | None:
-        """Return the next array; None at the end and at an error, which `code` tells."""
+        """Return the next array; None at the end and at an error, which is in `code`."""
         array = ArrowArray()
         self.code = self._stream.get_next(ctypes.byref(self._stream), ctypes.byref(array))
         return array if array.release else None
@@ -105,7 +105,7 @@ def columns_of(array: ArrowArray, kinds: list[tuple[str, str, bool, Any]]) -> di
 
 
 def cells_of(batch: ArrowBatch) -> dict[str, list[Any]]:
-    """Return the cells of a batch, by way of its capsules."""
+    """Return the cells of a batch, through its capsules."""
     schema_capsule, capsule = batch.__arrow_c_array__()
     schema, array = take(ArrowSchema, schema_capsule), take(ArrowArray, capsule)
     cells = columns_of(array, types(schema))

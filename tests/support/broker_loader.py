@@ -1,4 +1,4 @@
-"""What a broker does with a partition directory that it is given, without a broker.
+"""A model of a broker's treatment of a partition directory, without a broker.
 
 `load` treats files of unfinished work as the loader of Kafka 4 does: it removes `.deleted` and
 `.cleaned` files, and `.swap` files at or above a `.cleaned` one; removes every file whose name
@@ -55,7 +55,7 @@ class EmulatedBroker:
     A broker that leads one partition.
 
     Args:
-        disk: where the directory lies.
+        disk: the disk of the directory.
         directory: of the partition.
     """
 
@@ -117,7 +117,7 @@ class EmulatedBroker:
     # ------------------------------------------------------------------------------ leading
 
     def append(self, key: bytes, value: bytes, timestamp_ms: int) -> int:
-        """Append a record behind the last batch, and return its offset."""
+        """Append a record after the last batch, and return its offset."""
         name = self._logs()[-1]
         data = self._read(name)
         end, size = int(name[:20]), 0

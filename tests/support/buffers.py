@@ -1,7 +1,7 @@
-"""Byte buffers of every kind that the doors accept, and one that ends where its bytes end.
+"""Byte buffers of every kind that the entry points accept, and an exact one from malloc.
 
 `bytes` objects are followed by a zero byte and pooled blocks by others' data, so a kernel that
-reads one byte too far goes unseen there. `exact` copies into a block of its own from malloc: under
+reads one byte too far goes unseen there. `exact` copies into a separate block from malloc: under
 AddressSanitizer (`ci/asan.py`) the next byte is poisoned.
 """
 

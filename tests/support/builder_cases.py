@@ -1,4 +1,4 @@
-"""What tests of the builders share: rows, what must come of them, columns, and every way in."""
+"""Shared parts of tests of the builders: rows, expected records, columns, and every append API."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def extend_within(
 
 
 def calls_with_bad_timestamps(builder: RecordsBuilder) -> tuple[Callable[[], int], ...]:
-    """Return calls of every way in, each with a timestamp below -1."""
+    """Return calls of every append API, each with a timestamp below -1."""
     times = numpy.array([-2])
     return (
         lambda: builder.append(b"k", b"v", -2),

@@ -1,8 +1,8 @@
-"""Where programs that tests and benchmarks start keep what Python has compiled.
+"""The directory of compiled Python files for programs that tests and benchmarks start.
 
-An environment may say that nothing is to be written beside the sources. Each program would compile
-all it imports anew then, which is more than half of what a short one takes, and of what a worker of
-Spark takes until it has something to do.
+An environment may forbid writing next to the sources. Each program would then compile all its
+imports again, which takes more than half of the time of a short program, and of the start of a
+worker of Spark.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kafkalog.records.conversion.conversion_units import FileRecords
 __all__ = ["Cleaned", "SegmentCleaning", "offset_map_of"]
 
 SECRET = bytes(range(16))
-# So many bytes of marks: some tests go beyond.
+# The largest number of bytes of marks: some tests exceed it.
 MARKS_MAX = 4096
 
 
@@ -32,7 +32,7 @@ def offset_map_of(entries: int) -> OffsetMap:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What a cleaning made: the runs that stay, one for each given, and what it says of them."""
+    """The output of a cleaning: a run for each input run, and its results."""
 
     runs: list[bytes]
     statistics: CleaningStatistics

@@ -27,7 +27,7 @@ class DirtyLog:
     Batches back to back, and what belongs to them.
 
     Attributes:
-        batches: their bytes; `ends`: the offset behind each.
+        batches: their bytes; `ends`: the next offset after each.
         aborted: transactions that were.
         lasts: of each producer, the last offset of its last batch of data.
     """
@@ -40,7 +40,7 @@ class DirtyLog:
 
     @property
     def end(self) -> int:
-        """The offset behind the last batch."""
+        """The next offset after the last batch."""
         return self.ends[-1] if self.ends else 0
 
     @property
@@ -126,7 +126,7 @@ class DirtyLog:
 
 
 def _marker_with_horizon(producer_id: int, horizon: int, *, abort: bool) -> bytes:
-    """Return a marker that a cleaning has met before."""
+    """Return a marker that already has a delete horizon."""
     builder = BatchBuilder()
     builder.reset(base_timestamp=horizon)
     builder.append(bytes([0, 0, 0, not abort]), bytes([0, 0, 0, 0, 0, 7]), 1500)

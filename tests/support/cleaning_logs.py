@@ -35,7 +35,7 @@ def laid_out(
     Args:
         log: the batches.
         cuts: numbers of batches before which a segment begins.
-        clock: its time; one that stands at NOW_MS if None.
+        clock: its time; a clock fixed at NOW_MS if None.
         settings: of the log.
     """
     clock = clock or ManualClock(NOW_MS)

@@ -1,4 +1,4 @@
-"""What scans and decoders put into columns, as rows, and held against the slow reference."""
+"""Rows of the columns of scans and decoders, to be compared with the slow reference."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, i
             else:
                 rows += len(records.decode(data[position + 61 : end], header, strict=strict))
         except Refused as refused:
-            # A whole batch is not torn, whatever its records say.
+            # A whole batch is not torn, whatever the lengths of its records.
             verdict = "RECORD_LENGTH" if refused.verdict == "TRUNCATED" else refused.verdict
             return rows, batches, position, verdict
         batches += 1

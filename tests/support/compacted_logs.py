@@ -2,7 +2,7 @@
 
 `fill` writes what a compacted log is made of: keys again and again, tombstones, transactions that
 are committed and aborted, plain and compressed batches. A `Scene` is such a log with a clean part,
-whose tombstones have had their time, and a dirty one behind it; each is a copy of one that is made
+whose tombstones have had their time, and a dirty part after it; each copies a log that is made
 once, so that a test can take hundreds.
 
 Thread-safety: none.
@@ -90,9 +90,9 @@ class Scene:
     A log to be cleaned.
 
     Attributes:
-        before: what it served at first; `seen`: what it served when somebody looked last.
+        before: the records at the start; `seen`: the records at the last check.
         first_dirty: where the clean part ends; `end_offset`: where the active segment begins.
-        first_seen: when the tombstones of the clean part were met by a cleaning.
+        first_seen: the time at which a cleaning set the horizon of clean tombstones.
     """
 
     place: LogSetup

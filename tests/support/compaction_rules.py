@@ -1,8 +1,8 @@
-"""What a compaction may take from a log, judged by what was served before and what is served after.
+"""The rules of records that a compaction may remove, checked from records before and after.
 
 Nothing here knows how a log is cleaned. A record may be missing afterwards for four reasons only:
 its transaction was aborted; the same key has a later record; it is a tombstone whose time is over;
-it has no key. All else must be there, as it was and where it was, and whoever folds the records
+it has no key. All else must be there, as and where it was, and a reader that folds the records
 into a state must get the same one.
 
 Thread-safety: pure functions of what was observed.
@@ -22,7 +22,7 @@ __all__ = ["Served", "Tombstones", "state_of", "verify_compacted", "verify_finis
 @dataclass(frozen=True)
 class Served:
     """
-    What a log serves.
+    The records that a log returns.
 
     Attributes:
         start_offset, stable_offset, end_offset: where it begins; up to where transactions are
@@ -139,7 +139,7 @@ def verify_compacted(
     if lost_from is None:
         assert (before.stable_offset, before.end_offset) == (after.stable_offset, after.end_offset)
         assert before.committed & after.offsets == after.committed
-    # What superseded a record must have stayed itself, or have had a reason to go.
+    # The record that replaced another one is still there, or had a reason to be removed.
     latest = after.latest(end_offset)
     for fact in before.records:
         if fact.offset in after.offsets:
@@ -171,7 +171,7 @@ def verify_compacted(
 
 
 def verify_finished(after: Served, *, end_offset: int, tombstones: Tombstones) -> None:
-    """Raise AssertionError if a cleaning that had room for all keys left what it need not."""
+    """Raise AssertionError if a cleaning with memory for all keys left removable records."""
     latest = after.latest(end_offset)
     for fact in after.records:
         if fact.offset >= end_offset or (

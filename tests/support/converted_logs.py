@@ -45,7 +45,7 @@ def write_old_log(directory: Path, *sets: bytes, base_offset: int = 0) -> Path:
 
 
 def read(directory: Path) -> list[tuple[Any, ...]]:
-    """Return everything that records say."""
+    """Return all fields of records."""
     with kafkalog.open_log(directory, read_only=True) as log:
         return [
             (r.offset, r.timestamp_ms, max(r.timestamp_type, 0), r.key, r.value, r.headers)
@@ -69,7 +69,7 @@ def transaction_entries(directory: Path) -> list[tuple[int, bytes]]:
 
 
 def ensure_placed(entries: list[tuple[int, bytes]], segments: list[int]) -> None:
-    """See that every entry stands with the segment that holds its marker."""
+    """Check that every entry is in the segment that holds its marker."""
     for base, entry in entries:
         marker = struct.unpack(">hqqqq", entry)[3]
         assert base == max(at for at in segments if at <= marker)

@@ -1,11 +1,11 @@
-"""A log on a simulated disk with its model beside it, and the search through its crashes.
+"""A log on a simulated disk with its model, and the search through its crashes.
 
 `Rig` does the same thing to a log and to a `LogModel`. `explore` runs a scenario again and again,
 lets the power go at its first, second, third ... changing call, and reopens what each of a number
 of legal crash states left: read-only, for writing, in order after that, after a second crash, and
-after one that interrupts the opening itself.
+after a crash that interrupts the opening itself.
 
-Thread-safety: none; background tasks run when the rig says so.
+Thread-safety: none; background tasks run when the rig runs them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
 
 @dataclass(frozen=True, slots=True)
 class LogSetup:
-    """Where a log stands, and how it is configured."""
+    """The paths and the configuration of a log."""
 
     name: str
     directory: Path
@@ -109,7 +109,7 @@ class Rig:
     A log and its model.
 
     Attributes:
-        disk, place, model: what they say.
+        disk, place, model: those of the constructor.
         scheduler: runs the log's background tasks when `work` is called.
         log: the open log; None while it is closed.
     """
@@ -171,7 +171,7 @@ class Rig:
         try:
             self.log.append(records, wait="durable" if durable else "written")
         except KafkaLogError:
-            # Refused: nothing of it is kept. In the log all the same: only the waiting failed.
+            # Refused: none of it is kept. If it is in the log nevertheless, only the wait failed.
             if self.log.log_end_offset > self.model.end_offset:
                 self.model.append(facts)
                 self.model.doubts.remove(doubt)
@@ -186,7 +186,7 @@ class Rig:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the log refuses writes after a failure."""
+        """True if the log refuses writes after a failure."""
         return self.log.offline_error is not None
 
     def flush(self) -> None:
@@ -249,7 +249,7 @@ class Rig:
         doubt = self._begin(Doubt("delete", start_offset))
         deletions = self.log.apply_retention(now_ms=now_ms)
         if self.disk.faults_waiting < waiting and self.log.log_start_offset == active_base:
-            # No room to roll: the others went, to make some.
+            # No space to roll: the other segments were deleted to free some.
             start_offset = active_base
         self.model.doubts.remove(doubt)
         self.model.delete_before(start_offset)
@@ -262,7 +262,7 @@ class Rig:
         self.model.became_durable(self.model.end_offset)
 
     def release(self) -> None:
-        """Close in whatever state, so that nothing of this rig stays behind in the process."""
+        """Close in any state, so that nothing of this rig is left in the process."""
         self.disk.clear_faults()
         log, self.opened = self.opened, None
         if log is not None:
@@ -274,7 +274,7 @@ class Rig:
         self._serial = other._serial
 
     def note_durable(self) -> None:
-        """Hold the log to what it says of its own durability, at the moment of a crash."""
+        """Record the durable offset that the log reports, at the moment of a crash."""
         cutting = any(doubt.kind in ("truncate", "restart") for doubt in self.model.doubts)
         if self.opened is not None and not cutting:
             self.model.became_durable(self.opened.durable_offset)
@@ -285,7 +285,7 @@ class Rig:
 
 
 class Scenario:
-    """Something to crash in: `prepare` stands on the disk, `run` is cut short."""
+    """A scenario to crash in: `prepare` leaves files on the disk, `run` is interrupted."""
 
     def prepare(self, rig: Rig) -> None:
         """Bring the log to where the scenario begins."""
@@ -313,13 +313,13 @@ class Crash:
     disk: SimulatedDisk
 
     def told(self) -> contextlib.AbstractContextManager[None]:
-        """Return what says of a failure inside which crash it was."""
+        """Return a context that adds the crash to a failure inside."""
         moment = f"{self.rig.place.name}, crash at call {self.number}, {self.choice}"
         return _told(moment, self.rig.disk)
 
     @contextlib.contextmanager
     def reopened(self) -> Iterator[Rig]:
-        """Open what is left; a failure inside says which crash it was."""
+        """Open the remaining files; a failure inside names its crash."""
         with self.told():
             rig = Rig(self.rig.place, self.disk)
             rig.open()
@@ -409,7 +409,7 @@ def _crash_while_opening(place: LogSetup, disk: SimulatedDisk, *, seed: int) -> 
 
 @contextlib.contextmanager
 def _told(moment: str, disk: SimulatedDisk) -> Iterator[None]:
-    """Say of a failure which crash it was."""
+    """Add the crash to a failure."""
     try:
         yield
     except (AssertionError, KafkaLogError, OSError, ValueError) as error:
@@ -424,7 +424,7 @@ def verify_reopening(
     """
     Reopen a disk after a crash: legal, the same read-only, fit for use, clean afterwards.
 
-    `indexes_written` says that no call failed before: an orderly close left whole index files.
+    `indexes_written` means that no call failed before: a clean close left whole index files.
     """
     rig = Rig(place, disk, model.copy())
     rig._serial = 1_000_000
@@ -460,7 +460,7 @@ def verify_reopening(
 
 
 def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
-    """Reading with on_corrupt="raise" gives all, or what lies before the first corrupt range."""
+    """Reading with on_corrupt="raise" returns all, or the records before the corruption."""
     got: list[RecordFact] = []
     try:
         got.extend(record_fact(record) for record in log.records())
@@ -472,7 +472,7 @@ def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
 
 
 def _verify_look_ups(log: kafkalog.Log, seen: Seen) -> None:
-    """Whatever a crash left of the indexes, look-ups find what reading from the start finds."""
+    """For any indexes after a crash, look-ups find the records that a full read finds."""
     if seen.corrupt_ranges:
         return
     latest = -1
@@ -490,7 +490,7 @@ def _verify_look_ups(log: kafkalog.Log, seen: Seen) -> None:
 
 
 def _verify_index_files(log: kafkalog.Log) -> None:
-    """Where the marker says that a log was closed in order, a broker believes its indexes."""
+    """If the marker of a clean shutdown is there, a broker trusts the indexes."""
     assert not log.recovery_report.rebuilt
     for segment in log.segments()[:-1]:
         for index in (segment.offset_index, segment.time_index):

@@ -1,6 +1,6 @@
-"""Which unsynced operations survive a crash: the choices, and the contents that they leave.
+"""Choices of the unsynced operations that survive a crash, and the resulting contents.
 
-The rules are told in `tests.support.simulated_disk`; everything is deterministic by seed.
+The rules are in `tests.support.simulated_disk`; everything is deterministic by seed.
 
 Thread-safety: pure functions; the disk's lock is held around every call.
 """
@@ -27,7 +27,7 @@ ContentOf = Callable[[SimulatedFile], bytes]
 @dataclass(frozen=True, slots=True)
 class CrashChoice:
     """
-    Which unsynced operations survive a crash; a failing test prints it, and `crash` repeats it.
+    The unsynced operations that survive a crash; a failing test prints it, and `crash` repeats it.
 
     kind: nothing, all, names (no contents), contents (no names), zeros (names and lengths),
         prefix (the first `number` operations in order), torn (those, and a part of the next one),
@@ -44,8 +44,8 @@ def crash_choices(operation_count: int, limit: int, seed: int) -> Iterator[Crash
     """
     Yield choices, more than `limit` of them, since some have the same outcome.
 
-    Nothing and all come first, then one of each kind that can be told, in an order that is another
-    one for each seed, so that a small limit takes other ones at other moments; then random ones.
+    Nothing and all come first, then one of each distinct kind, in an order that differs for each
+    seed, so that a small limit takes other ones at other moments; then random ones.
     """
     yield CrashChoice("nothing")
     yield CrashChoice("all")

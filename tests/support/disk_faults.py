@@ -1,6 +1,6 @@
 """Calls that are counted, and fail or lose power at the n-th: the base of the simulated disk.
 
-Thread-safety: none of its own; the disk's lock is held around every call.
+Thread-safety: none; the disk's lock is held around every call.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class PowerCut(BaseException):
 
 
 class Killed(PowerCut):
-    """The process was killed in a call that failed: the error was told, and nobody heard it."""
+    """The process was killed in a call that failed: the error was consumed without effect."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """What waits for a call: `remaining` of those in `names` (None: of any) to go."""
+    """A fault that waits for a call: `remaining` of those in `names` (None: of any) to go."""
 
     remaining: int
     names: frozenset[str] | None
@@ -80,17 +80,17 @@ class FaultyCalls:
 
     @property
     def is_off(self) -> bool:
-        """Whether the power went."""
+        """True after a power cut."""
         return self._is_off
 
     @property
     def mutation_count(self) -> int:
-        """How many changing calls were made."""
+        """The number of changing calls so far."""
         return sum(self.calls[name] for name in MUTATING)
 
     @property
     def call_count(self) -> int:
-        """How many calls were made, reads included."""
+        """The number of calls so far, reads included."""
         return self.calls.total()
 
     def crash_at(self, number: int, *, only: frozenset[str] = MUTATING) -> None:
@@ -124,12 +124,12 @@ class FaultyCalls:
         )
 
     def forget_sync_at(self, number: int) -> None:
-        """Let the n-th sync from now, of a file or a directory, do nothing and say that it did."""
+        """Let the n-th sync from now, of a file or a directory, succeed without effect."""
         self._faults.append(Fault(_positive(number), SYNCING, forgets=True))
 
     @property
     def faults_waiting(self) -> int:
-        """How many faults have not happened yet, the power cut included."""
+        """The number of pending faults, the power cut included."""
         return len(self._faults) + (self._power_cut is not None and not self._is_off)
 
     def clear_faults(self) -> None:

@@ -1,11 +1,11 @@
-"""What a simulated disk holds: files and directories, what of them is durable, what a crash leaves.
+"""The content of a simulated disk: files and directories, durable parts, states after a crash.
 
 Each node keeps its present (volatile) state, the durable one, and the operations in between. A
 write carries the whole sectors that it made dirty, as the disk will get them: what the cache held
-around it arrives with it. The rules by which a crash chooses are told in
+around it arrives with it. The rules by which a crash chooses are in
 `tests.support.simulated_disk`.
 
-Thread-safety: none of its own; the disk's lock is held around every call.
+Thread-safety: none; the disk's lock is held around every call.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _resize(image: bytearray, size: int) -> None:
 
 
 class MappedBytes(bytearray):
-    """Memory of one mapping; a class of its own because plain bytearrays take no weak reference."""
+    """Memory of one mapping; a separate class because plain bytearrays take no weak reference."""
 
     __slots__ = ("__weakref__",)
 
@@ -114,7 +114,7 @@ class MappedPages:
         file = self._file
         end = min(self.size, len(file.data))
         for sector in file.unreadable:
-            # Others in its page, and behind it, go with it.
+            # Other sectors of its page, and those after it, are lost too.
             end = min(end, sector * SECTOR_BYTES // mmap.PAGESIZE * mmap.PAGESIZE)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, file.data[:end], 0)
@@ -145,7 +145,7 @@ _FILE_IDS = itertools.count(1)
 
 
 class SimulatedFile:
-    """Bytes under an inode: present content, the durable one, what lies between, live mappings."""
+    """Bytes under an inode: present and durable content, pending operations, live mappings."""
 
     def __init__(
         self, content: bytes = b"", modified_ms: int = 0, *, keeps_unwritten: bool = True
@@ -154,9 +154,9 @@ class SimulatedFile:
         self.modified_ms = modified_ms
         self.file_id = next(_FILE_IDS)
         self.pending: list[DataOperation] = []
-        # Sectors with room on the disk; holes have none.
+        # Sectors allocated on the disk; holes have none.
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
-        # A write-back failed, and no sync has told anybody yet.
+        # A write-back failed, and no sync has raised the error yet.
         self.has_unseen_error = False
         # Sectors that the disk fails to read.
         self.unreadable: set[int] = set()
@@ -207,14 +207,14 @@ class SimulatedFile:
         self._written = {block for block in self._written if block < blocks}
 
     def next_data(self, position: int) -> int | None:
-        """Return the first position from there on that has room on the disk, None for none."""
+        """Return the first allocated position from there on, None if there is none."""
         for sector in range(position // SECTOR_BYTES, -(-len(self.data) // SECTOR_BYTES)):
             if sector in self.sectors:
                 return max(position, sector * SECTOR_BYTES)
         return None
 
     def has_hole(self) -> bool:
-        """Say whether it takes less room on the disk than it is long."""
+        """Return whether it takes less space on the disk than its length."""
         return len(self.sectors) * SECTOR_BYTES < len(self.data)
 
     def sync(self) -> None:
@@ -256,11 +256,11 @@ class SimulatedFile:
         self.has_unseen_error = True
 
     def evict(self, sequence: int) -> None:
-        """Read clean bytes from the disk again; the error that nobody has seen goes with them."""
+        """Read clean bytes from the disk again; an unreported error is lost with them."""
         size = len(self.data)
         self.pending = [operation for operation in self.pending if not operation.forgotten]
         self.has_unseen_error = False
-        # What tells the next write-back that a block is allotted already goes with its page.
+        # The record that a block is allocated is lost with its page.
         dirty = {block for operation in self.pending for block in operation.blocks()}
         self._unwritten &= dirty
         image = bytearray(self.image_whole())
@@ -279,12 +279,12 @@ class SimulatedFile:
             pages.renew()
 
     def is_readable(self, position: int, size: int) -> bool:
-        """Say whether the disk can read all sectors of a range."""
+        """Return whether the disk can read all sectors of a range."""
         end = -(-(position + size) // SECTOR_BYTES)
         return not any(position // SECTOR_BYTES <= sector < end for sector in self.unreadable)
 
     def is_stored(self, position: int) -> bool:
-        """Say whether the disk has what reads show, from a position on."""
+        """Return whether the disk agrees with reads, from a position on."""
         return self.data[position:] == self._durable[position:]
 
     def map(self, size: int) -> memoryview:
@@ -309,7 +309,7 @@ class SimulatedFile:
             self._mappings = [weakref.ref(mapping) for mapping in alive]
         return alive
 
-    # What a crash leaves.
+    # Contents after a crash.
 
     def image_until(self, sequence: float) -> bytes:
         """Return the content after all pending operations up to a sequence number, in order."""
@@ -332,7 +332,7 @@ class SimulatedFile:
         return bytes(image)
 
     def image_scattered(self, random: Random) -> bytes:
-        """Return the content with each sector, and the length, from a moment of its own."""
+        """Return the content with each sector, and the length, from a separate moment."""
         versions: dict[int, list[int]] = {}
         for number, operation in enumerate(self.pending):
             for sector in operation.sectors():
@@ -354,7 +354,7 @@ class SimulatedFile:
         whole_size = len(result)
         before = bytearray(self.image_until(operation.sequence - 1))
         _copy_sectors(before, result, operation.sectors())
-        # Behind it others may have moved the end, and a length may be ahead of its data.
+        # After it others may have moved the end, and a length may be ahead of its data.
         is_last = operation is self.pending[-1]
         _resize(result, operation.old_size if is_last else whole_size)
         return bytes(result)
@@ -428,7 +428,7 @@ class NameOperation:
         return {(id(directory), name) for directory, name, _ in self.changes}
 
     def names(self, node: Node) -> bool:
-        """Say whether this gives `node` a name."""
+        """Return whether this gives `node` a name."""
         return any(named is node for _, _, named in self.changes)
 
     def touches(self, directory: SimulatedDirectory) -> bool:

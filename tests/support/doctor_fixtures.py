@@ -1,4 +1,4 @@
-"""Directories to be examined, and what an examination of them says."""
+"""Directories to be examined, and findings of an examination."""
 
 from __future__ import annotations
 

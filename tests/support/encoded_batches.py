@@ -33,7 +33,7 @@ NOW_MS = 1_761_000_000_000
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What `batch` is told about a batch."""
+    """The parameters of `batch`."""
 
     codec: Codec = Codec.NONE
     timestamps: tuple[int, ...] = (NOW_MS, NOW_MS + 5, NOW_MS + 2)

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with."""
+"""The number of examples of each property."""
 
 from __future__ import annotations
 

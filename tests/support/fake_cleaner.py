@@ -1,4 +1,4 @@
-"""A cleaner that cleans nothing: it does what a test says, and answers what a real one would."""
+"""A cleaner that cleans nothing: it runs callbacks of a test, and answers as a real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_SECONDS = 30
 
 @dataclass
 class FakeCleaning:
-    """What a cleaning answers, as far as a manager looks at it."""
+    """The parts of a cleaning's answer that a manager reads."""
 
     topic_partition: TopicPartition
     first_dirty: int
@@ -37,7 +37,7 @@ class FakeCleaning:
 @dataclass
 class Stage:
     """
-    What a cleaning may do while it goes on.
+    The actions of a cleaning while it runs.
 
     Attributes:
         log, span, check, throttle, tell: what the cleaner was given.
@@ -86,7 +86,7 @@ class FakeCleaner:
         check: Callable[[], None],
         on_progress: Callable[[Any], object],
     ) -> FakeCleaning:
-        """Do as the test says."""
+        """Run the callback of the test."""
         name = log.topic_partition
         self._crew.spans.append((str(name), span.first_dirty, span.first_uncleanable))
         self._crew.threads.append(threading.current_thread().name)

@@ -1,4 +1,4 @@
-"""The bytes of real brokers under `tests/golden`, and what their manifests say of them.
+"""The bytes of real brokers under `tests/golden`, and their manifests.
 
 The facts have their types in `tests.support.manifest`; the directories of brokers before 4.1 have
 a module of their own, `tests.support.golden_old`. `tests/golden` is never written: a test
@@ -84,7 +84,7 @@ _COPY_CHUNK_BYTES: Final = 1 << 16
 
 
 class CanonicalRecord(Protocol):
-    """What the canonical hash needs of a record; `kafkalog`'s own record has it all."""
+    """The fields of a record for the canonical hash; `kafkalog`'s own record has them all."""
 
     @property
     def offset(self) -> int: ...
@@ -102,7 +102,7 @@ class CanonicalRecord(Protocol):
 
 class Manifest:
     """
-    What is in one golden partition; read lazily, a file at a time.
+    The manifest of one golden partition; read lazily, a file at a time.
 
     `recovered=True` gives the second manifest of the swap set: the log that a broker made of it.
     """
@@ -162,13 +162,13 @@ def all_partitions() -> tuple[tuple[str, str], ...]:
 
 
 def vectors(name: str) -> dict[str, Any]:
-    """Return one file of `vectors/` as parsed; its README says what the members mean."""
+    """Return one file of `vectors/` as parsed; its README describes the members."""
     parsed: dict[str, Any] = json.loads((GOLDEN / "vectors" / f"{name}.json").read_text("utf-8"))
     return parsed
 
 
 def canonical_line(record: CanonicalRecord) -> bytes:
-    """Return the line that stands for one record in the canonical hash."""
+    """Return the line of one record in the canonical hash."""
     headers = ",".join(
         f"{_encoded(name.encode('utf-8', 'surrogateescape'))}={_encoded(value)}"
         for name, value in record.headers

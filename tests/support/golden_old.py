@@ -45,7 +45,7 @@ _ROOT: Final = golden.GOLDEN / "kafka-old"
 
 
 class RenderedRecord(Protocol):
-    """What a rendering needs of a record; `kafkalog`'s own has it, but for a long value here."""
+    """The fields of a record for a rendering; `kafkalog`'s own has them, but for a long value."""
 
     @property
     def offset(self) -> int: ...
@@ -62,7 +62,7 @@ class RenderedRecord(Protocol):
 
 
 class OldManifest:
-    """What is in one partition of an old broker; read lazily, a file at a time."""
+    """The manifest of one partition of an old broker; read lazily, a file at a time."""
 
     def __init__(self, broker: str, partition: str) -> None:
         self.broker = broker

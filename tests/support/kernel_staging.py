@@ -1,6 +1,6 @@
-"""How `RollPlanner` shares batches out among segments, asked as a log asks it: a stage for each.
+"""The division of batches among segments by `RollPlanner`, called as by a log: per stage.
 
-To be held against `slow_staging`; each run is taken, taken back, and taken again.
+To be compared with `slow_staging`; each run is planned, undone, and planned again.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class KeyColumns:
 
     Attributes:
         keys: as given; None is a null key.
-        data: the keys, each behind a byte that is no part of it, in a block of just that size.
-        positions, sizes: where each lies in `data`; -1 is the size of a null key.
+        data: the keys, each after a byte that is no part of it, in a block of exact size.
+        positions, sizes: those of each key in `data`; -1 is the size of a null key.
     """
 
     keys: Sequence[bytes | None]

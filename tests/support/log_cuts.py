@@ -2,7 +2,7 @@
 
 A scenario runs on real files while this notes, by the system calls that sync them, how much of each
 `.log` file is on the disk. A *moment* is a point of the scenario: what was synced, how much was
-written, and what the caller had been told. Each combination of lengths at batch boundaries that is
+written, and the caller's results. Each combination of lengths at batch boundaries that is
 legal at some moment is made as a real directory, once, whatever the number of its moments.
 
 Nothing of kafkalog decides here what a file holds or what survives. Thread-safety: none.
@@ -43,7 +43,7 @@ class Moment(Generic[Facts]):
     facts: Facts
 
     def allows(self, lengths: Lengths) -> bool:
-        """Say whether a power cut at this moment may leave these lengths."""
+        """Return whether a power cut at this moment may leave these lengths."""
         return all(
             low <= length <= high
             for low, length, high in zip(self.synced, lengths, self.written, strict=True)
@@ -70,7 +70,7 @@ class LogCuts(Generic[Facts]):
         self._directory = directory
         self._files = sorted(directory.glob("*/*.log"))
         self._inodes = [each.stat().st_ino for each in self._files]
-        # What was there before counts as durable.
+        # Files from before count as durable.
         self._synced = {each.stat().st_ino: each.stat().st_size for each in self._files}
         self._template = directory.with_name(directory.name + ".before")
         shutil.copytree(directory, self._template, ignore=shutil.ignore_patterns(".lock"))

@@ -1,4 +1,4 @@
-"""What tests of a log need again and again: a log on manual time, records of a size, its files."""
+"""Helpers of tests of a log: a log on manual time, records of a size, its files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def manual_log(
     **settings: Any,
 ) -> Log:
     """
-    Open a log whose time stands still and whose background work waits for a test to run it.
+    Open a log with a manual clock whose background work waits for a test to run it.
 
     Settings are those of `config`, or single ones, with any timestamp allowed and small indexes: a
     simulated disk writes every byte of the ten mebibytes that one is given by default.
@@ -63,7 +63,7 @@ def manual_log(
 
 
 def numbered(first: int, count: int, *, timestamp_ms: int = START_MS) -> list[Record]:
-    """Return records that say which they are; timestamps rise by one."""
+    """Return records with their number in key and value; timestamps rise by one."""
     return [
         Record(key=b"k%d" % number, value=b"v%d" % number, timestamp_ms=timestamp_ms + number)
         for number in range(first, first + count)

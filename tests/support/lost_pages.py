@@ -1,7 +1,7 @@
-"""Programs that read a log whose file loses pages: each in a process of its own.
+"""Programs that read a log whose file loses pages: each in a separate process.
 
-A page of a mapped file that is gone is told by a signal that ends a process. Where that is not
-caught, one test fails, and not the run.
+A lost page of a mapped file raises a signal that ends a process. If it is not caught, one test
+fails, and not the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long state machines that are run as a test go on."""
+"""The lengths of state machines that are run as a test."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ class MadeUpMachine:
     A Linux of today with ext4, 8 GiB of free memory and no swap, at which nothing is wrong.
 
     Attributes:
-        settings: of the kernel, by their names below `vm`; None for one that it has not.
+        settings: of the kernel, by their names below `vm`; None for a missing one.
         memory: lines of /proc/meminfo, in KiB.
         mount: what follows the dash in the one line of the table of mounts.
         flags: the options of that mount.
-        owners: whose files are, where it is not user 1000 who may use them.
+        owners: those of files that do not belong to user 1000.
     """
 
     name: str = "Linux"

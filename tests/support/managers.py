@@ -28,7 +28,7 @@ SMALL_LOG = LogConfig(
 
 class ManualManager(LogManager):
     """
-    A manager whose time stands still.
+    A manager with a manual clock.
 
     Attributes:
         clock, scheduler: what moves it.
@@ -57,7 +57,7 @@ class ManualManager(LogManager):
         return self.scheduler.clock
 
     def append(self, topic: str, partition: int, *texts: str) -> None:
-        """Append a record for each text, in a batch of its own."""
+        """Append a record for each text, in a separate batch."""
         for text in texts:
             self.log(topic, partition).append([Record(value=text.encode())])
 
@@ -69,7 +69,7 @@ ONE_PARTITION = ManagerConfig(
 
 
 def manual_manager(*directories: Path, **arguments: Any) -> ManualManager:
-    """Open a manager whose time stands still and whose work waits for a test to run it."""
+    """Open a manager with a manual clock whose work waits for a test to run it."""
     return ManualManager(directories, **arguments)
 
 
@@ -84,13 +84,13 @@ def values(manager: LogManager, topic: str, partition: int = 0) -> list[str]:
 def checkpointed(
     directory: Path, name: str, filesystem: FileSystem | None = None
 ) -> dict[str, int]:
-    """Return what a checkpoint file of a data directory says."""
+    """Return the lines of a checkpoint file of a data directory."""
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     found: dict[TopicPartition, int] = OffsetCheckpoint(filesystem, directory / name).read()
     return {str(partition): offset for partition, offset in found.items()}
 
 
 def has_marker(directory: Path, filesystem: FileSystem | None = None) -> bool:
-    """Say whether a data directory has the marker of a clean shutdown."""
+    """Return whether a data directory has the marker of a clean shutdown."""
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     return filesystem.stat(directory / CLEAN_SHUTDOWN_MARKER) is not None

@@ -1,6 +1,6 @@
-"""What the golden manifests say, with types: facts about records, batches, segments, partitions.
+"""The golden manifests, with types: facts about records, batches, segments, partitions.
 
-The schema is told in `tests/golden/kafka-4.1/README.md`; Kafka's names get Python's case. This
+The schema is in `tests/golden/kafka-4.1/README.md`; Kafka's names get Python's case. This
 module turns parsed JSON lines into facts and opens no file: `tests.support.golden` does.
 """
 
@@ -20,7 +20,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 class ValueFact:
     """
-    What a manifest kept of a value: None for a null one and for one over 256 bytes.
+    A value in a manifest: None for a null one and for one over 256 bytes.
 
     Of a long value only the size and the hash are kept: compare with `has_value`, which knows the
     three cases.
@@ -144,7 +144,7 @@ class ProducerFact:
 
 @dataclass(frozen=True, slots=True)
 class CountAndHash:
-    """How many records, and the canonical hash of them."""
+    """The number of records, and their canonical hash."""
 
     count: int
     sha256: str
@@ -152,7 +152,7 @@ class CountAndHash:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFact:
-    """What a consumer of a real broker got from a copy of these files."""
+    """The records that a consumer of a real broker read from a copy of these files."""
 
     beginning_offset: int
     end_offset: int
@@ -185,7 +185,7 @@ class RecoveredSegmentFact:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredFact:
-    """What a broker left on disk after it had started on a copy of an unclean directory."""
+    """The files that a broker left after a start on a copy of an unclean directory."""
 
     log_start_offset: int
     log_end_offset: int
@@ -229,7 +229,7 @@ class Summary:
 
 
 def decoded(value: str | None) -> bytes | None:
-    """Return what base64 text stands for; null is null."""
+    """Return the bytes of base64 text; null is null."""
     return None if value is None else base64.b64decode(value, validate=True)
 
 

@@ -1,6 +1,6 @@
-"""What the manifests of `golden/kafka-old` say, with types: records, outer entries, partitions.
+"""The manifests of `golden/kafka-old`, with types: records, outer entries, partitions.
 
-The schema is told in `tests/golden/kafka-old/README.md` and is not that of the 4.1 sets. An outer
+The schema is in `tests/golden/kafka-old/README.md` and is not that of the 4.1 sets. An outer
 entry is a message of format v0 or v1, plain or a compressed wrapper, or a batch of v2. This module
 turns parsed JSON into facts and opens no file: `tests.support.golden_old` does.
 """
@@ -96,18 +96,18 @@ class OldEntryFact:
 
     @property
     def end_position(self) -> int:
-        """Where the next entry begins."""
+        """The position after the entry."""
         return self.position + self.size_bytes
 
     @property
     def is_wrapper(self) -> bool:
-        """Whether it is a compressed message set of format v0 or v1."""
+        """True for a compressed message set of format v0 or v1."""
         return self.magic < 2 and self.codec != 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """How many records a rendering has, its first and last offset (-1: none), its SHA-256."""
+    """The number of records of a rendering, its first and last offset (-1: none), its SHA-256."""
 
     count: int
     first_offset: int
@@ -117,7 +117,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class OldConsumerFact:
-    """What a consumer of the broker's own age got; the offsets None where it could not ask."""
+    """The records of a consumer of the broker's age; the offsets None if it had no such request."""
 
     rendered: Rendered
     beginning_offset: int | None
@@ -177,7 +177,7 @@ class OldSummary:
     The facts about a whole partition: `NAME.summary.json`; `raw` is the file as parsed.
 
     The renderings are those of all records from the log start on, without control records: as they
-    are, as a consumer before timestamps says them (`bare`), as one before headers does, and as
+    are, as a consumer without timestamps returns them (`bare`), as one without headers does, and as
     read_committed does.
     """
 
@@ -206,7 +206,7 @@ class OldSummary:
 
 
 def parse_old_record(line: dict[str, Any]) -> OldRecordFact:
-    """Return the fact that one line of a manifest tells."""
+    """Return the fact in one line of a manifest."""
     value = decoded(line.get("value"))
     kept_size = -1 if value is None else len(value)
     return OldRecordFact(

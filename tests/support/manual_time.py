@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it: a clock, and a scheduler that runs on it.
+"""A manual clock, which only a test moves, and a scheduler that runs on it.
 
 Deterministic: tasks run on the thread that advances the scheduler, in the order of their due
 times, and of their scheduling where those are equal.
@@ -94,7 +94,7 @@ class ManualScheduler:
         return count
 
     def advance(self, duration_ms: int) -> int:
-        """Let time pass, stopping at every due time on the way; return how many tasks ran."""
+        """Advance the time, stopping at every due time; return the number of tasks that ran."""
         end_ms = self.clock.monotonic_ms() + duration_ms
         count = self.run_due()
         while self._waiting and self._waiting[0][0] <= end_ms:

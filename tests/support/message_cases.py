@@ -1,4 +1,4 @@
-"""Messages of the old formats for tests: sets with every kind, strategies, one judge for all doors.
+"""Messages of the old formats for tests: sets with every kind, strategies, one judge of all APIs.
 
 `assert_like_reference` holds every decoder of message sets against the slow reference, verdict and
 position included.

@@ -45,7 +45,7 @@ class Doubt(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a reopened log serves; `corrupt_ranges` as (first offset, next offset)."""
+    """The records of a reopened log; `corrupt_ranges` as (first offset, next offset)."""
 
     start_offset: int
     end_offset: int
@@ -72,7 +72,7 @@ def observe(log: kafkalog.Log) -> Seen:
 @dataclass(slots=True)
 class LogModel:
     """
-    What a log holds.
+    The expected content of a log.
 
     Attributes:
         records: by offset; those below the start too, until their segment may be gone.
@@ -91,7 +91,7 @@ class LogModel:
     left_out: set[int] = field(default_factory=set)
 
     def copy(self) -> Self:
-        """Return a model that goes its own way; facts and doubts never change."""
+        """Return an independent model; facts and doubts never change."""
         return replace(
             self,
             records=dict(self.records),
@@ -99,7 +99,7 @@ class LogModel:
             left_out=set(self.left_out),
         )
 
-    # What happened.
+    # Operations.
 
     def append(self, facts: Iterable[RecordFact]) -> None:
         """Take in records whose offsets follow the log end."""
@@ -139,7 +139,7 @@ class LogModel:
         self.durable_offset = min(self.durable_offset, seen.end_offset)
         self.doubts = []
 
-    # What must be served.
+    # Checks.
 
     def verify_losses(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Raise AssertionError unless all that is reported as lost was left out by a truncation."""
@@ -172,7 +172,7 @@ class LogModel:
         self._verify_gap(seen, previous + 1, seen.end_offset)
         self._verify_kept(seen)
         for first, following in seen.corrupt_ranges:
-            # Or a segment, whose name outlived batches before it that nobody was promised.
+            # Or a segment, whose name outlived batches before it that were not promised.
             behind = following in seen.bases
             behind = behind or any(fact.offset >= following for fact in seen.records)
             assert behind, f"a corrupt range {first} to {following} with nothing whole behind it"

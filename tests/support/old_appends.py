@@ -16,7 +16,7 @@ __all__ = ["LONG", "RELEASES", "config", "messages", "positions", "wrapper"]
 
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "4.1"}
 WORDS = {None: "producer", 0: "uncompressed", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-# Compresses well: what would grow stays plain, and that has a test of its own.
+# Compresses well: an incompressible one stays plain, which has a separate test.
 LONG = b"value of the record " * 20
 
 
@@ -43,7 +43,7 @@ def wrapper(inner: bytes, *, magic: int = 1, offset: int = 0, **fields: Any) -> 
 
 
 def positions(data: Buffer) -> list[int]:
-    """Where the entries of a run begin."""
+    """Return the positions of the entries of a run."""
     found, position = [], 0
     while position < len(memoryview(data)):
         found.append(position)

@@ -119,7 +119,7 @@ def _batch(codec: int, facts: Sequence[OldFact]) -> bytes:
     return bytes(builder.finish(base_offset=facts[0][0], codec=codec, payload=payload))
 
 
-# Every magic beside every other, plain beside compressed, in every codec that each can have.
+# Every magic next to every other, plain next to compressed, in every codec that each can have.
 LOG_KINDS: Final[dict[str, list[tuple[int, int, int]]]] = {
     "v0": [(0, Codec.NONE, 1)] * 5,
     "v0-wrappers": [

@@ -1,4 +1,4 @@
-"""What the runs that logs append say of themselves, to hold one against another."""
+"""Bytes and metadata of the runs that logs append, to compare two of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["run_contents"]
 
 
 def run_contents(run: MemoryRecords) -> tuple[Any, ...]:
-    """Everything that a run says, but for its leader epoch."""
+    """Return bytes and metadata of a run, but for its leader epoch."""
     return (
         bytes(run.data),
         list(run.batches),

@@ -1,4 +1,4 @@
-"""Snapshots of logs that nobody wrote, for tests and measurements of planning."""
+"""Made-up snapshots of logs, for tests and measurements of planning."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def committed_offsets(log: Log, start: int | None = None, end: int | None = None
 @dataclass
 class Outcome:
     """
-    What the batches of a log say, told the slow way, from the first to the last.
+    The facts in the batches of a log, collected by a slow walk from the first to the last.
 
     Attributes:
         open: producer id -> first offset of its open transaction.
@@ -67,12 +67,12 @@ class Outcome:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest open transaction begins."""
+        """The first offset of the earliest open transaction."""
         return min(self.open.values(), default=None)
 
 
 def outcome_of(log: Log) -> Outcome:
-    """Return what the batches of a log say."""
+    """Return the facts in the batches of a log."""
     opened: dict[int, int] = {}
     waiting: dict[int, list[int]] = {}
     visible: list[int] = []

@@ -1,7 +1,7 @@
-"""A log of producers as a list of batches: what readers see and who has what open, by walking it.
+"""A log of producers as a list of batches: visible records and open transactions, by a walk.
 
 Entries stay in the list when the log start passes over them: what a producer sends next follows
-from all that it ever sent. `knows` says whether the log has to remember it, too: what lies below
+from all that it ever sent. `knows` returns whether the log must have it, too: facts below
 its start it may have forgotten with an opening or a truncation.
 """
 
@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def next_sequence(self) -> int:
-        """What follows its last record."""
+        """The next offset after its last record."""
         return self.sequence + self.last_offset - self.first_offset + 1
 
 
@@ -62,10 +62,10 @@ def entries_of(log: Log) -> list[Entry]:
 @dataclass
 class ProducingModel:
     """
-    What a log holds.
+    The expected content of a log.
 
     Attributes:
-        entries: all batches since it last began anew, those below its start too.
+        entries: all batches since it was last reset, those below its start too.
         start_offset, end_offset: its range.
         high_watermark: None where it is the log end.
         waiting: transactions, (first offset, marker), whose marker the high watermark has not
@@ -80,7 +80,7 @@ class ProducingModel:
     waiting: list[tuple[int, int]] = field(default_factory=list)
     contents: dict[tuple[int, int], Entry] = field(default_factory=dict)
 
-    # What happens.
+    # Operations.
 
     def append(self, entry: Entry) -> None:
         """Take a batch that was appended; a marker ends what its producer has open."""
@@ -96,7 +96,7 @@ class ProducingModel:
         self.end_offset = offset
 
     def restart(self, offset: int) -> None:
-        """Begin anew."""
+        """Reset the log."""
         self.entries, self.waiting = [], []
         self.start_offset = self.end_offset = offset
         if self.high_watermark is not None:
@@ -110,7 +110,7 @@ class ProducingModel:
         passed = self.end_offset if offset is None else offset
         self.waiting = [each for each in self.waiting if each[1] >= passed]
 
-    # What is so.
+    # Facts.
 
     def present(self) -> list[Entry]:
         """Return the batches that the log serves."""
@@ -144,7 +144,7 @@ class ProducingModel:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins that is open, or waits for the high watermark."""
+        """The first offset of the earliest transaction that is open or above the high watermark."""
         return min(
             [*self.open().values(), *(first for first, _marker in self.waiting)], default=None
         )
@@ -156,7 +156,7 @@ class ProducingModel:
 
     @property
     def last_stable_offset(self) -> int:
-        """How far readers of committed records come."""
+        """The end of the range that readers of committed records see."""
         first = self.first_unstable_offset
         return self.readable_offset if first is None else min(first, self.readable_offset)
 

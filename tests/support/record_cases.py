@@ -30,7 +30,7 @@ __all__ = [
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
-# Every kind of record that takes another way through the decoder, and a gap in the offsets.
+# Every kind of record with a separate path in the decoder, and a gap in the offsets.
 MIXED = (
     Entry(0, 0, b"key-1", b"value-1"),
     Entry(1, 5, None, b"v" * 40),

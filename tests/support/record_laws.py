@@ -1,4 +1,4 @@
-"""Every decoder of records of v2 held against the slow reference: same records, or same verdict."""
+"""Every decoder of records of v2 compared with the slow reference: same records or verdict."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def check_batch(data: bytes, *, check_crc: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a walk found: verdict and position where it stopped, and (position, header) pairs."""
+    """The result of a walk: verdict and position at its end, and (position, header) pairs."""
 
     status: str
     position: int

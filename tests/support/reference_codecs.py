@@ -24,7 +24,7 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 
 class Damaged(Exception):  # noqa: N818 - not an error: a verdict
-    """The stream is not what its codec says it is."""
+    """The stream is not valid for its codec."""
 
 
 def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
@@ -96,7 +96,7 @@ def _unzstd(data: bytes) -> bytes:
 
 
 def _literals_and_runs(data: bytes) -> list[tuple[bytes, int]]:
-    """Cut data into (literal, how often its last byte is repeated behind it), 20 times or more."""
+    """Cut data into (literal, how often its last byte is repeated after it), 20 times or more."""
     parts = []
     start = position = 0
     while position < len(data):
@@ -130,7 +130,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _snappy_literal(literal: bytes) -> bytes:
-    """Return a literal of 1 to 65536 bytes behind its length, less one, in one to three bytes."""
+    """Return a literal of 1 to 65536 bytes after its length, less one, in one to three bytes."""
     size = len(literal) - 1
     if size < 60:
         return bytes([size << 2]) + literal

@@ -1,4 +1,4 @@
-"""What compaction must leave of a log: slow, record by record, from whole lists: the oracle.
+"""The reference of compaction: slow, record by record, from whole lists: the oracle.
 
 Batches are read by the reference codecs. A dictionary is the offset map; transactions are looked up
 in the whole log instead of being tracked.
@@ -22,7 +22,7 @@ COMMIT = 1
 
 @dataclass(frozen=True)
 class Kept:
-    """What a batch is after a cleaning, without what depends on a codec's bytes."""
+    """A batch after a cleaning, without the fields that depend on a codec's bytes."""
 
     header: Header
     records: tuple[PlainRecord, ...]

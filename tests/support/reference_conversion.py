@@ -1,7 +1,7 @@
 """The slow, obvious conversion between formats: over lists of records, in plain Python.
 
 `down_convert` follows a broker that answers an old fetch, batch by batch; `records_in_format`
-says what a single record becomes, up or down. Batches of any magic are read by the reference
+converts a single record, up or down. Batches of any magic are read by the reference
 codecs and nothing else; `decode_run` takes good bytes alone.
 """
 
@@ -65,7 +65,7 @@ class PlainBatch:
 
 
 class Unconvertible(Exception):  # noqa: N818 - not an error: a verdict
-    """The target format cannot say this."""
+    """The target format has no field for this."""
 
 
 # ---- reading ----
@@ -118,7 +118,7 @@ def _header(data: bytes) -> tuple[str, Header | None]:
 
 
 def records_in_format(records: Iterable[PlainRecord], to_magic: int) -> list[PlainRecord]:
-    """Return what records are in a format: the older it is, the less it can say."""
+    """Return the records in a format: an older one has fewer fields."""
     converted = []
     for record in records:
         if to_magic < 2:

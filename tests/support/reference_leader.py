@@ -1,7 +1,7 @@
-"""What a leader stores of old messages, and what it answers: slow, obvious, from the description.
+"""The reference of a leader's old messages, stored bytes and answer: slow, by the description.
 
 Takes sets that are good: one format, offsets that count from 0. Knows formats v0, v1 and v2 as
-targets. Compressed bytes are not told, only what they hold.
+targets. Compressed bytes are not given, only their content.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the leader tells of an append."""
+    """The leader's answer to an append."""
 
     max_timestamp: int
     shallow_offset: int

@@ -41,7 +41,7 @@ _TYPE_BIT = 0x08
 
 @dataclass(frozen=True)
 class Message:
-    """One message as it stands in the bytes; the spans say where its parts are in the payload."""
+    """One message as in the bytes; the spans are those of its parts in the payload."""
 
     offset: int = 0
     magic: int = 1
@@ -156,7 +156,7 @@ def _frame(payload: bytes, position: int) -> int:
 
 
 def _field(payload: bytes, start: int, reserved: int, end: int, record: int) -> int:
-    """Return the end of the key or value whose length is at `start`; behind it is room reserved."""
+    """Return the end of the key or value with its length at `start`; later bytes are reserved."""
     size = int.from_bytes(payload[start : start + 4], "big", signed=True)
     if size > end - reserved - start - 4:
         raise Refused("FIELD_LENGTH", record)
@@ -240,7 +240,7 @@ def decode_messages(payload: bytes, header: Header, *, strict: bool = True) -> l
         previous = message.offset
         timestamp, timestamp_type = message.timestamp, outer_type
         if message.magic != header.magic:
-            # Brokers of 0.10.0 mixed the magics; each message keeps the habits of its own.
+            # Brokers of 0.10.0 mixed the magics; each message keeps the rules of its magic.
             timestamp_type = message_timestamp_type(message.magic, message.attributes)
         elif outer_type == LOG_APPEND_TIME:
             timestamp = header.base_timestamp

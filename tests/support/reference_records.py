@@ -16,7 +16,7 @@ __all__ = ["Decoded", "Entry", "Refused", "decode", "encode", "encode_entry", "w
 
 @dataclass(frozen=True)
 class Entry:
-    """One record, as it stands in a batch; the spans say where its parts are in the payload."""
+    """One record, as in a batch; the spans are those of its parts in the payload."""
 
     offset_delta: int = 0
     timestamp_delta: int = 0

@@ -29,7 +29,7 @@ def facts_of(
     log_start_offset: int = 0,
     limit_offset: int | None = None,
 ) -> LogFacts:
-    """Return a log of these segments, one behind the other from offset 0, the last one active."""
+    """Return a log of these segments, consecutive from offset 0, the last one active."""
     placed: list[SegmentFacts] = []
     base = 0
     for each in segments:

@@ -1,4 +1,4 @@
-"""Arrow columns of decoded rows: what a builder makes of them, and what the reference says."""
+"""Arrow columns of decoded rows: those of a builder, and those of the reference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def built(
 
 
 def none_if(value: int, nothing: int = -1) -> int | None:
-    """Return what Arrow says in place of a number that stands for none."""
+    """Return Arrow's value for a number that means none."""
     return None if value == nothing else value
 
 

@@ -1,4 +1,4 @@
-"""What a scan has to give, told the slow way: record by record, each with its batch."""
+"""The expected result of a scan, by a slow path: record by record, each with its batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which calls of a long scenario one run of the tests takes.
+"""The share of a long scenario's calls that one run of the tests takes.
 
-Every call would take the gate longer than it has. So a run takes every third or tenth, say,
-beginning with one that is chosen at random: some runs take all. `KAFKALOG_CRASH_STEP=1` takes all
+Every call would take the gate longer than it has. So a run takes every third or tenth,
+beginning with a random one: some runs take all. `KAFKALOG_CRASH_STEP=1` takes all
 at once.
 """
 

@@ -8,7 +8,7 @@ The disk is a strict reading of POSIX; no help of a particular file system is as
 leaves each sector as it was after any one of the operations that touched it since the last sync, or
 as it was at that sync, independently of all other sectors; never a mixture of moments inside one
 sector. The length is the one of any of those moments, or a sector border in between. So writes
-arrive in any order, torn at sectors, with the length ahead of the data (zeros) or behind it (cut),
+arrive in any order, torn at sectors, with the length ahead of the data (zeros) or below it (cut),
 and truncations may be lost. `sync` makes bytes and length durable; it does nothing for the name.
 
 *Names.* Creation, removal and rename become durable with `sync_directory` of the directory; until
@@ -19,25 +19,25 @@ would otherwise have to be made up. A directory that has lost its name takes wha
 
 *Failed syncs.* A `sync` that raised calls the dirty bytes of the file clean. Reads and mappings go
 on to show them, a crash may keep any of them or none, and no later sync makes them durable, however
-successful it is and whoever calls it: code that retries and believes the answer is found out, and
+successful it is and in any thread: code that retries and believes the answer is found out, and
 so is code that closes the file, opens it again and believes what it reads. Only sectors that are
 written once more after the failure come under the next sync, and not even those in a block of 4 KiB
 whose first write failed: it stays unwritten, as on ext4, and whatever is written to it and synced
 later is zeros on the disk. It takes new blocks to end that: a truncation below it, another file, or
 the eviction of its page. With `keeps_unwritten` set to False, as on XFS, sectors that are written
 again are enough. `is_stored` compares reads with the disk itself; where `reads_past_cache` is False
-it cannot, and says no. Lengths that were set by truncation, and names, are otherwise: a file system
-with a journal forgets no change of its own structure, or stops for good. A failed `sync` or
+it returns False. Lengths that were set by truncation, and names, are otherwise: a file system
+with a journal loses no change of its structure, or stops for good. A failed `sync` or
 `sync_directory` leaves them in danger until the next that succeeds.
 
 *Failed write-backs.* `fail_write_back` does the same in the background: the error waits with the
-file and is told, once, by the next `sync` through any handle, also one opened later. `evict` drops
-what is clean: reads show the disk again, and an error that nobody has seen is gone with the pages.
-Where `errors_are_kept` is set to False, such errors are told to nobody.
+file and is raised once, by the next `sync` through any handle, also one opened later. `evict` drops
+clean bytes: reads show the disk again, and an unreported error is lost with the pages. If
+`errors_are_kept` is False, such errors are never raised.
 
 *Kills.* `killed` returns the disk as the next process of the same boot finds it: nothing that was
 written is lost, locks are gone, and the old process can do nothing more. `fail_at(kills=True)`
-kills it within the call that fails, before anybody hears of the error.
+kills it within the call that fails, before the error is handled.
 
 *Reads* of a sector fail with EIO from `fail_reads` on until `heal_reads`. A mapping over such a
 sector is refused with EIO when it is made: on a machine it is made, and touching the page fails.
@@ -47,9 +47,9 @@ AssertionError: nothing of ours does that.
 
 *Pages.* Where `maps_pages` is set, mappings are made by the system, of memory. Then a file may
 shrink below one, as by the hand of another process, and a sector that cannot be read is found when
-its page is touched: the page, and those behind it, are lost to the mapping. For one thread.
+its page is touched: the page, and later pages, are lost to the mapping. For one thread.
 
-*Room.* With `capacity_bytes`, each sector that was written takes 512 bytes; holes take none. A
+*Space.* With `capacity_bytes`, each sector that was written takes 512 bytes; holes take none. A
 write that does not fit writes what fits and raises ENOSPC.
 
 *Not modelled:* sectors that rot, half-written sectors, renames torn in two, loss of synced data.
@@ -113,17 +113,17 @@ class SimulatedDisk(FaultyCalls):
     A FileSystem in memory; the root directory exists, all paths count from it.
 
     Args:
-        capacity_bytes: room for contents; None for no end of it. May be set at any time.
+        capacity_bytes: space for contents; None if unlimited. May be set at any time.
         clock: source of modification times; without one each change is a millisecond after the
             one before.
 
     Attributes:
-        errors_are_kept: whether a write-back that failed is told by the next sync.
+        errors_are_kept: whether the next sync raises the error of a failed write-back.
         keeps_unwritten: whether blocks whose first write failed stay unwritten; of files that are
             made from here on.
-        reads_past_cache: whether `is_stored` can tell what the disk has.
+        reads_past_cache: whether `is_stored` can read the disk.
         maps_pages: whether mappings lose pages, instead of being refused; see above.
-        cache: what `cache_id` says: the same after a kill, another after a crash; may be empty.
+        cache: the value of `cache_id`: the same after a kill, another after a crash; may be empty.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
@@ -148,7 +148,7 @@ class SimulatedDisk(FaultyCalls):
 
     @property
     def used_bytes(self) -> int:
-        """The room that all files take."""
+        """The space of all files."""
         with self._guard:
             return self._used_sectors() * SECTOR_BYTES
 
@@ -321,7 +321,7 @@ class SimulatedDisk(FaultyCalls):
         return False
 
     def change_mark(self, path: Path) -> tuple[int, ...] | None:
-        """Say that nothing is told: its clock stands still for as long as a test likes."""
+        """Return None, as for an unknown change time: a test may stop the clock."""
         return None
 
     def list(self, directory: Path) -> List[str]:

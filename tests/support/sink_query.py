@@ -1,4 +1,4 @@
-"""A streaming query into a log, as a program of its own: for tests that kill it.
+"""A streaming query into a log, as a separate program: for tests that kill it.
 
     python -m tests.support.sink_query DIRECTORY
 
@@ -23,7 +23,7 @@ TOPIC = "numbers"
 
 
 def failing_first(batches: Iterator[Any]) -> Iterator[Any]:
-    """Pass rows through; fail behind them where it is the first attempt of an odd task."""
+    """Pass rows through; fail after them in the first attempt of an odd task."""
     from pyspark import TaskContext
 
     yield from batches

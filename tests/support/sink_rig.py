@@ -1,6 +1,6 @@
 """A sink on a simulated disk, with what should be in its logs, and the moments of its commits.
 
-Every row has a text of its own, so that what is in the logs afterwards says which rows are lost and
+Every row has a unique text, so that the logs show afterwards which rows are lost and
 which are doubled. A `MomentDisk` keeps, before each changing call, what a crash there may leave:
 one run of a commit gives the disks of all its crashes.
 
@@ -130,7 +130,7 @@ class SinkRig:
     def stage(
         self, version: int, rows: Sequence[tuple[int, int]], *, app: str = "query", attempt: int = 0
     ) -> list[StagedFile]:
-        """Stage as many rows as (partition, count) pairs say, as one attempt of a task each."""
+        """Stage rows for (partition, count) pairs, as one attempt of a task each."""
         sink = self.transaction(version, app)
         found = []
         for task, (partition, count) in enumerate(rows):
@@ -145,7 +145,7 @@ class SinkRig:
         return [f"{app}.{version}.{task}.{row}" for row in range(count)]
 
     def expect(self, version: int, rows: Sequence[tuple[int, int]], *, app: str = "query") -> None:
-        """Say that the rows of a transaction must be there."""
+        """Record that the rows of a transaction must be there."""
         for task, (partition, count) in enumerate(rows):
             self.expected[partition].update(self.texts(version, task, count, app))
 
@@ -156,7 +156,7 @@ class SinkRig:
         return report
 
     def append_foreign(self, text: str) -> None:
-        """Append a row by an embedded writer, who knows nothing of the sink."""
+        """Append a row by an embedded writer, without the sink."""
         with manager_of(self.disk) as manager:
             for number in (0, 1):
                 manager.log(TOPIC, number).append([Record(value=text.encode())])

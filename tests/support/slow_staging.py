@@ -1,6 +1,6 @@
-"""How batches are shared out among segments, one after the other: the rules, written down plainly.
+"""The division of batches among segments, one after the other: the rules, in plain Python.
 
-What `RollPlanner` is held against. A model of the segments of one log, without files.
+The reference of `RollPlanner`. A model of the segments of one log, without files.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SlowSegment:
         self.batches.append(batch)
 
     def add_time_entry(self, rules: StagingRules) -> None:
-        """Enter the largest timestamp so far, where it is a new one and there is room."""
+        """Enter the largest timestamp so far, if it is new and the index is not full."""
         last = self.times[-1][0] if self.times else -1
         if self.newest[0] > last and len(self.times) < rules.time_entries_max:
             self.times.append(self.newest)

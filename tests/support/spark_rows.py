@@ -1,4 +1,4 @@
-"""What a query of the Spark source gives, without Spark: plan, tasks, and the rows of all tasks."""
+"""The rows of a query of the Spark source, without Spark: plan, tasks, rows of all tasks."""
 
 from __future__ import annotations
 

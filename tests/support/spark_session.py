@@ -1,12 +1,12 @@
 """A Spark of two threads for tests: small, silent, on this machine only, and gone afterwards.
 
-Everything it writes lies in one directory of the test run. Nothing here imports pyspark before a
+Everything it writes is in one directory of the test run. Nothing here imports pyspark before a
 session is asked for, so that the tests around it run where there is none.
 
-`settings` is what a script that a test starts as a process of its own gives its session, too.
+`settings` is what a script that a test starts as a separate process gives its session, too.
 
 A JVM spends a third of its time for Spark with loading classes. One run leaves an archive of them
-in `build`, and those that come after it map that; its name says which Java and Spark it is of.
+in `build`, and later runs map it; its name has the versions of Java and Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JAVA_MIN = 17
 # and does long work at a third of the speed. The archive of classes is of these flags, too.
 JAVA_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
 
-# Errors are shown, but not what Spark says of tasks and queries that fail because a test wants it.
+# Errors are shown, but not Spark's messages about tasks and queries that fail on purpose.
 LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.file.ref = file
@@ -52,7 +52,7 @@ appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
 
 @cache
 def _java_says() -> str | None:
-    """Return what `java -version` says, None where there is no Java."""
+    """Return the output of `java -version`, None without Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -150,7 +150,7 @@ def start_session(directory: Path, *, leaves_archive: bool = False, **more: str)
     if leaves_archive and not class_archive().exists():
         class_archive().parent.mkdir(exist_ok=True)
         given["spark.driver.extraJavaOptions"] += f" -XX:ArchiveClassesAtExit={_archive_of_now()}"
-    # Loading pyspark tells of what Python and pandas will drop one day: its own affair.
+    # Loading pyspark raises deprecation warnings of Python and pandas, which are its own.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
@@ -168,11 +168,11 @@ def _archive_of_now() -> Path:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop a session and its JVM, and wait until that has gone."""
+    """Stop a session and its JVM, and wait until the JVM is gone."""
     from pyspark import SparkContext
 
     with warnings.catch_warnings():
-        # What py4j leaves open it closes with the process; we end that here.
+        # py4j leaves objects open until the process ends; we close them here.
         warnings.simplefilter("ignore")
         gateway = SparkContext._gateway
         spark.stop()
