@@ -175,8 +175,8 @@ def test_batch_view_unknown_codec_raises_when_records_are_read(codec: int) -> No
         view.records()
 
 
-def test_batch_view_repr_shows_offsets_count_codec_and_position() -> None:
-    """In this order."""
+def test_batch_view_repr_shows_its_metadata() -> None:
+    """Offsets, count, codec, position."""
     view = BatchView(named_batch("lz4_3_records"), position=5)
     assert Codec.LZ4 is view.codec
     assert "lz4" in repr(view)

@@ -308,7 +308,7 @@ def test_group_whose_jars_cannot_be_downloaded_is_absent(monkeypatch: pytest.Mon
     assert "Maven could not fetch its jars" == found.absent
 
 
-def test_every_need_of_a_group_is_known() -> None:
+def test_every_need_of_a_group_is_defined() -> None:
     """A mistyped need would count as fulfilled."""
     assert set() == {need for group in read_groups().values() for need in group.needs} - {
         *needs.KNOWN

@@ -31,7 +31,7 @@ def test_codec_table_ids_are_the_constants_of_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("row", CODECS, ids=CODEC_NAMES)
-def test_codec_table_format_is_what_compress_accepts(row: CodecRow) -> None:
+def test_codec_table_format_is_accepted_by_compress(row: CodecRow) -> None:
     """A codec of a later format is refused for older ones, and accepted for the others."""
     for magic in (0, 1, 2):
         assert (magic >= row.first_magic) == is_codec_of(magic, row.id)

@@ -248,7 +248,7 @@ def test_config_values_are_normalised() -> None:
     assert type(config.min_cleanable_dirty_ratio) is float
 
 
-def test_replace_known_field_changes_only_it() -> None:
+def test_replace_known_field_keeps_the_others() -> None:
     """The rest stays, and the old config is untouched."""
     old = LogConfig(segment_bytes=4096)
     new = old.replace(retention_ms=-1)

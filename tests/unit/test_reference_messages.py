@@ -195,7 +195,7 @@ def test_reference_encodes_kafkas_sets(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", INVALID, ids=lambda case: case["name"])
-def test_reference_refuses_what_kafkas_iterators_refuse(case: dict[str, Any]) -> None:
+def test_reference_refuses_as_kafkas_iterators(case: dict[str, Any]) -> None:
     """Lenient as Kafka; strict also refuses as a leader does, with the exceptions listed here."""
     entry = bytes.fromhex(case["hex"])[: case["walk"]["whole_bytes"]]
     if case["walk"]["error"] or not entry:

@@ -310,7 +310,7 @@ def test_block_stays_unwritten_until_it_is_replaced(disk: SimulatedDisk, way: st
     assert {b"a" * 100} == contents(disk)
 
 
-def test_disk_behind_an_uncontrolled_cache_is_never_verified(
+def test_disk_below_an_uncontrolled_cache_is_never_verified(
     disk: SimulatedDisk,
 ) -> None:
     """As a network file system: the content of its disk is unknown."""
@@ -345,7 +345,7 @@ def fail_one_sync(disk: SimulatedDisk, handle: FileHandle) -> None:
         handle.sync()
 
 
-def test_full_disk_writes_what_fits(disk: SimulatedDisk) -> None:
+def test_full_disk_writes_the_part_that_fits(disk: SimulatedDisk) -> None:
     """Space counts in sectors that were written; holes take none; unlinking frees space."""
     disk.capacity_bytes = 1024
     handle = disk.open(FILE, create=True)
