@@ -3,12 +3,12 @@
 A topic is read from the source at the first record, then when it is older than
 `metadata.max.age.ms`, or when a caller names a partition that is not in the table.
 
-A record with a key goes where Kafka's producers send it: murmur2 of the key selects the partition.
-Without a key it sticks to a partition until a batch's worth of such records went there, and then to
-another, drawn at random: small batches for every partition would cost more than they spread.
+Records without a key stick to a partition until a batch's worth of them went there, and then to
+another, drawn at random: small batches for every partition would cost more than they spread. The
+partition of a record with a key is that of Kafka's producers, murmur2 of the key (`Producer.send`).
 
 Thread-safety: every method from any thread. The lock guards the table; entries are replaced, so
-`find` reads without it. The lock is not held while a log is opened.
+`known` is read without it. The lock is not held while a log is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 
-from kafkalog._core.murmur2 import partition_of
 from kafkalog.clients.accumulator import Accumulator
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.source import LogSource
@@ -28,80 +27,57 @@ from kafkalog.errors import KafkaLogError, UnknownTopicOrPartitionError
 from kafkalog.log.log import Log
 from kafkalog.model import TopicPartition
 
-__all__ = ["StickyPartition", "Topic", "TopicTable"]
-
-
-class StickyPartition:
-    """
-    Current partition of a topic for records without a key.
-
-    Args:
-        partition_count: number of partitions of the topic.
-        stick_bytes: bytes for one partition before another is drawn.
-        random: draws the partitions.
-
-    Thread-safety: every method from any thread; two threads may both draw a partition.
-
-    Attributes:
-        partition: the current partition.
-    """
-
-    __slots__ = ("_count", "_left_bytes", "_random", "_stick_bytes", "partition")
-
-    def __init__(self, partition_count: int, stick_bytes: int, random: Random) -> None:
-        self._count = partition_count
-        self._stick_bytes = stick_bytes
-        self._random = random
-        self.partition = random.randrange(partition_count)
-        self._left_bytes = stick_bytes
-
-    def count_record(self, size: int) -> None:
-        """Count a record for the current partition; draw another partition if it is full."""
-        self._left_bytes -= size
-        if self._left_bytes <= 0:
-            self._left_bytes = self._stick_bytes
-            self.partition = self._random.randrange(self._count)
+__all__ = ["Topic", "TopicTable"]
 
 
 class Topic:
     """
     Topic to which records were sent.
 
-    Attributes:
+    Args:
         partitions: numbers of its partitions.
+        stick_bytes: bytes without a key for one partition before another is drawn.
+        random: draws the partitions.
+        refreshed_ms: time at which the partitions were read.
+
+    Thread-safety: every method from any thread; two threads may both draw a partition.
+
+    Attributes:
         accumulators: accumulator of each partition, by number; None before its first record.
-        sticky: partition of records without a key.
     """
 
-    __slots__ = ("accumulators", "partitions", "refreshed_ms", "sticky")
+    __slots__ = (
+        "_left_bytes",
+        "_random",
+        "_stick_bytes",
+        "_sticky",
+        "accumulators",
+        "partitions",
+        "refreshed_ms",
+    )
 
     def __init__(
-        self, partitions: tuple[int, ...], sticky: StickyPartition, refreshed_ms: int
+        self, partitions: tuple[int, ...], stick_bytes: int, random: Random, refreshed_ms: int
     ) -> None:
         self.partitions = partitions
         self.accumulators: list[Accumulator | None] = [None] * (max(partitions) + 1)
-        self.sticky = sticky
         self.refreshed_ms = refreshed_ms
+        self._random = random
+        self._sticky = random.randrange(len(self.accumulators))
+        self._stick_bytes = self._left_bytes = stick_bytes
 
     def set_refreshed(self, now_ms: int) -> None:
         """Set the time at which the partitions were read."""
         self.refreshed_ms = now_ms
 
-    def select_partition(self, key: bytes | None, value: bytes | None, *, ignore_key: bool) -> int:
-        """
-        Return the partition of a record, by its key or in turn.
-
-        Raises:
-            TypeError: the key is not bytes.
-        """
-        if key is None or ignore_key:
-            partition = self.sticky.partition
-            self.sticky.count_record(len(value or b"") + len(key or b"") + 8)
-            return partition
-        try:
-            return partition_of(key, len(self.accumulators))
-        except TypeError:
-            raise TypeError(f"key must be bytes or None, got {type(key).__name__}") from None
+    def sticky_partition(self, size: int) -> int:
+        """Return the partition of a record without a key, and count its size."""
+        partition = self._sticky
+        self._left_bytes -= size
+        if self._left_bytes <= 0:
+            self._left_bytes = self._stick_bytes
+            self._sticky = self._random.randrange(len(self.accumulators))
+        return partition
 
 
 class TopicTable:
@@ -114,6 +90,9 @@ class TopicTable:
         clock: source of the times at which topics were read.
         random: draws partitions for records without a key.
         new_accumulator: makes the accumulator of a partition.
+
+    Attributes:
+        known: topics that were read, by name; only this object changes it.
     """
 
     def __init__(
@@ -130,19 +109,7 @@ class TopicTable:
         self._random = random
         self._new_accumulator = new_accumulator
         self._lock = threading.Lock()
-        self._topics: dict[str, Topic] = {}
-
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    def find(self, topic: str) -> Topic:
-        """
-        Return a topic.
-
-        Raises:
-            KafkaLogError: as for `refresh`.
-        """
-        return self._topics.get(topic) or self.refresh(topic)
+        self.known: dict[str, Topic] = {}
 
     def refresh(self, topic: str) -> Topic:
         """
@@ -161,22 +128,20 @@ class TopicTable:
             partitions = (0,)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            found = self._topics.get(topic)
+            found = self.known.get(topic)
             if found is not None and found.partitions == partitions:
                 found.set_refreshed(now_ms)
                 return found
-            stick_bytes = self._config.batch_size
-            sticky = StickyPartition(max(partitions) + 1, stick_bytes, self._random)
-            made = Topic(partitions, sticky, now_ms)
+            made = Topic(partitions, self._config.batch_size, self._random, now_ms)
             if found is not None:
                 count = min(len(found.accumulators), len(made.accumulators))
                 made.accumulators[:count] = found.accumulators[:count]
-            self._topics[topic] = made
+            self.known[topic] = made
             return made
 
     def refresh_if_old(self, topic: str, now_ms: int) -> None:
         """Read a topic again after `metadata.max.age.ms`; if that fails it stays as it is."""
-        if now_ms - self._topics[topic].refreshed_ms >= self._config.metadata_max_age_ms:
+        if now_ms - self.known[topic].refreshed_ms >= self._config.metadata_max_age_ms:
             with suppress(KafkaLogError):
                 self.refresh(topic)
 
@@ -191,7 +156,7 @@ class TopicTable:
         self.refresh(topic)
         log = self._source.log(topic, partition)
         with self._lock:
-            accumulators = self._topics[topic].accumulators
+            accumulators = self.known[topic].accumulators
             found = accumulators[partition]
             if found is None:
                 where = TopicPartition(topic, partition)

@@ -11,7 +11,7 @@ from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Buffe
 from kafkalog.clients.batch_sender import BatchSender
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.producer_transaction import ProducerTransaction
-from kafkalog.clients.topic_table import StickyPartition, Topic, TopicTable
+from kafkalog.clients.topic_table import Topic, TopicTable
 from kafkalog.clients.transactions import TransactionCoordinator
 from kafkalog.errors import (
     BufferExhaustedError,
@@ -79,22 +79,26 @@ def table_of(logs: Logs, made: list[TopicPartition] | None = None) -> TopicTable
     return TopicTable(logs, config, logs.clock, Random(1), new_accumulator)
 
 
-def test_sticky_partition_after_a_batch_of_bytes_is_drawn_again() -> None:
-    """The first record at or above the limit draws another partition."""
-    sticky = StickyPartition(1000, 100, Random(3))
-    first = sticky.partition
-    sticky.count_record(99)
-    assert sticky.partition == first
-    sticky.count_record(1)
-    assert sticky.partition != first
+def topic_of(partition_count: int, stick_bytes: int = 100) -> Topic:
+    """Return a topic with the partitions from 0 on."""
+    return Topic(tuple(range(partition_count)), stick_bytes, Random(3), 0)
 
 
-def test_topic_with_a_key_that_is_not_bytes_raises() -> None:
+def test_topic_after_a_batch_of_bytes_without_a_key_draws_another_partition() -> None:
+    """The first record at or above the limit draws it, for the records after it."""
+    topic = topic_of(1000)
+    first = topic.sticky_partition(99)
+    assert topic.sticky_partition(1) == first
+    assert topic.sticky_partition(1) != first
+
+
+def test_producer_with_a_key_that_is_not_bytes_raises(logs: Logs) -> None:
     """A text key is a mistake of the caller."""
-    topic = Topic((0, 1), StickyPartition(2, 100, Random(1)), 0)
-    with pytest.raises(TypeError, match="key must be bytes or None, got str"):
-        topic.select_partition("text", None, ignore_key=False)  # type: ignore[arg-type]
-    assert topic.select_partition(b"k", None, ignore_key=False) in (0, 1)
+    with (
+        logs.clients().producer() as producer,
+        pytest.raises(TypeError, match="key must be bytes or None, got str"),
+    ):
+        producer.send("orders", b"v", key="text")  # type: ignore[arg-type]
 
 
 def test_topic_table_for_an_unknown_topic_names_the_nearest(
@@ -107,7 +111,7 @@ def test_topic_table_for_an_unknown_topic_names_the_nearest(
 
     monkeypatch.setattr(logs, "log", refuse)
     with pytest.raises(UnknownTopicOrPartitionError, match=r"'ordrs'; did you mean orders\?"):
-        table_of(logs).find("ordrs")
+        table_of(logs).refresh("ordrs")
 
 
 def test_topic_table_makes_one_accumulator_for_each_partition(logs: Logs) -> None:
@@ -115,9 +119,9 @@ def test_topic_table_makes_one_accumulator_for_each_partition(logs: Logs) -> Non
     made: list[TopicPartition] = []
     table = table_of(logs, made)
     assert table.accumulator("orders", 2) is table.accumulator("orders", 2)
-    assert table.find("orders").accumulators[0] is None
+    assert table.known["orders"].accumulators[0] is None
     assert made == [TopicPartition("orders", 2)]
-    assert len(table) == 1
+    assert list(table.known) == ["orders"]
 
 
 def test_topic_table_refreshes_old_topics_and_keeps_their_accumulators(logs: Logs) -> None:
@@ -126,10 +130,10 @@ def test_topic_table_refreshes_old_topics_and_keeps_their_accumulators(logs: Log
     kept = table.accumulator("orders", 1)
     logs.take("orders", 3)
     table.refresh_if_old("orders", logs.clock.monotonic_ms() + 999)
-    assert table.find("orders").partitions == (0, 1, 2)
+    assert list(table.known["orders"].partitions) == [0, 1, 2]
     table.refresh_if_old("orders", logs.clock.monotonic_ms() + 1000)
-    assert table.find("orders").partitions == (0, 1, 2, 3)
-    assert table.find("orders").accumulators[1] is kept
+    assert list(table.known["orders"].partitions) == [0, 1, 2, 3]
+    assert table.known["orders"].accumulators[1] is kept
 
 
 def test_batch_sender_writes_an_open_batch_after_linger_ms(logs: Logs) -> None:

@@ -113,7 +113,7 @@ def test_check_range_outside_of_the_log_raises(offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [True, 1.0, "1", None])
 def test_check_range_of_no_integer_raises(offset: object) -> None:
-    """A boolean is no offset either."""
+    """Booleans are refused, too."""
     view = LogParts().view
     with pytest.raises(TypeError, match=f"offset must be an int, got {type(offset).__name__}"):
         view.check_range(view.snapshot(), offset)  # type: ignore[arg-type]
