@@ -10,6 +10,10 @@ cost of a replay depends on producers and transactions, not on batches.
 Corrupt ranges are skipped. If a corrupt range holds the marker of a transaction, the transaction
 stays open: a reader of committed records then sees too little, never aborted records.
 
+Below the log start, where a crash during a deletion leaves any of the segments, in part or whole, a
+gap is not reported. The states from before such a gap are removed: transactions may have ended in
+the gap, and sequences may have advanced. A broker replays nothing below the log start.
+
 Thread-safety: functions over bytes, files and states of the caller, without a lock. They write
 nothing to the disk.
 """
@@ -118,6 +122,7 @@ def replay_segments(
                 start = ResumePoint(position, segment.base_offset)
                 on_damage = after_damage(segment, bound, "skip")
                 for walked in segment.walk(start, bound, columns, on_damage):
+                    _clear_before_gap(states, columns, walked.count, snapshot.start_offset)
                     completed += replay_batches(
                         states,
                         walked.data,
@@ -126,9 +131,37 @@ def replay_segments(
                         path=segment.path,
                         position=walked.origin,
                     )
-        if bound.following_offset > states.end_offset:
+        if states.end_offset < bound.following_offset <= snapshot.start_offset:
+            states.clear(bound.following_offset)
+        elif bound.following_offset > states.end_offset:
             states.advance_to(bound.following_offset)
     return completed
+
+
+def _clear_before_gap(
+    states: ProducerStates, columns: BatchColumns, used: int, log_start_offset: int
+) -> None:
+    """
+    Remove the states before the last gap between batches that ends at or below the log start.
+
+    Args:
+        states: state below the first of the batches.
+        columns: headers of the batches.
+        used: number of them.
+        log_start_offset: the log start offset.
+    """
+    if used == 0 or states.end_offset >= log_start_offset:
+        return
+    base_offset = columns.base_offset[:used]
+    expected = np.empty(used, dtype=np.int64)
+    expected[0] = states.end_offset
+    expected[1:] = columns.last_offset[: used - 1] + 1
+    ends_gap = (base_offset > np.maximum(expected, states.end_offset)) & (
+        base_offset <= log_start_offset
+    )
+    rows = np.flatnonzero(ends_gap)
+    if len(rows):
+        states.clear(int(base_offset[rows[-1]]))
 
 
 def replay_batches(
