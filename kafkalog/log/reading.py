@@ -5,6 +5,8 @@ consistent log during writes.
 
 At damage `on_corrupt="raise"` returns everything before it and then raises the typed error;
 `"skip"` continues after the corrupt range with the next whole batch.
+
+Thread-safety: functions on an immutable snapshot, without a lock.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ class RecordAppender(ClosingContextManager):
         on_close: Callable[[RecordAppender], object],
     ) -> None:
         if options.buffer_bytes < 1:
-            raise ValueError(f"buffer_bytes is {options.buffer_bytes}; it must be at least 1")
+            raise ValueError(f"buffer_bytes must be at least 1, got {options.buffer_bytes}")
         if options.linger_ms is not None and options.linger_ms < 0:
-            raise ValueError(f"linger_ms is {options.linger_ms}; it must not be negative")
+            raise ValueError(f"linger_ms must not be negative, got {options.linger_ms}")
         self.last_error: KafkaLogError | None = None
         self._append_run = append_run
         self._rules_now = rules

@@ -32,6 +32,8 @@ until all new ones are, and never again.
 Readers that hold an old segment continue to read it: its bytes are mapped before its name is
 removed. A reader in another process finds either by `exchanges.present_segments`: the old ones
 before the last of step 2, the new ones then, also with the suffix `.swap`.
+
+Thread-safety: under the lock of the log, which the caller holds; readers need none.
 """
 
 from __future__ import annotations

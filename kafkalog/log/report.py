@@ -1,4 +1,7 @@
-"""Report of a recovery: its findings and actions, for people and for code."""
+"""Report of a recovery: its findings and actions, for people and for code.
+
+Thread-safety: immutable values.
+"""
 
 from __future__ import annotations
 

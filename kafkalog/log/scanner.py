@@ -3,6 +3,8 @@
 Used by recovery (with CRC), by the rebuild of an index, and by look-ups that found a contradiction.
 Works on a memoryview of the segment, or on windows of its file if that is not mapped; changes
 nothing.
+
+Thread-safety: functions on the data of the caller, without a lock.
 """
 
 from __future__ import annotations

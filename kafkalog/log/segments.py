@@ -2,6 +2,8 @@
 
 Writers, under the log's lock, build a new snapshot and publish it with one attribute store.
 Readers take it once for each operation: it stays unchanged during rolls, deletions and truncations.
+
+Thread-safety: immutable values.
 """
 
 from __future__ import annotations

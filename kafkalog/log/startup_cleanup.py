@@ -26,6 +26,8 @@ Crash points while an unfinished swap is undone: `.swap` files are removed from 
 `.cleaned` ones that make them invalid.
 
 Removals on which nothing depends are synced with the directory at the end of the opening.
+
+Thread-safety: during an opening, before the log has any other user.
 """
 
 from __future__ import annotations

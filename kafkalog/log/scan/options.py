@@ -124,7 +124,7 @@ def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
     _check_choice("binary_type", options.binary_type, get_args(BinaryType))
     _check_choice("header_key_type", options.header_key_type, get_args(HeaderKeyType))
     if options.batch_rows < 1:
-        raise ValueError(f"batch_rows is {options.batch_rows}; it must be at least 1")
+        raise ValueError(f"batch_rows must be at least 1, got {options.batch_rows}")
     if not 1 <= options.batch_bytes <= BATCH_BYTES_MAX:
         raise ValueError(f"batch_bytes is {options.batch_bytes}; it is 1 to {BATCH_BYTES_MAX}")
     return options
@@ -143,5 +143,5 @@ def _check_columns(columns: Iterable[str]) -> tuple[str, ...]:
         if name not in COLUMN_NAMES:
             raise ValueError(f"no column {name!r}; there are {', '.join(COLUMN_NAMES)}")
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"columns are at least one name, none twice; not {names}")
+        raise ValueError(f"columns must be at least one name, none twice, got {names}")
     return names

@@ -91,7 +91,7 @@ def test_appender_with_small_buffer_writes_partial_batches(directory: Path) -> N
                 appender.append(None, b"%d" % number)
             appender.append(None, b"v" * 1000)
         assert [*(b"%d" % number for number in range(100)), b"v" * 1000] == values(log)
-        with pytest.raises(ValueError, match="buffer_bytes is 0"):
+        with pytest.raises(ValueError, match="buffer_bytes must be at least 1, got 0"):
             log.appender(buffer_bytes=0)
     assert len(told) > 2
     assert all(400 < info.size_bytes <= 500 for info in told[:-2])
@@ -308,5 +308,5 @@ def test_appender_shared_by_threads_keeps_every_record(directory: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"buffer_bytes": -1}, {"linger_ms": -1}, {"wait": "now"}])
 def test_appender_invalid_arguments_are_refused(wrong: dict[str, Any], directory: Path) -> None:
     """When the appender is created."""
-    with small(directory) as log, pytest.raises(ValueError, match=r"is |must be"):
+    with small(directory) as log, pytest.raises(ValueError, match=r"must (not )?be .*, got "):
         log.appender(**wrong)
