@@ -108,7 +108,7 @@ cdef class ArrowField:
         self.nullable = nullable
         for child in children:
             if not isinstance(child, ArrowField):
-                raise TypeError(f"children are ArrowFields, not {type(child).__name__}")
+                raise TypeError(f"children must be of type ArrowField, got {type(child).__name__}")
         self.children = children
 
     def __repr__(self):

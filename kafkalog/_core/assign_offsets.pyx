@@ -112,7 +112,7 @@ def assign_offsets(uint8_t[::1] data not None, *, int64_t base_offset,
     cdef int64_t offset_count = 0
     cdef const uint8_t* start = open_cursor(data, position, end, &cursor)
     if base_offset < 0:
-        raise ValueError(f"base_offset must not be negative: {base_offset}")
+        raise ValueError(f"base_offset must not be negative, got {base_offset}")
     cdef int status = check_run_kernel(&cursor, &offset_count)
     if status != STATUS_OK:
         return raise_for_status(status, cursor.position - start)
@@ -137,7 +137,7 @@ def set_entry_offset(uint8_t[::1] data not None, Py_ssize_t position, *, int64_t
     cdef Cursor cursor
     cdef BatchFields fields
     if not 0 <= offset < INT64_MAX:
-        raise ValueError(f"offset must be in 0 to 2^63-2, not {offset}")
+        raise ValueError(f"offset must be in 0 to 2^63-2, got {offset}")
     open_cursor(data, position, None, &cursor)
     cdef int status = load_whole_batch(&cursor, &fields)
     if status != STATUS_OK:
@@ -177,7 +177,7 @@ cdef int _set_time(uint8_t[::1] data, Py_ssize_t position, int timestamp_type,
 
 cdef int _check_timestamp_type(int timestamp_type) except -1:
     if timestamp_type not in (0, 1):
-        raise ValueError(f"timestamp_type must be 0 or 1, not {timestamp_type}")
+        raise ValueError(f"timestamp_type must be 0 or 1, got {timestamp_type}")
     return 0
 
 

@@ -337,7 +337,7 @@ cdef class BatchColumns:
 
     def __cinit__(self, Py_ssize_t capacity):
         if capacity < 1:
-            raise ValueError(f"columns need a capacity of at least 1, not {capacity}")
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
         cdef ColumnPointers* pointers = &self._pointers
         cdef Py_ssize_t wide = 8 * capacity
         cdef Py_ssize_t narrow = 4 * capacity

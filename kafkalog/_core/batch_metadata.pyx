@@ -231,7 +231,7 @@ cdef class BatchMetadata:
         if size != self.size_bytes:
             raise ValueError(f"facts of {self.size_bytes} bytes for {size}")
         if base_offset < 0:
-            raise ValueError(f"base_offset must not be negative: {base_offset}")
+            raise ValueError(f"base_offset must not be negative, got {base_offset}")
         shift = base_offset - self.rows[0].base_offset
         count = self.rows[self.count - 1].last_offset - self.rows[0].base_offset + 1
         if count > INT64_MAX - base_offset:

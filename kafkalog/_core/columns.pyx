@@ -310,7 +310,7 @@ cdef class RecordColumns:
 
     def __cinit__(self, Py_ssize_t capacity):
         if capacity <= 0:
-            raise ValueError(f"capacity must be above 0, not {capacity}")
+            raise ValueError(f"capacity must be above 0, got {capacity}")
         self.capacity = capacity
         self._arrays = {}
         self._views = []

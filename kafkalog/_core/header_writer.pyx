@@ -81,7 +81,7 @@ cdef int64_t checked_max_timestamp(
     const BatchDraft* draft, int timestamp_type, object max_timestamp
 ) except? -1:
     if timestamp_type not in (0, 1):
-        raise InvalidRecordError(f"timestamp type must be 0 or 1, is {timestamp_type}")
+        raise InvalidRecordError(f"timestamp type must be 0 or 1, got {timestamp_type}")
     if max_timestamp is None:
         if timestamp_type == 1:
             raise InvalidRecordError("timestamp type 1 needs max_timestamp, the append time")
@@ -89,7 +89,7 @@ cdef int64_t checked_max_timestamp(
     if timestamp_type == 0 and draft.count > 0:
         raise InvalidRecordError("max_timestamp is that of the records: do not give it")
     if max_timestamp < NO_TIMESTAMP or max_timestamp > INT64_MAX:
-        raise InvalidRecordError(f"max_timestamp {max_timestamp} is below -1 or too large")
+        raise InvalidRecordError(f"max_timestamp must be in -1 to 2^63-1, got {max_timestamp}")
     return max_timestamp
 
 
@@ -108,22 +108,29 @@ cdef int32_t checked_last_offset_delta(
         last_offset_delta = draft.last_offset_delta
     if not max(draft.last_offset_delta, 0) <= last_offset_delta <= INT32_MAX:
         raise InvalidRecordError(
-            f"last_offset_delta {last_offset_delta} is negative, below that of the last record "
-            f"({draft.last_offset_delta}) or above {INT32_MAX}"
+            f"last_offset_delta must be in {max(draft.last_offset_delta, 0)}, that of the last "
+            f"record, to {INT32_MAX}, got {last_offset_delta}"
         )
     if not 0 <= base_offset <= INT64_MAX - 1 - last_offset_delta:
-        raise InvalidRecordError(f"base offset {base_offset} is negative or too large")
+        raise InvalidRecordError(
+            f"base offset must be in 0 to {INT64_MAX - 1 - last_offset_delta}, got {base_offset}"
+        )
     return last_offset_delta
 
 
 cdef int check_producer(const BatchFields* fields) except -1:
     """Hold the fields about producer, sequence and epoch against each other."""
     if fields.partition_leader_epoch < NO_PARTITION_LEADER_EPOCH:
-        raise InvalidRecordError(f"leader epoch {fields.partition_leader_epoch} is below -1")
+        raise InvalidRecordError(
+            f"leader epoch must be -1 or more, got {fields.partition_leader_epoch}"
+        )
     if fields.producer_id < NO_PRODUCER_ID or fields.producer_epoch < NO_PRODUCER_EPOCH:
-        raise InvalidRecordError("producer id and epoch must be -1 or more")
+        raise InvalidRecordError(
+            "producer id and epoch must be -1 or more, "
+            f"got {fields.producer_id} and {fields.producer_epoch}"
+        )
     if fields.base_sequence < NO_SEQUENCE:
-        raise InvalidRecordError(f"base sequence {fields.base_sequence} is below -1")
+        raise InvalidRecordError(f"base sequence must be -1 or more, got {fields.base_sequence}")
     if fields.producer_id == NO_PRODUCER_ID:
         if fields.attributes & TRANSACTIONAL_MASK:
             raise InvalidRecordError("a transactional batch needs a producer id")

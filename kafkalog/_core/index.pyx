@@ -202,7 +202,9 @@ cdef int _lookup_many(const uint8_t* entries, Py_ssize_t count, int64_t base_off
     """Write what the floor entry of each key holds; without entries, the start of the segment."""
     cdef Py_ssize_t size = keys.shape[0]
     if size != values_out.shape[0]:
-        raise ValueError(f"{size} keys need an output of as many items, not {values_out.shape[0]}")
+        raise ValueError(
+            f"values_out must have as many items as keys, {size}, got {values_out.shape[0]}"
+        )
     if size == 0:
         return 0
     if count == 0:
@@ -441,7 +443,7 @@ cdef class IndexEntrySelector:
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes):
         _check_base_offset(base_offset)
         if interval_bytes < 0:
-            raise ValueError(f"interval_bytes must not be negative: {interval_bytes}")
+            raise ValueError(f"interval_bytes must not be negative, got {interval_bytes}")
         self._state.base_offset = base_offset
         self._state.interval_bytes = interval_bytes
         self._state.last_indexed_position = 0

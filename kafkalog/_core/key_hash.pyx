@@ -73,7 +73,7 @@ def md5_with(str name not None, keys not None):
 def siphash(const uint8_t[::1] secret not None, keys not None):
     """Return SipHash-2-4-128 of keys, any buffers, under a secret of 16 bytes."""
     if secret.shape[0] != SECRET_SIZE:
-        raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
+        raise ValueError(f"a secret must have {SECRET_SIZE} bytes, got {secret.shape[0]}")
     return _hashed(keys, 0, &secret[0])
 
 
@@ -101,7 +101,7 @@ def hash_cells(
     cdef const uint8_t* start
     cdef bint fits
     if secret is not None and secret.shape[0] != SECRET_SIZE:
-        raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
+        raise ValueError(f"a secret must have {SECRET_SIZE} bytes, got {secret.shape[0]}")
     if count < 1:
         return b""
     hasher.identity = IDENTITY_MD5 if secret is None else IDENTITY_SIPHASH

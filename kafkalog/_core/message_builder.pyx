@@ -68,7 +68,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
 
     def __cinit__(self, int magic, *, Py_ssize_t capacity=INITIAL_CAPACITY):
         if magic not in (MAGIC_V0, MAGIC_V1):
-            raise ValueError(f"magic must be 0 or 1, is {magic}")
+            raise ValueError(f"magic must be 0 or 1, got {magic}")
         self._open(magic, 0, capacity)
 
     @property
@@ -87,7 +87,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
         """
         cdef int64_t time_ms = NO_TIMESTAMP if append_time is None else append_time
         if time_ms < NO_TIMESTAMP:
-            raise InvalidRecordError(f"append time {time_ms} is below -1")
+            raise InvalidRecordError(f"append time must be -1 or more, got {time_ms}")
         self._clear()
         if append_time is not None and self.draft.magic == MAGIC_V1:
             self.draft.append_time = time_ms

@@ -86,7 +86,7 @@ cdef int _fill(
     if start < 0 or end < start or end > keys.count:
         raise ValueError(f"slots {start} to {end} are outside the {keys.count} given")
     if results.shape[0] != end - start:
-        raise ValueError(f"{end - start} keys need as many results, not {results.shape[0]}")
+        raise ValueError(f"results must be as many as keys, {end - start}, got {results.shape[0]}")
     if end == start:
         return 0
     if end - start < NOGIL_COUNT_MIN:

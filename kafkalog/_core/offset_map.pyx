@@ -258,7 +258,7 @@ cdef class OffsetMap:
     ):
         cdef Py_ssize_t slots = memory.shape[0] // ENTRY_SIZE
         if not 0.0 < load_factor <= 1.0:
-            raise ValueError(f"load_factor must be above 0 and at most 1, not {load_factor}")
+            raise ValueError(f"load_factor must be above 0 and at most 1, got {load_factor}")
         if slots > _SLOTS_MAX:
             raise ValueError(f"{memory.shape[0]} bytes are more than a map can use")
         self._table.usable = <uint64_t>(<double>slots * load_factor)
@@ -282,7 +282,7 @@ cdef class OffsetMap:
             part, part_count: part of the keys that the map takes, selected by hash and secret.
         """
         if secret.shape[0] != SECRET_SIZE:
-            raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
+            raise ValueError(f"a secret must have {SECRET_SIZE} bytes, got {secret.shape[0]}")
         if not 0 <= part < part_count or part_count > _SLOTS_MAX:
             raise ValueError(
                 f"part must be below part_count, at most {_SLOTS_MAX}, got {part} of {part_count}"

@@ -169,7 +169,7 @@ cdef tuple header_tuple(object headers):
         except (TypeError, ValueError) as error:
             raise TypeError("a header must be a pair of str and bytes or None") from error
         if not isinstance(key, str):
-            raise TypeError(f"header key must be str, not {type(key).__name__}")
+            raise TypeError(f"header key must be str, got {type(key).__name__}")
         pairs.append((str(key), bytes_or_none(value, "header value")))
     return tuple(pairs)
 

@@ -118,7 +118,7 @@ cdef class RecordsBuilder:
     cdef int _open(self, int magic, Py_ssize_t head_size, Py_ssize_t capacity) except -1:
         """Initialize the builder and begin its first batch; called by subclasses' constructors."""
         if capacity > INT32_MAX:
-            raise ValueError(f"capacity must be at most {INT32_MAX}, not {capacity}")
+            raise ValueError(f"capacity must be at most {INT32_MAX}, got {capacity}")
         self.memory = BatchMemory(max(capacity, CAPACITY_MIN))
         self.headers = EncodedHeaders()
         self.head_size = head_size
@@ -206,7 +206,7 @@ cdef class RecordsBuilder:
 
     cdef int _refuse(self, int status, const RecordParts* parts) except -1:
         if status == ADD_BAD_TIMESTAMP:
-            raise InvalidRecordError(f"timestamp {parts.timestamp_ms} is below -1")
+            raise InvalidRecordError(f"timestamp must be -1 or more, got {parts.timestamp_ms}")
         if status == ADD_HEADERS:
             raise UnsupportedForMessageFormatError(
                 f"a record with {parts.header_count} headers: messages of magic "
@@ -293,7 +293,7 @@ cdef class RecordsBuilder:
     ):
         """As `append`, at an offset delta above all before: how compacted batches are written."""
         if offset_delta < 0:
-            raise InvalidRecordError(f"offset delta {offset_delta} is negative")
+            raise InvalidRecordError(f"offset delta must not be negative, got {offset_delta}")
         cdef int64_t time = timestamp_from(timestamp_ms, "timestamp_ms")
         self._add_fields(key, value, time, headers, offset_delta, INT32_MAX)
         return self.draft.size
@@ -347,7 +347,7 @@ cdef class RecordsBuilder:
         while slot < len(records):
             item = records[slot]
             if not isinstance(item, Record):
-                raise TypeError(f"records must be of type Record, not {type(item).__name__}")
+                raise TypeError(f"records must be of type Record, got {type(item).__name__}")
             if not self._add_record(<Record>item, default_timestamp_ms, size_limit):
                 break
             slot += 1
@@ -371,7 +371,7 @@ cdef class RecordsBuilder:
         """
         cdef list items = records if type(records) is list else list(records)
         if start < 0:
-            raise ValueError(f"start must not be negative, is {start}")
+            raise ValueError(f"start must not be negative, got {start}")
         self._own()
         return self._extend_records(items, start, default_timestamp_ms, size_limit)
 
@@ -407,7 +407,7 @@ cdef class RecordsBuilder:
         cdef object key = None
         cdef object value
         if start < 0:
-            raise ValueError(f"start must not be negative, is {start}")
+            raise ValueError(f"start must not be negative, got {start}")
         if key_list is not None and len(key_list) != len(value_list):
             raise ValueError(f"{len(key_list)} keys for {len(value_list)} values")
         if header_list is not None and len(header_list) != len(value_list):

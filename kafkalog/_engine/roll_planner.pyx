@@ -164,7 +164,7 @@ cdef class RollPlanner:
     def set_limits(self, *, int64_t segment_bytes, int64_t interval_bytes, int64_t roll_after_ms):
         """Set `segment.bytes`, `index.interval.bytes` and `segment.ms`."""
         if interval_bytes < 0:
-            raise ValueError(f"interval_bytes must not be negative: {interval_bytes}")
+            raise ValueError(f"interval_bytes must not be negative, got {interval_bytes}")
         self._limits.segment_bytes = segment_bytes
         self._limits.interval_bytes = interval_bytes
         self._limits.roll_after_ms = roll_after_ms

@@ -565,7 +565,7 @@ def _one_of(key: str, wanted: T | None, found: Mapping[Path, T | None]) -> T | N
             wanted, first = value, path
         elif value != wanted:
             other = "as required" if first is None else f"as in {first}"
-            raise ConfigError(f"{path}: {key} is {value}, not {wanted} {other}", path=path)
+            raise ConfigError(f"{path}: {key} must be {wanted} {other}, got {value}", path=path)
     return wanted
 
 

@@ -66,7 +66,7 @@ def test_timestamps_below_minus_one_are_refused_by_every_method() -> None:
     builder = BatchBuilder()
     calls = calls_with_bad_timestamps(builder)
     for call in calls:
-        with pytest.raises(InvalidRecordError, match=r"timestamp -\d+ is below -1"):
+        with pytest.raises(InvalidRecordError, match=r"timestamp must be -1 or more, got -\d+"):
             call()
     assert 0 == builder.count
 

@@ -155,7 +155,7 @@ def test_murmur2_slots_outside_the_column_raise(start: int, stop: int | None) ->
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_murmur2_results_of_another_number_are_refused(count: int) -> None:
     """The results must have one row per key."""
-    with pytest.raises(ValueError, match=f"3 keys need as many results, not {count}"):
+    with pytest.raises(ValueError, match=f"results must be as many as keys, 3, got {count}"):
         murmur2.partition_column(column([b"a", b"b", b"c"]), 7, unset_results(count))
 
 

@@ -136,7 +136,7 @@ def test_arguments_that_contradict_each_other_are_refused() -> None:
         extend_partitions([builder, builder], zeros, None, values)
     with pytest.raises(TypeError, match="str"):
         extend_partitions(["no builder"], zeros, None, values)  # type: ignore[list-item]
-    with pytest.raises(InvalidRecordError, match="below -1"):
+    with pytest.raises(InvalidRecordError, match="must be -1 or more, got"):
         extend_partitions([builder], zeros, None, values, -2)
     assert 0 == builder.count
     assert 0 == extend_partitions([], np.zeros(0, np.int32), None, None)

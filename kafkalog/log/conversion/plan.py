@@ -73,7 +73,7 @@ def make_plan(
 ) -> ConversionPlan:
     """Return a checked plan, with the disk and clock of the machine for None."""
     if on_corrupt not in ("raise", "skip"):
-        raise ValueError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        raise ValueError(f'on_corrupt must be "raise" or "skip", got {on_corrupt!r}')
     config = LogConfig() if config is None else config
     return ConversionPlan(
         filesystem=PosixFileSystem() if filesystem is None else filesystem,

@@ -195,7 +195,7 @@ def _by_topic(found: Conditions, operator: str, value: Any) -> Conditions:
     topics: frozenset[str] = frozenset(_listed(operator, value, "topic"))
     for topic in topics:
         if not isinstance(topic, str):
-            raise TypeError(f"a topic is a str, not {topic!r}")
+            raise TypeError(f"a topic must be a str, got {topic!r}")
     return replace(found, topics=topics if found.topics is None else found.topics & topics)
 
 
@@ -204,7 +204,9 @@ def _listed(operator: str, value: Any, column: str) -> list[Any]:
         return [value]
     if operator == "in":
         if isinstance(value, (str, bytes)):
-            raise TypeError(f"`in` wants several values of {column}, not {value!r}")
+            raise TypeError(
+                f"the operand of `in` must be several values of {column}, got {value!r}"
+            )
         return list(value)
     raise ValueError(f"no operator {operator!r} for {column}; == and in")
 

@@ -132,12 +132,12 @@ def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def _check_columns(columns: Iterable[str]) -> tuple[str, ...]:
     if isinstance(columns, str):
-        raise TypeError(f"columns are several names, not {columns!r}")
+        raise TypeError(f"columns must be several names, got {columns!r}")
     names = tuple(columns)
     for name in names:
         if name not in COLUMN_NAMES:
