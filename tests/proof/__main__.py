@@ -5,8 +5,8 @@
     python3 ci/proof.py --render                              draw the page from what was kept
     python3 ci/proof.py --list                                the parts, and what is missing here
 
-Results are kept in `tests/proof/results.json`, the page is `docs/proof.md`. Exit status 1 says that
-a promise is broken; a part that cannot be run here says so and breaks nothing.
+Results are kept in `tests/proof/results.json`, the page is `docs/proof.md`. Exit status 1: a
+promise is broken. A part that cannot be run here reports that and breaks nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run_part(part: Part, parsed: argparse.Namespace) -> Result:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; return the exit status."""
+    """Run the parts of the command line; return the exit status."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     if parsed.list:
         for part in PARTS:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafkalog import AppendInfo, Log, Record
 from kafkalog.log.log import partition_of
 from tests.proof.contents import Content, Spec, content
-from tests.proof.ledger import Ledger
+from tests.proof.shared_events import SharedEvents
 from tests.proof.plain_log import encode_batch
 
 __all__ = ["FORMS", "OLD_FORMS", "Appending", "SharedLock", "raw_batch"]
@@ -63,11 +63,11 @@ class SharedLock:
 
 
 class Appending:
-    """Appends to one log, and says so in the ledger."""
+    """Appends to one log, recorded in the shared events."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        shared: SharedEvents,
         numbers: Iterator[int],
         stream: int,
         spec: Spec,
@@ -75,7 +75,7 @@ class Appending:
     ) -> None:
         self.stream = stream
         self.spec = spec
-        self.ledger = ledger
+        self.shared = shared
         self._numbers = numbers
         self._incoming = incoming
         self.firsts: list[int] = []
@@ -97,15 +97,15 @@ class Appending:
 
     def acknowledged(self, number: int, info: AppendInfo, *, durable: bool) -> None:
         """Note the answer."""
-        self.ledger.add("ack", self.stream, number, info.first_offset, durable)
+        self.shared.add("ack", self.stream, number, info.first_offset, durable)
         self.firsts.append(info.first_offset)
 
     def _count(self, log: Log, form: str) -> None:
-        self.ledger.add("form", form, self.spec.magic, log.config.compression_type)
+        self.shared.add("form", form, self.spec.magic, log.config.compression_type)
 
     def _ask(self, count: int) -> int:
         number = next(self._numbers)
-        self.ledger.add("ask", self.stream, number, count)
+        self.shared.add("ask", self.stream, number, count)
         return number
 
     def _records(
@@ -146,9 +146,9 @@ class Appending:
     def _raw(
         self, log: Log, contents: Sequence[Content], number: int, wait: str, random: Random
     ) -> AppendInfo:
-        """Append as an idempotent producer of its own."""
+        """Append as a new idempotent producer."""
         producer = 1 << 40 | number
-        self.ledger.add("produced", self.stream, number, producer, 0)
+        self.shared.add("produced", self.stream, number, producer, 0)
         data = raw_batch(contents, producer_id=producer)
         return log.append_batches(data, wait=wait)  # type: ignore[arg-type]
 
@@ -162,7 +162,7 @@ class Appending:
     def _follower(
         self, log: Log, contents: Sequence[Content], number: int, wait: str, random: Random
     ) -> AppendInfo:
-        """Append as a follower, with offsets and a leader epoch of somebody else; alone."""
+        """Append as a follower, with offsets and a leader epoch of a leader; alone."""
         base, epoch = log.log_end_offset, max(log.leader_epoch, 0) + random.randrange(2)
         data = raw_batch(contents, base_offset=base, leader_epoch=epoch)
         return log.append_batches(data, assign_offsets=False, wait=wait)  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ class Appending:
         def on_append(info: AppendInfo) -> None:
             durable = wait == "durable"
             for offset in range(info.first_offset, info.last_offset + 1):
-                self.ledger.add("ack", self.stream, next(left), offset, durable)
+                self.shared.add("ack", self.stream, next(left), offset, durable)
 
         with log.appender(
             buffer_bytes=2000,

@@ -183,7 +183,7 @@ class Stage:
         self._limit.start()
 
     def read(self) -> bool:
-        """Read what it says until it is ready or ends; return whether it said that it is ready."""
+        """Read its lines until it is ready or ends; return whether it reported that it is ready."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             fact = json.loads(line)
@@ -247,7 +247,7 @@ def _fail(proof: Proof, disk: FaultyDisk, ending: str) -> None:
 
 
 def write_fault(disk: FaultyDisk, ending: str, mark: str) -> Iterator[str]:
-    """Let writes fail, work again, then end as told; yield what was lost."""
+    """Let writes fail, work again, then end as given; yield what was lost."""
     failing = Stage(disk, "fail", mark)
     failing.read()
     failing.end()

@@ -1,4 +1,4 @@
-"""The log of one stage of a block fault, in a process of its own.
+"""The log of one stage of a block fault, in a separate process.
 
 `python -m tests.proof.block_faults_log STAGE DIRECTORY CONTROL MARK` prints a line of JSON for each
 record that was acknowledged as durable, for what is served, and for an error of the library.
@@ -62,7 +62,7 @@ def recover(directory: Path, *, closes: bool) -> None:
 
 
 def check(directory: Path) -> None:
-    """Serve what there is."""
+    """Serve all records."""
     try:
         with kafkalog.open_log(directory) as log:
             for record in log.records(on_corrupt="skip"):

@@ -1,12 +1,12 @@
-"""What a disk may have after a power cut, whatever order it wrote in: replays of recorded writes.
+"""Replays of recorded writes: contents of a disk after a power cut, whatever order it wrote in.
 
 The mixed workloads run on a file system whose block device records every write and every flush. Of
-such a record images are made: everything up to a flush is there, and of the writes behind it any
+such a record images are made: everything up to a flush is there, and of the writes after it any
 blocks, whichever a disk with a cache may have stored by then. Each image is mounted and judged as
 after a cut of the power.
 
-What was acknowledged at a moment of the record is known by samples: the length of the ledger is
-read first, the length of the record after it. So the flush behind an acknowledgement is in the
+What was acknowledged at a moment of the record is known by samples: the length of the shared events
+is read first, the length of the record after it. So the flush after an acknowledgement is in the
 record, and nothing is expected of an image too early.
 """
 
@@ -27,7 +27,7 @@ from typing import Protocol
 
 from tests.proof.disks import run as run_command
 from tests.proof.harness import Proof
-from tests.proof.ledger import Ledger
+from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle
 from tests.proof.rounds import Workload, fork, judge_in_a_child
 
@@ -73,7 +73,7 @@ class Recording:
     Attributes:
         base: image of the disk before it.
         entries: writes and flushes, in order.
-        samples: lengths of the record with lengths of the ledger that were read before.
+        samples: lengths of the record with lengths of the shared events that were read before.
     """
 
     base: Path
@@ -89,22 +89,22 @@ def replay(proof: Proof, disk: RecordingDisk, workload: Workload, folder: Path) 
     """Record the life of a writer, and judge what the disk may have had at several moments."""
     seed = proof.random.getrandbits(32)
     oracle = Oracle(exact=False, seed=seed)
-    ledger = Ledger(folder / "ledger")
-    ledger.clear()
-    recording = _record(disk, workload, oracle, ledger, folder, Random(seed))
-    # Where it was recorded: the sink's intents name files by their path.
+    shared = SharedEvents(folder / "events")
+    shared.clear()
+    recording = _record(disk, workload, oracle, shared, folder, Random(seed))
+    # The same path as in the recording: the sink's intents name files by their path.
     point, image = disk.point, folder / "image"
     for end, size in images_of(recording, image, proof.random):
         known = copy.deepcopy(oracle)
-        known.apply(ledger.events(8, size), evidence=True)
-        known.apply(ledger.events(size, ledger.length()), evidence=False)
+        known.apply(shared.events(8, size), evidence=True)
+        known.apply(shared.events(size, shared.length()), evidence=False)
         known.ended()
         run_command("mount", "-o", "loop", str(image), str(point))
         with contextlib.ExitStack() as mounted:
             mounted.callback(run_command, "umount", str(point))
             problems, _oracle = judge_in_a_child(workload, point, known, seed)
             events = folder / "events.txt"
-            said = ledger.events(8, ledger.length())
+            said = shared.events(8, shared.length())
             events.write_text("".join(f"{event!r}\n" for event in said))
             for problem in problems[:3]:
                 text = f"{workload.name}, cut at {end} of the record: {problem.details}"
@@ -116,7 +116,7 @@ def _record(
     disk: RecordingDisk,
     workload: Workload,
     oracle: Oracle,
-    ledger: Ledger,
+    shared: SharedEvents,
     folder: Path,
     random: Random,
 ) -> Recording:
@@ -126,13 +126,13 @@ def _record(
     run_command("cp", "--sparse=always", str(disk.fuse / "disk"), str(base))
     disk.control(f"record {record}")
     disk.mount()
-    process = fork(ledger, lambda: workload.write(ledger, disk.point, oracle, 1, 100))
+    process = fork(shared, lambda: workload.write(shared, disk.point, oracle, 1, 100))
     samples = []
     wanted = 8 + random.randrange(workload.longest // 2, 2 * workload.longest)
     deadline = time.monotonic() + _LONGEST_SECONDS
     try:
-        while ledger.length() < wanted and time.monotonic() < deadline:
-            said = ledger.length()
+        while shared.length() < wanted and time.monotonic() < deadline:
+            said = shared.length()
             samples.append((record.stat().st_size, said))
             time.sleep(0.002)
     finally:

@@ -1,9 +1,9 @@
-"""Opens what a cut or a kill has left, reads it in two ways, and lets the oracle judge.
+"""Check of what a cut or a kill has left: opened, read by two programs, judged by the oracle.
 
-The library recovers the files and serves them; beside it the files are read by `plain_log`. Both
-have to agree on every record between the log's start and its end, but for what the library fences.
+The library recovers the files and serves them; the files are also read by `plain_log`. Both
+have to agree on every record between the log's start and its end, except for corrupt ranges.
 
-Runs in a process of its own: where it dies, hangs or raises, that is a broken promise as well.
+Runs in a separate process: if it dies, hangs or raises, that is a broken promise as well.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def observe(
     recovered: bool = True,
 ) -> Observed:
     """
-    Return what one log serves, after comparing the two ways of reading it.
+    Return what one log serves, after the comparison of both programs that read it.
 
     With `recovered` nothing was appended since it was opened: all of it is durable then.
     """
@@ -76,7 +76,7 @@ def observe(
         for batch, record in plain.data()
         if start <= record.offset < end
     }
-    # What nobody was promised may be torn in front of what survived; it is fenced, and reported.
+    # Records without a promise may be torn below others that survived: a corrupt range, reported.
     torn_count = sum(each.size_bytes > 0 for each in log.corrupt_ranges())
     way: OnCorrupt = "skip" if torn_count else "raise"
     served = {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
@@ -133,7 +133,7 @@ def _committed(
     first_open: int | None,
     way: OnCorrupt,
 ) -> Iterator[Problem]:
-    """Yield where readers of committed records see others than the markers say."""
+    """Yield where readers of committed records see others than the markers state."""
     stable = log.last_stable_offset
     limit = log.log_end_offset if first_open is None else first_open
     if stable != limit and not log.corrupt_ranges():

@@ -43,7 +43,7 @@ def check_topics(root: Path, oracle: Oracle, seed: int) -> list[Problem]:
     topics = {name: len(numbers) for name, numbers in manager.topics().items()}
     for name in oracle.undecided_topics():
         oracle.decide_topic(name, _streams_in(manager, name))
-    # What nobody goes on with is undone when somebody wants to read it.
+    # An operation that no process continues is undone by the next reader.
     with manager.consumer(isolation_level="read_committed") as consumer:
         consumer.assign([each for each in manager.partitions() if each.topic in ("kept", "keyed")])
     view = View({}, topics)

@@ -1,7 +1,7 @@
-"""What each record of the workload holds: any record says which it is, and all else follows.
+"""Contents of the records of a workload: each record identifies itself, and all else follows.
 
 A stream is one partition in one incarnation, an operation one append, `index` a record of it. Both
-the writer and the oracle make the content from these three; a tombstone says them in a header.
+the writer and the oracle make the content from these three; a tombstone has them in a header.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILLER = bytes(range(32, 127)) * 60
 @dataclass(frozen=True)
 class Spec:
     """
-    What all records of a stream have in common.
+    Properties that all records of a stream have in common.
 
     Attributes:
         directory: of the partition, relative to the root of the workload.
@@ -27,7 +27,7 @@ class Spec:
         compact: its log is compacted.
         magic: format of its batches.
         trims: something deletes its oldest segments in the background.
-        topic: of a manager; empty for a log of its own.
+        topic: of a manager; empty for a log without one.
         partition: of that topic.
     """
 

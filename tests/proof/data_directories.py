@@ -4,7 +4,7 @@ Images are data directories of a broker with a few of its partitions, and of a m
 library, stopped in order and killed. What must hold is as for a partition (`directory_case.py`):
 errors are typed, decoys stay, what is served was there, what is whole is served or its loss
 reported, a second start answers as the first. A log start that a changed checkpoint names is
-believed, as by a broker; where it lies above the log's end, the removed segments are reported.
+believed, as by a broker; where it is above the log's end, the removed segments are reported.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ OF_BROKERS = {
     "kafka-4.1": ("deleted-records-0", "epochs-0", "compact-lag-0", "empty-0", "time-roll-0"),
     "kafka-4.1-unclean": ("u-idle-0", "u-append-time-0"),
 }
-# What a start may be refused for; damage of any other file takes no other data away.
+# Files whose damage may refuse a start; damage of any other file takes no other data away.
 VITAL = ("meta.properties", ".lock", LOG_START)
 
 
@@ -173,7 +173,7 @@ def _image_of(name: str, directory: Path, truths: dict[str, Any]) -> DataImage:
 @dataclass
 class _Changed:
     """
-    What a data directory was made to.
+    Data directory with its changes.
 
     Attributes:
         directory: where it is.
@@ -369,7 +369,7 @@ def run_data_case(image: DataImage, seed: int, folder: Path) -> CaseResult:
 
 def _offsets(path: Path) -> dict[str, int]:
     """
-    Return what a well-formed checkpoint says, by the names of directories.
+    Return the entries of a well-formed checkpoint, by the names of directories.
 
     A broker splits a line at white space of every kind, a flipped blank among them.
     """
@@ -392,7 +392,7 @@ def _start(
         manager = _manager(made.directory)
     except kafkalog.KafkaLogError as error:
         result.count(f"refused: {type(error).__name__}")
-        # Settings that nobody understands could delete what a topic is to keep.
+        # Settings that cannot be read could delete what a topic is to keep.
         is_setting = Path(error.path or "").name == TOPIC_OVERRIDES
         if not (made.is_vital or (is_setting and isinstance(error, kafkalog.ConfigError))):
             result.problems.append(f"a start is refused: {error!r}"[:300])
@@ -402,7 +402,7 @@ def _start(
         for each in manager.partitions():
             name = f"{each.topic}-{each.partition}"
             if name in made.images:
-                views[name] = _look(manager, each, found[name] if appends else None, result)
+                views[name] = _view_of(manager, each, found[name] if appends else None, result)
         _note_reports(manager, made, views, result)
     finally:
         try:
@@ -416,7 +416,7 @@ def _start(
     return views
 
 
-def _look(manager: Any, each: Any, found: Found | None, result: CaseResult) -> View:
+def _view_of(manager: Any, each: Any, found: Found | None, result: CaseResult) -> View:
     view = View()
     try:
         log = manager.log(each.topic, each.partition)
@@ -433,7 +433,7 @@ def _look(manager: Any, each: Any, found: Found | None, result: CaseResult) -> V
 
 
 def _note_reports(manager: Any, made: _Changed, views: dict[str, View], result: CaseResult) -> None:
-    """Hold what is not served as a partition against what the manager says of it."""
+    """Compare what is not served as a partition with the reports of the manager."""
     health = manager.health()
     said = {Path(each.path).name for each in health.stray_partitions}
     for directory in health.directories:
@@ -488,7 +488,7 @@ def _from(served: Served, start: int) -> Served:
 
 def _above(found: Found, start: int, durable: int) -> Found:
     """
-    Leave out what lies below a log start; all of it stays where that is above the end.
+    Leave out what is below a log start; all of it stays where that is above the end.
 
     What is in a file whose follower begins at or below the start is below it by name. A recovery
     point above the end is believed, and reported as a lost end: the log ended there.

@@ -1,4 +1,4 @@
-"""One mutated directory: opened in every way, and compared with what was in it before.
+"""One mutated directory: opened with every option, and compared with its contents before.
 
 What must hold, whatever was changed:
 
@@ -10,7 +10,7 @@ What must hold, whatever was changed:
     serves the same, and an append gets an offset that no whole entry has.
 
 One exception, which the documentation names: a changed base offset that nothing contradicts cannot
-be seen. `tests.proof.directory_contents` says where that is so.
+be seen. `tests.proof.directory_contents` names the cases.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OF_A_STOP = (".kafka_cleanshutdown", ".kafkalog_syncs", "recovery-point-offset-c
 @dataclass
 class CaseResult:
     """
-    What a case showed.
+    Result of a case.
 
     Attributes:
         problems: promises that are broken, a line each.
@@ -76,13 +76,13 @@ class CaseResult:
 @dataclass
 class View:
     """
-    What one opening serves and reports.
+    Records and reports of one opening.
 
     Attributes:
         served: by offset.
         reported: ranges of offsets that may be missing.
         files: file name, position and size of what is damaged, cut or removed.
-        kept: the bytes that were cut, now and by openings before, as they are beside the log.
+        kept: the bytes that were cut, now and by openings before, as they are next to the log.
         refused: name of the error of an opening that was refused.
         is_read_only: whether it was opened so.
         is_read: whether all of it could be read.
@@ -209,7 +209,7 @@ def _is_kept(entry: Entry, view: View) -> bool:
 
 
 def _names_no_file(error: kafkalog.KafkaLogError) -> bool:
-    """Say whether an error names what is there, and is no regular file."""
+    """Return whether an error names what is there, and is no regular file."""
     path = getattr(error, "path", None)
     try:
         return path is not None and not stat.S_ISREG(Path(path).lstat().st_mode)
@@ -224,7 +224,7 @@ def bases_in(directory: Path) -> list[int]:
 
 
 def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) -> None:
-    """Read a log in every way, and take its reports."""
+    """Read a log by every method, and take its reports."""
     view.served = served_of(log.records(on_corrupt="skip"))
     report = log.recovery_report
     ranges = [*log.corrupt_ranges(), *report.corrupt_ranges]
@@ -263,7 +263,7 @@ def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) 
     result.count("records served", len(view.served))
 
 
-# ---- what must hold ----
+# ---- invariants ----
 
 
 def check_truth(image: Image, view: View, found: Found, result: CaseResult) -> None:
@@ -288,7 +288,7 @@ def check_losses(view: View, found: Found, result: CaseResult) -> None:
     """See that what is whole is served, or its loss reported."""
     lost = [(name, entry) for name, entry in found.whole if not _is_served(entry, view)]
     # Of two neighbours that contradict each other, nothing may tell which is right; a file under
-    # another name contradicts all that has offsets beside it.
+    # another name contradicts all that has offsets next to it.
     changes = [change for each in result.changes for change in each.split("; ")]
     is_content = len(changes) == 1 and not any(word in changes[0] for word in OF_NAMES)
     if len(found.touched) == 1 and is_content and len(lost) > 1:
@@ -344,14 +344,14 @@ def compare(views: list[View], result: CaseResult) -> None:
 
 
 def put_decoys(folder: Path) -> None:
-    """Write what must stay as it is beside the directory."""
+    """Write the decoys next to the directory, which must stay as they are."""
     decoys = folder / "decoys"
     decoys.mkdir()
     (decoys / "file").write_bytes(b"precious " * 20)
 
 
 def decoys_are_whole(folder: Path) -> bool:
-    """Say whether the decoys are as they were."""
+    """Return whether the decoys are as they were."""
     decoys = folder / "decoys"
     names = [path.name for path in decoys.iterdir()]
     return names == ["file"] and (decoys / "file").read_bytes() == b"precious " * 20

@@ -1,9 +1,9 @@
-"""What a changed directory still has of its image, by bytes alone.
+"""Contents of a changed directory that are still those of its image, by bytes alone.
 
 Whole is an entry whose bytes are in a live file of its name. Moved is one whose bytes are there but
 for the offset, which no sum covers. It may be served under that offset where nothing contradicts:
-it lies within the bounds of its file, above the records of the whole entries that lie before it and
-below those that lie behind. The name of the file behind is a bound where that has a whole entry.
+it is within the bounds of its file, above the records of the whole entries before it and below
+those after it. The name of the next file is a bound where that file has a whole entry.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Moved:
 
     Attributes:
         entry: as it was.
-        shift: how far its offset is from the one that it had.
+        shift: how far its offset is from its former offset.
     """
 
     entry: Entry
     shift: int
 
     def explains(self, image: Image, offset: int, found: Any) -> bool:
-        """Say whether a record that is served at an offset is one of this entry."""
+        """Return whether a record that is served at an offset is one of this entry."""
         before = offset - self.shift
         is_inside = self.entry.first_offset <= before <= self.entry.last_offset
         return is_inside and image.truth.get(before) == found
@@ -53,7 +53,7 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Found:
     """
-    What is there.
+    Entries of a directory.
 
     Attributes:
         whole: entries that are whole in a file of their name, with that name.

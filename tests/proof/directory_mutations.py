@@ -1,6 +1,6 @@
-"""Changes of a directory that nobody who wrote it would make, drawn from a seeded source.
+"""Changes of a directory that no writer of it would make, drawn from a seeded source.
 
-Each returns a line that says what was done. Links point at decoys beside the directory, which must
+Each returns a line that states the change. Links point at decoys next to the directory, which must
 stay as they are; files grow by holes only.
 """
 
@@ -48,9 +48,9 @@ def mutate(
 
     Args:
         source: of all choices.
-        directory: beside which the decoys lie.
+        directory: next to which the decoys are.
         image: what is in it.
-        links: whether something else may come in the place of a file.
+        links: whether something else may replace a file.
     """
     said, only_content = [], True
     for _ in range(source.choice((1, 1, 1, 2, 3))):
@@ -147,7 +147,7 @@ def cut(source: random.Random, directory: Path, image: Image) -> str:
 
 
 def flip_low(source: random.Random, directory: Path, image: Image) -> str:
-    """Flip one of the low bits of an offset: a wrapper still lies between its neighbours then."""
+    """Flip one of the low bits of an offset: a wrapper is still between its neighbours then."""
     name = source.choice(sorted(image.entries))
     entries, path = image.entries[name], directory / name
     if not entries or not path.is_file() or path.is_symlink():
@@ -162,7 +162,7 @@ def flip_low(source: random.Random, directory: Path, image: Image) -> str:
 
 
 def extend(source: random.Random, directory: Path, image: Image) -> str:
-    """Extend a file with zeros, junk, or bytes of another file, behind a hole of gigabytes too."""
+    """Extend a file with zeros, junk, or bytes of another file, after a hole of gigabytes too."""
     path = _file(source, directory)
     other = bytes(_bytes_of(_file(source, directory)))
     start = source.randrange(len(other) + 1)
@@ -241,7 +241,7 @@ def _other_name(source: random.Random, path: Path) -> str:
 
 
 def put_file(path: Path, data: bytes | bytearray) -> None:
-    """Write a file; what it takes the place of may be a link to a decoy."""
+    """Write a file; what it replaces may be a link to a decoy."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
 
@@ -271,7 +271,7 @@ def stray(source: random.Random, directory: Path, image: Image) -> str:
 
 
 def replace(source: random.Random, directory: Path, image: Image) -> str:
-    """Put a link, a FIFO, a socket or a folder in the place of a file, or at a name to come."""
+    """Put a link, a FIFO, a socket or a folder at the name of a file, or at a name to come."""
     name = _file(source, directory).name
     if source.random() < 0.3:
         end = max(image.truth, default=0) + 1
@@ -289,7 +289,7 @@ def replace(source: random.Random, directory: Path, image: Image) -> str:
 
 
 def put_other_kind(source: random.Random, path: Path, decoys: Path) -> str:
-    """Put a link, a FIFO, a socket or a folder in the place of a file."""
+    """Replace a file by a link, a FIFO, a socket or a folder."""
     if path.exists() or path.is_symlink():
         path.unlink()
     kind = source.choice(("link", "dangling link", "link to a folder", "fifo", "socket", "folder"))

@@ -50,7 +50,7 @@ class Disk:
 
     def mount(self) -> None:
         """Mount it; the file system replays its journal."""
-        # Before: who is ended meanwhile does not hear whether it was mounted.
+        # Before: a process that ends during the mount does not learn whether it was mounted.
         self._is_mounted = True
         run("mount", "-o", "loop", str(self.image), str(self.point))
 
@@ -63,7 +63,7 @@ class Disk:
             )
             self._is_mounted = done.returncode != 0 and "not mounted" not in done.stderr
             if self._is_mounted and time.monotonic() > deadline:
-                # Whoever has it open, nothing of it may stay behind.
+                # No mount may stay, whichever process has it open.
                 run("umount", "--lazy", str(self.point))
                 self._is_mounted = False
                 raise OSError(f"{self.point} cannot be unmounted: {done.stderr.strip()}")
@@ -91,7 +91,7 @@ class Disk:
 
 @contextlib.contextmanager
 def shared_folder(fallback: Path, needed: int) -> Iterator[Path]:
-    """Yield a temporary folder in memory where there is room for so many bytes, else another."""
+    """Yield a temporary folder in memory where there is space for so many bytes, else another."""
     memory = Path("/dev/shm")
     if memory.is_dir() and shutil.disk_usage(memory).free > 4 * needed:
         with tempfile.TemporaryDirectory(

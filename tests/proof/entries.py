@@ -1,4 +1,4 @@
-"""A slow, plain parser of `.log` files: where each outer entry lies, and which offsets it has.
+"""A slow, plain parser of `.log` files: where each outer entry is, and which offsets it has.
 
 Shares no code with the engine. An entry is a batch of format v2, or a message of format v0 or v1,
 plain or a compressed wrapper. Only undamaged files are parsed: those that brokers wrote, and those

@@ -1,8 +1,8 @@
 """The n-th system call of an operation fails, for every n, through a preloaded library.
 
-Each operation runs in a process of its own (`failing_operations.py`) with `failing_calls.c`
+Each operation runs in a separate process (`failing_operations.py`) with `failing_calls.c`
 preloaded. The gate takes a sample of calls that its seed chooses; without a limit of time every
-call of every operation fails in every way.
+call of every operation fails with every error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WAYS = (
     "EINTR",
     "short",
 )
-# A process that says nothing for so long hangs.
+# A process without output for so long hangs.
 SILENT_SECONDS = 90
 
 

@@ -1,6 +1,6 @@
 """Operations of the library in which one system call fails, and what has to hold afterwards.
 
-Runs in a process of its own with `failing_calls.c` preloaded: `python -m
+Runs in a separate process with `failing_calls.c` preloaded: `python -m
 tests.proof.failing_operations FOLDER SECONDS JOB...`, a job is OPERATION,FAILURE,FIRST,STEP,MOST.
 It lets call FIRST fail, then FIRST + STEP and so on, until an operation passes untouched or MOST
 were tried, and prints lines of JSON: for each call, each broken promise, and the end of each job.
@@ -46,7 +46,7 @@ CASE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How the n-th call fails, of the kinds in `kinds`; `is_hidden`: nobody may notice it."""
+    """Failure of the n-th call, of the kinds in `kinds`; `is_hidden`: no caller may notice it."""
 
     kinds: int
     error: int
@@ -190,7 +190,7 @@ class Scenarios(Operation):
 
 
 def quiet_log(directory: Path, **settings: Any) -> kafkalog.Log:
-    """Open a log whose time stands still."""
+    """Open a log whose clock does not advance."""
     clock = ManualClock()
     config = small_config(**settings)
     return kafkalog.open_log(
@@ -285,7 +285,7 @@ class Managed(Operation):
         self.begin()
 
     def begin(self) -> None:
-        """Prepare what this operation needs beside."""
+        """Prepare what this operation needs besides."""
 
     def _open(self) -> LogManager:
         return ManualManager(self.directories)
@@ -331,7 +331,7 @@ class Managed(Operation):
             self.manager.close()
 
     def check_more(self) -> None:
-        """Check what this operation promises beside."""
+        """Check what this operation promises besides."""
 
 
 class CreateTopics(Managed):

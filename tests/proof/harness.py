@@ -1,4 +1,4 @@
-"""What a part of the proof is given: a seed, a folder, a clock, counters, a place for evidence.
+"""Parts of the proof and their context: seed, folder, clock, counters, folder of evidence.
 
 A `Part` is named in `tests/proof/parts.py`; its module has a function `run(proof: Proof) -> None`,
 which works until `seconds_left()` is 0 and reports what it finds to the `Proof`. An exception that
@@ -28,14 +28,14 @@ __all__ = ["Broken", "Part", "Proof", "Skipped", "perform"]
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / ".proof" / "evidence"
 
-# How much is kept of what a part found: pieces of a run, bytes of a piece, entries of a piece.
+# Limits of the kept evidence: pieces of a run, bytes of a piece, entries of a piece.
 MOST_PIECES = 25
 MOST_BYTES = 64 << 20
 MOST_ENTRIES = 20_000
 
 
 class Skipped(Exception):  # noqa: N818 - it is no error
-    """Ends a part that cannot be run here; the message says why."""
+    """Ends a part that cannot be run here; the message states why."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Broken:
-    """One broken promise: which, how it was seen, and where the evidence lies."""
+    """One broken promise: which, how it was seen, and where the evidence is."""
 
     title: str
     details: str
@@ -127,7 +127,7 @@ class Proof:
         print(f"    {self.part}: {text}", flush=True)
 
     def skip(self, reason: str) -> NoReturn:
-        """End the part as one that cannot be run here."""
+        """End the part, which cannot be run here."""
         raise Skipped(reason)
 
     def broken(self, title: str, details: str, files: Iterable[str | os.PathLike[str]] = ()) -> str:

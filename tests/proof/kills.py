@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 
 def run(proof: Proof) -> None:
-    """Kill until the time is over, each workload in a process of its own."""
+    """Kill until the time is over, each workload in a separate process."""
     load_modules()
     judges = [Judge(each.slug, partial(_kill, workload=each)) for each in workloads(proof)]
     run_side_by_side(proof, judges)

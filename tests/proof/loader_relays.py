@@ -46,7 +46,7 @@ WAIT_SECONDS = 60
 KEYS = 60
 START_MS = 1_700_000_000_000
 MEMORY_BYTES = 1 << 20
-# What files are named amid an exchange of segments.
+# Suffixes of files during an exchange of segments.
 SUFFIXES = (".cleaned", ".swap", ".deleted", ".covered")
 
 Latest = dict[str, str]
@@ -178,12 +178,12 @@ def _text(data: bytes | None) -> str:
 
 
 class _EndingDisk(PosixFileSystem):
-    """A disk whose process is killed in front of a change of such a name, or behind it."""
+    """A disk whose process is killed before or after a change of such a name."""
 
     def __init__(self, drawn: random.Random) -> None:
         self._suffix = drawn.choice(SUFFIXES)
         self._left = drawn.randrange(1, 9)
-        self._is_behind = drawn.random() < 0.5
+        self._ends_after = drawn.random() < 0.5
 
     def rename(self, source: Path, target: Path) -> None:
         with self._change(source, target):
@@ -198,7 +198,7 @@ class _EndingDisk(PosixFileSystem):
         """Make a change, and end the process where it is the one."""
         self._left -= any(path.name.endswith(self._suffix) for path in paths)
         is_last = self._left == 0
-        if is_last and not self._is_behind:
+        if is_last and not self._ends_after:
             self._end()
         yield
         if is_last:

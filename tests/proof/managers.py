@@ -1,6 +1,6 @@
 """The workload with a `LogManager`: topics, producers, transactions, groups, the cleaner, the sink.
 
-Run in a process of its own, which is killed or loses its disk. Two topics are there for good and
+Run in a separate process, which is killed or loses its disk. Two topics are there for good and
 take part in transactions, one of them compacted; one is trimmed in the background; one is deleted
 and made again under its name, by turns.
 """
@@ -32,7 +32,7 @@ from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.transaction import SinkTransaction
 from tests.proof.appending import Appending, SharedLock
 from tests.proof.contents import Spec, content
-from tests.proof.ledger import Ledger
+from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle
 from tests.proof.plain_log import encode_batch
 from tests.proof.single_logs import guarded
@@ -96,7 +96,7 @@ def manager_config(random: Random, *, quiet: bool = False) -> ManagerConfig:
 
 
 def topic_settings(name: str, random: Random) -> dict[str, str]:
-    """Draw what a topic says otherwise."""
+    """Draw the settings of a topic that are not the defaults."""
     if name == "keyed":
         delay = random.choice(("0", "86400000"))
         return {"cleanup.policy": "compact", "segment.bytes": "20000", "delete.retention.ms": delay}
@@ -110,9 +110,9 @@ class TopicWriter:
     """Works on the topics of one manager until the process ends."""
 
     def __init__(
-        self, ledger: Ledger, root: Path, oracle: Oracle, seed: int, numbers: Iterator[int]
+        self, shared: SharedEvents, root: Path, oracle: Oracle, seed: int, numbers: Iterator[int]
     ) -> None:
-        self.ledger = ledger
+        self.shared = shared
         self.oracle = oracle
         self.numbers = numbers
         self.random = Random(seed)
@@ -128,10 +128,10 @@ class TopicWriter:
         """Let the sink write, perhaps; then open the manager, and let threads work on it."""
         if len(self.directories) == 1 and self.random.random() < 0.4:
             self.write_rows()
-        self.ledger.add("begin", "opening")
+        self.shared.add("begin", "opening")
         self.manager = LogManager(self.directories, manager_config(self.random))
-        self.ledger.add("end", "opening")
-        self.ledger.add("kind", "openings of a manager")
+        self.shared.add("end", "opening")
+        self.shared.add("kind", "openings of a manager")
         producers = [
             self.manager.producer(
                 transactional_id=name,
@@ -148,7 +148,7 @@ class TopicWriter:
             _transactions_of(self, number, producer) for number, producer in enumerate(producers)
         ]
         threads = [
-            threading.Thread(target=guarded, args=(self.ledger, self.until_closed, each, drawn))
+            threading.Thread(target=guarded, args=(self.shared, self.until_closed, each, drawn))
             for each, drawn in [(each, self.drawn()) for each in work]
         ]
         for thread in threads:
@@ -170,10 +170,10 @@ class TopicWriter:
     def close(self) -> None:
         """Close the manager while the threads work on; a cut or a kill may come at any moment."""
         self.is_closing = True
-        self.ledger.add("begin", "closing")
+        self.shared.add("begin", "closing")
         self.manager.close()
-        self.ledger.add("end", "closing")
-        self.ledger.add("kind", "managers closed")
+        self.shared.add("end", "closing")
+        self.shared.add("kind", "managers closed")
 
     def spec(self, name: str, partition: int) -> Spec:
         """Return what the records of a partition have in common."""
@@ -194,22 +194,22 @@ class TopicWriter:
         count = draw.choice((1, 2, 2, 3, 4, 8)) if name == "kept" else draw.randint(1, 3)
         known = self.oracle.topics.get(name)
         if name in self.manager.topics() and known is not None:
-            self.ledger.add("topic", name, "there", [])
+            self.shared.add("topic", name, "there", [])
             if known.state == "gone":
-                self.ledger.add("wrong", "a deleted topic is back", name)
+                self.shared.add("wrong", "a deleted topic is back", name)
             listed = [(each, self.spec(name, at)) for at, each in enumerate(known.streams)]
             self.streams[name] = listed
             return
         listed = [(next(self.numbers), self.spec(name, each)) for each in range(count)]
         for number, spec in listed:
-            self.ledger.add("stream", number, asdict(spec))
-        self.ledger.add("topic", name, "asked", [number for number, _ in listed])
+            self.shared.add("stream", number, asdict(spec))
+        self.shared.add("topic", name, "asked", [number for number, _ in listed])
         try:
             self.manager.create_topic(name, count, topic_settings(name, self.random))
         except TopicExistsError:
-            self.ledger.add("wrong", "a topic exists that was not seen", name)
+            self.shared.add("wrong", "a topic exists that was not seen", name)
             return
-        self.ledger.add("topic", name, "there", [])
+        self.shared.add("topic", name, "there", [])
         self.streams[name] = listed
 
     def find_victim(self) -> None:
@@ -233,7 +233,7 @@ class TopicWriter:
             name = random.choice(LASTING)
             stream, spec = random.choice(self.streams[name])
             number = next(self.numbers)
-            self.ledger.add("ask", stream, number, 1)
+            self.shared.add("ask", stream, number, 1)
             self.send(producer, stream, spec, number).add_done_callback(
                 self.answered(stream, number, compression, durable=wait == "durable")
             )
@@ -258,8 +258,8 @@ class TopicWriter:
 
         def note(future: Future[RecordMetadata]) -> None:
             if future.exception() is None:
-                self.ledger.add("ack", stream, number, future.result().offset, durable)
-                self.ledger.add("form", "producer", 2, compression)
+                self.shared.add("ack", stream, number, future.result().offset, durable)
+                self.shared.add("form", "producer", 2, compression)
 
         return note
 
@@ -271,7 +271,7 @@ class TopicWriter:
                 name = random.choice(names)
                 stream, spec = random.choice(self.streams[name])
                 log = self.manager.log(name, spec.partition)
-                appending = Appending(self.ledger, self.numbers, stream, spec, self.incoming)
+                appending = Appending(self.shared, self.numbers, stream, spec, self.incoming)
                 appending.append(log, random.choice(FORMS), random)
             if random.random() < 0.3:
                 time.sleep(random.random() * 0.004)
@@ -283,29 +283,29 @@ class TopicWriter:
             _stream, spec = random.choice(self.streams["kept"])
             position = next(self.numbers)
             wait = random.choice(("written", "durable"))
-            self.ledger.add("position", GROUP, spec.directory, position)
+            self.shared.add("position", GROUP, spec.directory, position)
             where = TopicPartition(spec.topic, spec.partition)
             consumer.commit({where: position}, wait=wait)  # type: ignore[arg-type]
-            self.ledger.add("positioned", GROUP, spec.directory, position, wait == "durable")
+            self.shared.add("positioned", GROUP, spec.directory, position, wait == "durable")
             time.sleep(random.random() * 0.01)
 
     def transact(self, index: int, producer: Producer, random: Random) -> None:
-        """Run transactions of one transactional id, one behind the other."""
+        """Run transactions of one transactional id, one after the other."""
         group = f"{GROUP}-{index}"
         places = self.streams["kept"] + self.streams["keyed"]
         for _ in range(150):
             transaction = next(self.numbers)
-            self.ledger.add("transaction", transaction)
+            self.shared.add("transaction", transaction)
             producer.begin_transaction()
             sent = []
             chosen = random.sample(places, min(len(places), random.choice((1, 2, 2, 4))))
             for stream, spec in chosen * random.choice((1, 1, 3)):
                 number = next(self.numbers)
-                self.ledger.add("ask", stream, number, 1, transaction)
+                self.shared.add("ask", stream, number, 1, transaction)
                 sent.append((stream, number, self.send(producer, stream, spec, number)))
             if random.random() < 0.3:
                 where = f"kept-{index % len(self.streams['kept'])}"
-                self.ledger.add("position", group, where, transaction, transaction)
+                self.shared.add("position", group, where, transaction, transaction)
                 partition = TopicPartition("kept", index % len(self.streams["kept"]))
                 producer.send_offsets_to_transaction({partition: transaction}, group)
             if random.random() < 0.7:
@@ -314,20 +314,20 @@ class TopicWriter:
             if random.random() < 0.5:
                 time.sleep(random.random() * random.choice((0.003, 0.03)))
             if random.random() < 0.75:
-                self.ledger.add("commit", transaction, False)
+                self.shared.add("commit", transaction, False)
                 producer.commit_transaction()
                 self.note_sent(sent)
-                self.ledger.add("commit", transaction, True)
-                self.ledger.add("kind", f"transactions committed over {len(chosen)} partitions")
+                self.shared.add("commit", transaction, True)
+                self.shared.add("kind", f"transactions committed over {len(chosen)} partitions")
             else:
-                self.ledger.add("abort", transaction, False)
+                self.shared.add("abort", transaction, False)
                 producer.abort_transaction()
-                self.ledger.add("abort", transaction, True)
+                self.shared.add("abort", transaction, True)
 
     def note_sent(self, sent: list[tuple[int, int, Future[RecordMetadata]]]) -> None:
         """Note where the records of a transaction lie."""
         for stream, number, future in sent:
-            self.ledger.add("ack", stream, number, future.result().offset, False)
+            self.shared.add("ack", stream, number, future.result().offset, False)
 
     # ----------------------------------------------------------------------------- administration
 
@@ -335,20 +335,20 @@ class TopicWriter:
         """Flush, roll, compact, delete and make topics, a number of times."""
         for _ in range(random.choice((5, 20, 200))):
             kind = random.choice(KINDS)
-            self.ledger.add("begin", kind)
+            self.shared.add("begin", kind)
             done = False
             with contextlib.suppress(*INTERRUPTIONS):
                 getattr(self, f"_{kind}")(random)
                 done = True
-            self.ledger.add("end", kind)
+            self.shared.add("end", kind)
             if done:
-                self.ledger.add("kind", KINDS_TEXT[kind])
+                self.shared.add("kind", KINDS_TEXT[kind])
             time.sleep(random.random() * 0.01)
 
     def _flush(self, random: Random) -> None:
         stream, spec = random.choice(self.streams[random.choice(LASTING)])
         offset = self.manager.log(spec.topic, spec.partition).flush()
-        self.ledger.add("flush", stream, offset)
+        self.shared.add("flush", stream, offset)
 
     def _roll(self, random: Random) -> None:
         _stream, spec = random.choice(self.streams[random.choice(LASTING)])
@@ -363,19 +363,19 @@ class TopicWriter:
         stream, spec = random.choice(self.streams["kept"])
         log = self.manager.log(spec.topic, spec.partition)
         offset = random.randint(log.log_start_offset, log.high_watermark)
-        self.ledger.add("delete", stream, offset)
+        self.shared.add("delete", stream, offset)
         log.delete_records(offset)
-        self.ledger.add("deleted", stream, offset)
+        self.shared.add("deleted", stream, offset)
 
     def _victim(self, random: Random) -> None:
         with self.victims.alone():
             if VICTIM not in self.streams:
                 self.make(VICTIM)
                 return
-            self.ledger.add("topic", VICTIM, "deleting", [])
+            self.shared.add("topic", VICTIM, "deleting", [])
             del self.streams[VICTIM]
             self.manager.delete_topic(VICTIM)
-            self.ledger.add("topic", VICTIM, "gone", [])
+            self.shared.add("topic", VICTIM, "gone", [])
 
     # ------------------------------------------------------------------------------------ the sink
 
@@ -385,9 +385,9 @@ class TopicWriter:
             version = next(self.numbers)
             parts = [(number, self.random.randrange(1, 9)) for number in range(2)]
             sink = SinkTransaction(self.directories[0], TransactionId.of_query("query", version))
-            self.ledger.add("sink", version, parts, False)
+            self.shared.add("sink", version, parts, False)
             sink.commit([self._staged(sink, version, *part) for part in parts])
-            self.ledger.add("sink", version, parts, True)
+            self.shared.add("sink", version, parts, True)
 
     def _staged(
         self, sink: SinkTransaction, version: int, partition: int, count: int
@@ -413,11 +413,11 @@ def _transactions_of(
     return lambda random: writer.transact(index, producer, random)
 
 
-def write_topics(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: int) -> None:
+def write_topics(shared: SharedEvents, root: Path, oracle: Oracle, seed: int, first: int) -> None:
     """Work on the topics of a disk until something ends this process."""
     logging.disable(logging.CRITICAL)
-    writer = TopicWriter(ledger, root, oracle, seed, itertools.count(first))
-    guarded(ledger, writer.run)
+    writer = TopicWriter(shared, root, oracle, seed, itertools.count(first))
+    guarded(shared, writer.run)
     if Random(seed).random() < 0.7:
-        guarded(ledger, writer.close)
+        guarded(shared, writer.close)
     time.sleep(60)

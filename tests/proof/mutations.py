@@ -1,4 +1,4 @@
-"""Mutated directories: partitions of all brokers and of this library, changed in every way.
+"""Mutated directories: partitions of all brokers and of this library, changed by every mutation.
 
 Each case runs in a worker process with a bound on its time and its memory, on a folder in memory
 where there is one, for nothing here is about the disk. A case is made again by the name of its
@@ -33,7 +33,7 @@ __all__ = ["run"]
 AnyImage = Image | DataImage
 
 CASE_SECONDS = 30
-# What a worker may take beyond what it was forked with: parts that ran before leave memory mapped.
+# Limit of a worker beyond what it was forked with: parts that ran before leave memory mapped.
 MEMORY_BYTES = 1 << 30
 IN_MEMORY = Path("/dev/shm")
 # Data directories are few and large: without it a hundredth of the cases would be of them.
@@ -116,7 +116,7 @@ def _cores() -> int:
 
 
 class _Worker:
-    """A process that runs cases; one that hangs or dies is replaced, and that is its result."""
+    """A process that runs cases; if it hangs or dies it is replaced, which is the result."""
 
     def __init__(self, images: Sequence[AnyImage], folder: Path) -> None:
         self._images = images

@@ -1,4 +1,4 @@
-"""What parts of the proof need of a machine: each function returns why it is absent, or ""."""
+"""Requirements of parts of the proof: each function returns why one is absent, or ""."""
 
 from __future__ import annotations
 

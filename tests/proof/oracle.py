@@ -2,7 +2,7 @@
 
 Shares no code with the engine. It replays the writer's events: what was acknowledged before the
 power was cut is evidence, what came later is only something that was asked for. After a check what
-was seen is what there is: recovery has called it durable. What was lost may then never come back.
+was seen is the content: recovery has called it durable. What was lost may then never come back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.proof.contents import Spec, content
-from tests.proof.ledger import Event
+from tests.proof.shared_events import Event
 
 __all__ = ["Observed", "Oracle", "Problem", "Seen", "Stream", "View"]
 
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class Observed:
-    """What one partition serves, by offset, where it begins and ends, and what is durable."""
+    """Records of one partition by offset, where it begins and ends, and what is durable."""
 
     start: int
     end: int
@@ -98,7 +98,7 @@ class Operation:
 
 @dataclass
 class Stream:
-    """What is known of one partition in one incarnation."""
+    """Knowledge of one partition in one incarnation."""
 
     number: int
     spec: Spec
@@ -108,14 +108,14 @@ class Stream:
     truncating_now: dict[int, Identity] = field(default_factory=dict)
     dead: set[Identity] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
-    # The highest offset of each key that a truncation took after a compaction may have met it.
+    # The highest offset of each key that a truncation took after a compaction may have read it.
     outlived: dict[bytes | None, int] = field(default_factory=dict)
     deleted_below: int = 0
     may_delete_below: int = 0
     durable: int = 0
 
     def acknowledged(self, number: int, first: int, *, durable: bool) -> None:
-        """Note where an append lies."""
+        """Note the offset of an append."""
         operation = self.operations[number]
         operation.first = first
         for index in range(operation.count):
@@ -146,7 +146,7 @@ class Stream:
             if operation.cleanings >= cleanings:
                 continue
             for index in range(operation.count):
-                # Where one without an answer lies is not known.
+                # The offset of an append without an answer is not known.
                 at = FOREVER if operation.first is None else operation.first + index
                 if at >= offset:
                     key = content(self.spec, self.number, number, index).key
@@ -189,7 +189,7 @@ class Stream:
 
 @dataclass
 class Transaction:
-    """What was asked of a transaction, its appends since the last check, its positions."""
+    """The requested end of a transaction, its appends since the last check, its positions."""
 
     asked: str = ""
     acknowledged: bool = False
@@ -262,7 +262,7 @@ class Oracle:
         pass
 
     def _on_wrong(self, evidence: bool, title: str, details: str) -> None:
-        # What a writer sees of a disk that is being cut is nobody's fault.
+        # Errors that a writer sees while its disk is being cut are no fault.
         if evidence:
             self.wrong.append(Problem(title, details))
 
@@ -542,7 +542,7 @@ class Oracle:
             for index in range(operation.count):
                 each = content(stream.spec, stream.number, number, index)
                 if each.value is None:
-                    # Where it came to lie is not known of one without an answer; it may be gone.
+                    # The offset of an append without an answer is not known; it may be gone.
                     offset = FOREVER if operation.first is None else operation.first + index
                     latest[each.key] = max(offset, latest.get(each.key, -1))
         return latest
@@ -702,5 +702,5 @@ class Oracle:
 
 
 def _is_positioned(transaction: Transaction, view: View) -> bool:
-    """Say whether a position that only this transaction has put is there: it was committed."""
+    """Return whether a position that only this transaction has put is there: it was committed."""
     return any(view.positions.get(key) == put for key, put in transaction.positions.items())

@@ -10,7 +10,7 @@ from tests.proof.results import Result
 
 __all__ = ["page", "write_page"]
 
-# So many counters of the same name make columns of what is before their colon.
+# Number of counters of the same name that makes columns of what is before their colon.
 _MUCH = 5
 
 HEAD = """# Proof
@@ -126,7 +126,7 @@ def _counted(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _columns(counts: Mapping[str, int]) -> list[str]:
-    """Return what stands before the colon of counters, where two or more have much in common."""
+    """Return what is before the colon of counters, where two or more have much in common."""
     found: dict[str, set[str]] = {}
     for name in counts:
         kind, colon, rest = name.partition(": ")

@@ -2,7 +2,7 @@
 
 Two sources: the partitions that brokers 0.8.2 to 4.1 wrote, whose manifests were made by Kafka's
 own classes, and partitions that are appended here, where the judge keeps what it appended. An image
-is a few files in memory; a case writes them to a folder of its own.
+is a few files in memory; a case writes them to a separate folder.
 """
 
 from __future__ import annotations

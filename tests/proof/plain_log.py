@@ -1,7 +1,7 @@
 """Kafka's log files read, and batches written, from the format's description alone.
 
 Nothing of `kafkalog` is used. Checksums and codecs come from other libraries. A reader goes from
-the first byte of each file to the first that is not a whole batch with a good checksum, and says
+the first byte of each file to the first that is not a whole batch with a good checksum, and reports
 where it stopped; whether something whole follows is looked for byte by byte.
 """
 
@@ -41,7 +41,7 @@ class PlainRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlainBatch:
-    """One batch or old message: what its header says, and its records."""
+    """One batch or old message: the fields of its header, and its records."""
 
     base_offset: int
     last_offset: int
@@ -56,7 +56,7 @@ class PlainBatch:
 
     @property
     def commits(self) -> bool:
-        """Whether a control batch is the marker of a commit."""
+        """True for a control batch that is the marker of a commit."""
         key = self.records[0].key if self.records else None
         return bool(key) and key is not None and struct.unpack(">hh", key[:4])[1] == 1
 
@@ -209,7 +209,7 @@ def _decompress(codec: int, data: bytes) -> bytes:
         return _unsnappy(data)
     if codec == 3:
         return bytes(lz4.frame.decompress(data))
-    # Frames need not say their size.
+    # Frames need not have their size.
     return zstandard.ZstdDecompressor().decompressobj().decompress(data)
 
 

@@ -20,7 +20,7 @@ __all__ = ["run"]
 
 
 def run(proof: Proof) -> None:
-    """Cut until the time is over, each file system and workload in a process of its own."""
+    """Cut until the time is over, each file system and workload in a separate process."""
     kinds = proof.options.get("filesystems", "ext4,xfs").split(",")
     for kind in [each for each in kinds if shutil.which(f"mkfs.{each}") is None]:
         proof.note(f"{kind} was left out: there is no mkfs.{kind}.")

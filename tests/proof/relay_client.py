@@ -3,7 +3,7 @@
 `python -m tests.proof.relay_client ADDRESS SEED PREFIX SETTINGS GONE END0 END1`: works until its
 standard input ends or it is killed, with the broker or without; a line of JSON for each thing it
 tries and was answered. SETTINGS are those of the topic `gone`, as JSON; GONE is 1 where it exists.
-A process of its own, since a client waits for ever for a broker that has gone.
+A separate process, since a client waits for ever for a broker that was stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def say(what: str, *arguments: Any) -> None:
 
 
 class Client:
-    """Producers, a transactional one, a group, and an operator who makes and deletes a topic."""
+    """Producers, a transactional one, a group, and an operator: a topic is made and deleted."""
 
     def __init__(
         self, address: str, seed: int, prefix: str, settings: dict[str, str], ends: list[int]
@@ -143,7 +143,7 @@ class Client:
             answered = consumer.commit(offsets=[where], asynchronous=False)
         finally:
             consumer.close()
-        # A partition that was refused is no exception, but says so itself.
+        # A partition that was refused raises no exception: its answer has the error.
         refused = [each.error for each in answered or [] if each.error is not None]
         if refused:
             say("refused", str(refused[0]))

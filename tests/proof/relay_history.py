@@ -1,4 +1,4 @@
-"""What both sides of a relay have written, and what a reader must therefore see.
+"""History of both sides of a relay, and the records that a reader must therefore see.
 
 A kill loses nothing that was acknowledged, on either side: the page cache survives it. What was
 asked for and not acknowledged may be there or not; nothing else may. What was once seen not to be
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["COMPACTED", "STORED", "TOPICS", "History", "Place", "Seen", "Side", "text_of"]
+__all__ = ["COMPACTED", "STORED", "TOPICS", "History", "PartitionKey", "Seen", "Side", "text_of"]
 
 # Topic -> number of partitions.
 TOPICS = {"plain": 2, "latest": 1, "moved": 2, "old": 1, "oldest": 1, "cut": 1, "gone": 2}
@@ -24,7 +24,7 @@ COMPACTED = ("latest", "oldest")
 MOST_BYTES = 256
 
 Side = Literal["library", "broker"]
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 def text_of(data: bytes | None, digest: str | None = None) -> str:
@@ -37,7 +37,7 @@ def text_of(data: bytes | None, digest: str | None = None) -> str:
 @dataclass
 class Seen:
     """
-    What one side serves.
+    Records and positions that one side serves.
 
     Attributes:
         records: (topic, partition) -> [(offset, key, value)], for readers of uncommitted records;
@@ -47,9 +47,9 @@ class Seen:
         positions: (topic, partition) -> offset of the group, None where it has none.
     """
 
-    records: dict[Place, list[tuple[int, str, str]]] = field(default_factory=dict)
-    committed: dict[Place, list[tuple[int, str, str]]] = field(default_factory=dict)
-    positions: dict[Place, int | None] = field(default_factory=dict)
+    records: dict[PartitionKey, list[tuple[int, str, str]]] = field(default_factory=dict)
+    committed: dict[PartitionKey, list[tuple[int, str, str]]] = field(default_factory=dict)
+    positions: dict[PartitionKey, int | None] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,26 +72,26 @@ class History:
         starts: (topic, partition) of STORED -> offsets that may be its log start.
         cuts: (topic, partition) -> the first offset that a truncation may have removed, which was
             begun and not acknowledged.
-        removing: who began to delete `gone` and was not answered: "library", "broker" or "".
+        removing: side that began to delete `gone` without an answer: "library", "broker" or "".
         removed: (topic, partition) of `gone` -> records of topics that a broker has acknowledged
             to be deleted; their directories may be there until the next start of a broker.
         latest: topic of COMPACTED -> key -> values that may be its latest: the last acknowledged
-            one and later ones; an empty one stands for none.
+            one and later ones; an empty one means none.
         transactions: by name.
         position: partition of `plain` -> the positions that the group may have; None for none.
     """
 
-    stored: dict[Place, dict[int, str]] = field(
+    stored: dict[PartitionKey, dict[int, str]] = field(
         default_factory=lambda: {
             (topic, partition): {} for topic in STORED for partition in range(TOPICS[topic])
         }
     )
-    keys: dict[Place, dict[int, str]] = field(default_factory=dict)
+    keys: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
-    starts: dict[Place, set[int]] = field(default_factory=dict)
-    cuts: dict[Place, int] = field(default_factory=dict)
+    starts: dict[PartitionKey, set[int]] = field(default_factory=dict)
+    cuts: dict[PartitionKey, int] = field(default_factory=dict)
     removing: Side | Literal[""] = ""
-    removed: dict[Place, list[dict[int, str]]] = field(default_factory=dict)
+    removed: dict[PartitionKey, list[dict[int, str]]] = field(default_factory=dict)
     latest: dict[str, dict[str, list[str]]] = field(
         default_factory=lambda: {topic: {} for topic in COMPACTED}
     )
@@ -100,10 +100,10 @@ class History:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether only a broker knows which of the topics `gone` are deleted."""
+        """True if only a broker knows which of the topics `gone` are deleted."""
         return self.removing == "broker" or bool(self.removed)
 
-    # ---- what is done ----
+    # ---- operations ----
 
     def try_append(self, values: list[str]) -> None:
         """Records are about to be appended."""
@@ -183,9 +183,9 @@ class History:
         """It is committed."""
         self.position[partition] = [offset]
 
-    def adopt(self, seen: Seen, side: Side) -> None:
-        """What was not certain is what was seen; it must stay."""
-        self._adopt_stored(seen, side)
+    def confirm(self, seen: Seen, side: Side) -> None:
+        """Take what was seen for what was not certain; it must stay."""
+        self._confirm_stored(seen, side)
         for topic in COMPACTED:
             rows = seen.records.get((topic, 0), [])
             held: dict[str, list[str]] = {key: [""] for key in self.latest[topic]}
@@ -206,7 +206,7 @@ class History:
             if partition in self.position:
                 self.position[partition] = [offset]
 
-    def _adopt_stored(self, seen: Seen, side: Side) -> None:
+    def _confirm_stored(self, seen: Seen, side: Side) -> None:
         is_left = side == "library" and self.is_in_doubt
         for place in self.stored:
             if place[0] == "gone" and is_left:
@@ -229,7 +229,7 @@ class History:
                 offset: text for offset, text in held.items() if is_kept(offset)
             }
 
-    # ---- what must hold ----
+    # ---- invariants ----
 
     def problems(self, seen: Seen, side: Side) -> list[str]:
         """Return what a side serves wrongly, a line each."""
@@ -249,8 +249,8 @@ class History:
                 found.append(f"keys or times are wrong: {_name(place)}, {wrong[:5]}")
         return found
 
-    def _may_hold(self, place: Place, side: Side) -> list[dict[int, str]]:
-        """Return what a partition may have, beside what was tried."""
+    def _may_hold(self, place: PartitionKey, side: Side) -> list[dict[int, str]]:
+        """Return what a partition may have, besides what was tried."""
         may = [self.stored[place]]
         if place[0] == "gone" and self.removing:
             may.append({})
@@ -259,7 +259,7 @@ class History:
         return may
 
     def _stored_problem(
-        self, place: Place, rows: list[tuple[int, str, str]], held: dict[int, str]
+        self, place: PartitionKey, rows: list[tuple[int, str, str]], held: dict[int, str]
     ) -> str:
         served = {offset: value for offset, _key, value in rows}
         starts = self.starts.get(place, {0})
@@ -332,9 +332,9 @@ class History:
         return found
 
 
-def _name(place: Place) -> str:
+def _name(place: PartitionKey) -> str:
     return f"{place[0]}-{place[1]}"
 
 
-def _sample(place: Place, offsets: list[int]) -> str:
+def _sample(place: PartitionKey, offsets: list[int]) -> str:
     return f"{_name(place)}, {sorted(offsets)[:5]} of {len(offsets)}"

@@ -63,12 +63,12 @@ def put_old_logs(
                 shutil.copyfile(path, target / path.name)
         start = manifest.summary.log_start_offset
         add_checkpoint(target.parent / "log-start-offset-checkpoint", f"{topic}-0", start)
-        _tell(history, topic, manifest, start)
+        _record_manifest(history, topic, manifest, start)
         chosen[topic] = f"{broker}/{partition}"
     return chosen
 
 
-def _tell(history: History, topic: str, manifest: OldManifest, start: int) -> None:
+def _record_manifest(history: History, topic: str, manifest: OldManifest, start: int) -> None:
     for each in manifest.records():
         key, value = text_of(each.key), text_of(each.value, each.value_sha256)
         if topic in COMPACTED:

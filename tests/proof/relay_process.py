@@ -1,4 +1,4 @@
-"""A process of a relay that tells in lines of JSON what it does, and how it comes to its end."""
+"""A process of a relay, its reports in lines of JSON, and the ways to end it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RelayProcess:
         errors: the file for its standard error.
 
     Attributes:
-        lines: what it says, each line as [what, argument, ...]; a line that is cut is left out.
+        lines: its output, each line as [what, argument, ...]; a line that is cut is left out.
     """
 
     def __init__(self, command: Sequence[str], errors: Path) -> None:
@@ -83,7 +83,7 @@ class Ending:
     Args:
         act: what is done.
         seconds: when, from `begin` on.
-        line: what the process says before; with None the moment alone counts.
+        line: output of the process before; with None the moment alone counts.
         count: how many of these lines come first.
         delay_seconds: how long after the last of them.
     """

@@ -1,8 +1,8 @@
-"""The library's leg of a relay, as a process of its own: it is killed while it works.
+"""The library's leg of a relay, as a separate process: it is killed while it works.
 
 `python -m tests.proof.relay_worker KIND SEED NUMBER LEFT DIRECTORY...`: prints what it serves, then
 works until it is killed or its standard input ends, a line of JSON for each thing it tries and was
-answered. KIND says what it does most: "work" a little of everything, "convert" conversions of the
+answered. KIND is what it does most: "work" a little of everything, "convert" conversions of the
 data directories in place, without a manager, "cut" truncations, "remove" deletions of a topic. LEFT
 names topics that are not to be changed, with commas between.
 """

@@ -2,11 +2,11 @@
 
 The broker has its own defaults, 50 partitions of both internal topics among them, and two data
 directories. Logs of brokers 0.8.2 to 2.8 are put into some of its topics. Each leg first shows what
-it serves, which is held against all that was ever acknowledged; then it works, and is stopped in
+it serves, which is compared with all that was ever acknowledged; then it works, and is stopped in
 order or killed at a random moment, or soon after it has begun a conversion, a truncation or the
 deletion of a topic. Groups and transactional producers, of librdkafka or of Kafka itself on the
 broker's legs, have the same names on both sides; a group of Kafka's own clients reads on, to the
-end, from where it stands. What a broker says of damage in what it was given is a broken promise.
+end, from its position. A report of a broker about damage in its files is a broken promise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.interop.broker import Broker, BrokerError, format_directory
 from tests.interop.clients import TopicPlan, create_topics
 from tests.interop.kafka_maven import KafkaInstall, fetch_kafka
 from tests.proof.harness import Proof
-from tests.proof.relay_history import COMPACTED, TOPICS, History, Place, Seen, Side, text_of
+from tests.proof.relay_history import COMPACTED, TOPICS, History, PartitionKey, Seen, Side, text_of
 from tests.proof.relay_logs import put_old_logs
 from tests.proof.relay_process import Ending, RelayProcess
 from tests.proof.relay_worker import KINDS
@@ -48,16 +48,16 @@ JAVA_CLIENT = Path(__file__).with_name("RelayClient.java")
 LEGS_OF_RELAY = 8
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 CLIENT_SECONDS = 30
-# A log that was cut inside a batch ends behind offsets without records: its end is not reached.
+# A log that was cut inside a batch ends after offsets without records: its end is not reached.
 SILENT_POLLS = 10
-# What a broker does by itself: 50 partitions of the internal topics, the cleaner at once.
+# Settings of a broker's internal work: 50 partitions of its own topics, the cleaner at once.
 DEFAULTS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "1000",
 }
-# What a broker says of files that it cannot use as they are, or takes for foreign.
+# Log lines of a broker about files that it cannot use as they are, or takes for foreign.
 ALARM = re.compile(
     r"Corruption found|Corrupt\w*Exception|InvalidOffset|IllegalState|NullPointer|Duplicate log"
     r"|Error while (load|recover|deleting|flush|read|clean|append)|Stopping serving"
@@ -141,7 +141,7 @@ class Relay:
 
     def broken(self, title: str, details: str) -> None:
         """Keep the directories."""
-        # What a broker keeps of its cluster is large and says little.
+        # The files of a broker about its cluster are large and help little.
         files = sorted(self.root.iterdir(), key=lambda path: (path.name == "metadata", path))
         self.proof.broken(title, f"{details}\nold logs: {self.old}", files)
 
@@ -155,7 +155,7 @@ class Relay:
     def _judged(self, seen: Seen, side: Side) -> list[str]:
         """Return what is wrong with what a side serves, and take it for the truth from here on."""
         problems = self.history.problems(seen, side)
-        self.history.adopt(seen, side)
+        self.history.confirm(seen, side)
         self.proof.count("records compared", sum(map(len, seen.records.values())))
         return problems
 
@@ -248,7 +248,7 @@ class Relay:
         return problems + _alarms(broker.log_text()[position:])
 
     def _work_at(self, broker: Broker, leg: int) -> list[str]:
-        """Let clients work, and end the broker in the middle of it, or behind them."""
+        """Let clients work, and end the broker in the middle of it, or after them."""
         drawn = self.random
         is_killed, is_java = drawn.random() < 0.7, drawn.random() < 0.5
         # The library has to have seen the directories in order once, and in which cache they are:
@@ -288,7 +288,7 @@ class Relay:
         if not broker.is_running:
             return problems
         broker.stop()
-        # What was deleted in time has been renamed.
+        # Topics that were deleted in time have been renamed.
         self.history.removed.clear()
         if "closed" not in said:
             return [*problems, f"the clients did not end: {process.error_text}"]
@@ -334,10 +334,10 @@ class Relay:
 
 
 def _rows_at(
-    broker: Broker, places: list[Place], isolation: str
-) -> dict[Place, list[tuple[int, str, str]]]:
+    broker: Broker, places: list[PartitionKey], isolation: str
+) -> dict[PartitionKey, list[tuple[int, str, str]]]:
     """Return what librdkafka reads to the ends of partitions, as `History` has it."""
-    found: dict[Place, list[tuple[int, str, str]]] = {place: [] for place in places}
+    found: dict[PartitionKey, list[tuple[int, str, str]]] = {place: [] for place in places}
     left = set(places)
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""What the newest whole run of each part found, in one file: `tests/proof/results.json`."""
+"""Results of the newest whole run of each part, in one file: `tests/proof/results.json`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def write_results(path: Path, results: dict[str, Result]) -> None:
 
 
 def commit_name(folder: Path) -> str:
-    """Return the commit that is checked out, with "+" behind it where tracked files differ."""
+    """Return the commit that is checked out, with "+" after it where tracked files differ."""
     name = _git(folder, "rev-parse", "--short=10", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", "kafkalog")
     return f"{name or 'unknown'}{'+' if changed else ''}"

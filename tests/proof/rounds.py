@@ -22,7 +22,7 @@ from random import Random
 
 from tests.proof.disks import Disk, run
 from tests.proof.harness import Proof
-from tests.proof.ledger import Event, Ledger
+from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.oracle import Oracle, Problem, Stream
 from tests.proof.tally import tally
 
@@ -30,24 +30,24 @@ __all__ = ["Rounds", "Workload", "fork", "in_order", "judge_in_a_child"]
 
 _CHECK_SECONDS = 90.0
 _MOST_FOUND = 20
-# A writer that says nothing for so long has done all it does.
+# A writer without a new event for so long has done all it does.
 _SILENT_SECONDS = 0.7
 _CONTROL = "control"
 
-Write = Callable[[Ledger, Path, Oracle, int, int], None]
+Write = Callable[[SharedEvents, Path, Oracle, int, int], None]
 Check = Callable[[Path, Oracle, int], list[Problem]]
 
 
 @dataclass(frozen=True)
 class Workload:
     """
-    What is done in the rounds of one kind.
+    Work of the rounds of one kind.
 
     Attributes:
         name: for counters.
-        write: works until it is ended: (ledger, root, oracle, seed, first operation).
+        write: works until it is ended: (shared, root, oracle, seed, first operation).
         check: opens and judges: (root, oracle, seed).
-        longest: bytes that a writer says of its work in the ledger until an end, at most, but for
+        longest: bytes that a writer adds to the shared events until an end, at most, except for
             the early ends: so a slow machine does no less between two ends than a fast one.
     """
 
@@ -73,8 +73,8 @@ class Rounds:
         self._disk = disk
         self._folder = folder
         self._root = folder / "root" if disk is None else disk.point
-        self._ledger = Ledger(folder / "ledger")
-        self._control = Ledger(folder / "ledger-of-control", 4 << 20)
+        self._shared = SharedEvents(folder / "events")
+        self._control = SharedEvents(folder / "events-of-control", 4 << 20)
         self._controlled = 0
         self._first = 1
         self._others: list[int] = []
@@ -113,17 +113,17 @@ class Rounds:
         if self._is_over or self._left == 0:
             self.renew()
         self._left -= 1
-        self._ledger.clear()
+        self._shared.clear()
         seed = self._random.getrandbits(32)
         first = self._first = self._first + 100_000
         if self._disk is not None:
             self._control.clear()
             start = self._controlled
-            control = fork(self._ledger, lambda: write_control(self._control, self._root, start))
+            control = fork(self._shared, lambda: write_control(self._control, self._root, start))
             self._others = [control]
         writer = fork(
-            self._ledger,
-            lambda: self._workload.write(self._ledger, self._root, self._oracle, seed, first),
+            self._shared,
+            lambda: self._workload.write(self._shared, self._root, self._oracle, seed, first),
         )
         early = self._random.random() < 0.3
         self._running = [writer, *self._others]
@@ -136,7 +136,7 @@ class Rounds:
         finally:
             self._kill()
         is_wanted = self._left == 0 or self._unchecked > 3 or self._random.random() < 0.65
-        # Which of two topics of one name is there has to be known before more is written to it.
+        # Before more is written to a topic, it must be known which of two of its name is there.
         if is_wanted or self._oracle.undecided_topics():
             self._judge(seed)
         else:
@@ -147,21 +147,21 @@ class Rounds:
         deadline = time.monotonic() + 10
         position = 8
         while time.monotonic() < deadline:
-            end = self._ledger.length()
-            for event in self._ledger.events(position, end):
+            end = self._shared.length()
+            for event in self._shared.events(position, end):
                 if event[0] == "wrong" or (event[0] == "kind" and event[1].startswith("openings")):
                     return
             position = end
             time.sleep(0.002)
 
     def _wait_for_work(self, size: int) -> None:
-        """Wait until the writer has said so much more, or says nothing for a while."""
-        length = self._ledger.length()
+        """Wait until the writer has added so many bytes more, or adds none for a while."""
+        length = self._shared.length()
         wanted, silent = length + size, time.monotonic() + _SILENT_SECONDS
         while length < wanted and time.monotonic() < silent:
             time.sleep(0.001)
-            if self._ledger.length() != length:
-                length, silent = self._ledger.length(), time.monotonic() + _SILENT_SECONDS
+            if self._shared.length() != length:
+                length, silent = self._shared.length(), time.monotonic() + _SILENT_SECONDS
 
     def _streams(self) -> list[Stream]:
         return list(self._oracle.streams.values())
@@ -180,17 +180,17 @@ class Rounds:
         count = self._proof.count
         if self._disk is None:
             self._kill()
-            known = after = self._ledger.length()
+            known = after = self._shared.length()
         else:
             with self._disk.opened() as descriptor:
                 if self._random.random() < 0.5:
                     self._sync_some()
-                known, control = self._ledger.length(), self._control.length()
+                known, control = self._shared.length(), self._control.length()
                 self._disk.cut(descriptor)
-                # What is said now was under way at the cut, and is no evidence.
+                # Events that are added now were in progress at the cut, and are no evidence.
                 time.sleep(0.002)
                 self._kill()
-            after = self._ledger.length()
+            after = self._shared.length()
         evidence = self._events(8, known)
         rumours = self._events(known, after)
         self._remember(evidence, rumours)
@@ -216,7 +216,7 @@ class Rounds:
             files = list(self._root.rglob("*.log" if is_log else "*"))
             files = [path for path in files if path.is_file() and path.stat().st_size]
         except OSError:
-            # Something was deleted meanwhile.
+            # A file was deleted at the same time.
             return
         count = self._random.randint(1, max(1, len(files) // 2))
         for path in self._random.sample(files, min(count, len(files))):
@@ -281,11 +281,11 @@ class Rounds:
     def _events(self, start: int, end: int) -> list[Event]:
         """Return what a writer has said; what cannot be read of it is evidence itself."""
         try:
-            return self._ledger.events(start, end)
+            return self._shared.events(start, end)
         except ValueError as error:
             text = f"{error}; from {start} to {end}"
-            path = self._folder / "ledger.bin"
-            path.write_bytes(self._ledger.content(end))
+            path = self._folder / "events.bin"
+            path.write_bytes(self._shared.content(end))
             self._report(Problem("a writer's memory is damaged", text), [path])
             return []
 
@@ -297,7 +297,7 @@ class Rounds:
         self._is_over = True
 
 
-def fork(ledger: Ledger, work: Callable[[], object]) -> int:
+def fork(shared: SharedEvents, work: Callable[[], object]) -> int:
     """Return the process that does this and nothing else."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -308,7 +308,7 @@ def fork(ledger: Ledger, work: Callable[[], object]) -> int:
         work()
     except BaseException as error:  # noqa: BLE001 - the parent is told
         text = traceback.format_exc()
-        ledger.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
+        shared.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
     finally:
         os._exit(0)
 
@@ -370,15 +370,15 @@ def control_block(position: int) -> bytes:
     return b"%020d" % position * 25 + b"%012d" % (position % 10**12)
 
 
-def write_control(ledger: Ledger, root: Path, position: int) -> None:
-    """Be the plain program: write, sync, say so."""
+def write_control(shared: SharedEvents, root: Path, position: int) -> None:
+    """Be the plain program: write, sync, report."""
     try:
         descriptor = os.open(root / _CONTROL, os.O_RDWR | os.O_CREAT, 0o644)
         while position < 1 << 20:
             os.pwrite(descriptor, control_block(position), position)
             os.fdatasync(descriptor)
             position += 512
-            ledger.add("control", position)
+            shared.add("control", position)
             time.sleep(0.003)
     except OSError:
         return

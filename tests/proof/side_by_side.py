@@ -1,7 +1,7 @@
-"""Several judges of one part at the same time, each in a process and with a seed of its own.
+"""Several judges of one part at the same time, each in a separate process and with a separate seed.
 
 A cut waits for a disk and for the clock most of the time, so that two or more take no longer than
-one. Each judge has the seed of the part, whatever runs beside it: chosen alone, by an option, it
+one. Each judge has the seed of the part, whatever else runs: chosen alone, by an option, it
 makes the same choices again. What it counted and found comes back when it has ended.
 """
 
@@ -25,9 +25,9 @@ from tests.proof.harness import Broken, Proof
 
 __all__ = ["Judge", "run_side_by_side"]
 
-# Of prctl: a signal for this process when the one that made it has ended.
+# Of prctl: a signal for this process when its parent has ended.
 _PR_SET_PDEATHSIG = 1
-# How long a judge may go on with a round that it has begun when the time is over.
+# Limit for the end of a round that has begun when the time is over.
 _LAST_ROUND_SECONDS = 300.0
 _PAUSE_SECONDS = 0.2
 
@@ -101,7 +101,7 @@ def _start(proof: Proof, judge: Judge) -> _Running:
     )
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
-        # Where the exception is lost, as behind a fork, the round that is under way is the last.
+        # If the exception is lost, as after a fork, the round that has begun is the last.
         own.seconds = 0.0
         _leave(number, frame)
 
@@ -116,7 +116,7 @@ def _start(proof: Proof, judge: Judge) -> _Running:
                 pickle.dump((own.counts, own.notes, own.found), file)
             status = 0
     except SystemExit:
-        # The part was ended; nobody waits for an answer.
+        # The part was ended; no process waits for an answer.
         status = 0
     except BaseException:  # noqa: BLE001 - whatever it is, the parent finds no answer
         traceback.print_exc()

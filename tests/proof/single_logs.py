@@ -1,6 +1,6 @@
 """The workload with single logs: everything a `Log` can do, from several threads, until it ends.
 
-Run in a process of its own, which is killed or loses its disk. What would lie if it ran beside
+Run in a separate process, which is killed or loses its disk. What would be wrong if it ran during
 appends (truncations, a follower's appends, a conversion, closing) has the log alone; all else runs
 side by side.
 """
@@ -23,7 +23,7 @@ from kafkalog import LogConfig, compact_log, convert_log, open_log
 from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, OutOfOrderSequenceError
 from tests.proof.appending import FORMS, OLD_FORMS, Appending, SharedLock, raw_batch
 from tests.proof.contents import Spec, content
-from tests.proof.ledger import Ledger
+from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle, Stream
 
 __all__ = ["config_of", "new_specs", "write_logs"]
@@ -31,7 +31,7 @@ __all__ = ["config_of", "new_specs", "write_logs"]
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "4.1"}
 CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 NEVER = 2**63 - 1
-# What is done beside appends, and how often one is chosen. Compaction becomes retention where a log
+# Operations besides appends, and how often one is chosen. Compaction becomes retention where a log
 # is not compacted.
 KINDS = {
     "flush": 4, "durable": 2, "roll": 4, "delete_records": 2, "retain": 2, "truncate": 4,
@@ -91,9 +91,9 @@ class LogWriter:
     """Works on one log until the process ends."""
 
     def __init__(
-        self, ledger: Ledger, root: Path, oracle: Oracle, number: int, spec: Spec, seed: int
+        self, shared: SharedEvents, root: Path, oracle: Oracle, number: int, spec: Spec, seed: int
     ) -> None:
-        self.ledger = ledger
+        self.shared = shared
         self.number = number
         self.spec = spec
         self.random = Random(seed)
@@ -106,11 +106,11 @@ class LogWriter:
 
     def run(self, numbers: Iterator[int]) -> None:
         """Open the log, and let threads append to it."""
-        self.appending = Appending(self.ledger, numbers, self.number, self.spec, self.incoming)
+        self.appending = Appending(self.shared, numbers, self.number, self.spec, self.incoming)
         self.open()
         self.send_again()
         threads = [
-            threading.Thread(target=guarded, args=(self.ledger, self.append, self.random.random()))
+            threading.Thread(target=guarded, args=(self.shared, self.append, self.random.random()))
             for _ in range(self.random.choice((0, 1, 2)))
         ]
         for thread in threads:
@@ -120,11 +120,11 @@ class LogWriter:
     def open(self) -> None:
         """Open the log with settings of this time."""
         self.config = config_of(self.spec, self.random)
-        self.ledger.add("begin", "opening")
+        self.shared.add("begin", "opening")
         self.log = open_log(self.directory, config=self.config)
-        self.ledger.add("end", "opening")
-        self.ledger.add("flush", self.number, self.log.durable_offset)
-        self.ledger.add("kind", "openings")
+        self.shared.add("end", "opening")
+        self.shared.add("flush", self.number, self.log.durable_offset)
+        self.shared.add("kind", "openings")
 
     def send_again(self) -> None:
         """Send batches of idempotent producers a second time: they have to be recognized."""
@@ -133,12 +133,12 @@ class LogWriter:
             try:
                 info = self.log.append_batches(raw_batch(contents, producer_id=producer))
             except OutOfOrderSequenceError as error:
-                self.ledger.add("wrong", "a duplicate is not recognized", f"{first}: {error}")
+                self.shared.add("wrong", "a duplicate is not recognized", f"{first}: {error}")
                 continue
             if not info.is_duplicate or info.first_offset != first:
                 text = f"{self.directory.name}: operation {operation} at {first}: {info}"
-                self.ledger.add("wrong", "a duplicate is not recognized", text)
-            self.ledger.add("kind", "duplicates sent again")
+                self.shared.add("wrong", "a duplicate is not recognized", text)
+            self.shared.add("kind", "duplicates sent again")
 
     def append(self, seed: float, *, maintains: bool = False) -> None:
         """Append in every form; the maintaining thread does everything else as well."""
@@ -164,34 +164,34 @@ class LogWriter:
         kind = random.choices(list(KINDS), list(KINDS.values()))[0]
         if kind == "compact" and not self.spec.compact:
             kind = "retain"
-        self.ledger.add("begin", kind)
+        self.shared.add("begin", kind)
         done = False
         with contextlib.suppress(LogCleaningAbortedError):
             done = getattr(self, f"_{kind}")(random) is not False
-        self.ledger.add("end", kind)
+        self.shared.add("end", kind)
         if done:
-            self.ledger.add("kind", KINDS_TEXT.get(kind, kind))
+            self.shared.add("kind", KINDS_TEXT.get(kind, kind))
 
     def _flush(self, random: Random) -> None:
-        self.ledger.add("flush", self.number, self.log.flush())
+        self.shared.add("flush", self.number, self.log.flush())
 
     def _durable(self, random: Random) -> None:
-        self.ledger.add("flush", self.number, self.log.durable_offset)
+        self.shared.add("flush", self.number, self.log.durable_offset)
 
     def _roll(self, random: Random) -> None:
         self.log.roll()
 
     def _delete_records(self, random: Random) -> None:
         offset = random.randint(self.log.log_start_offset, self.log.log_end_offset)
-        self.ledger.add("delete", self.number, offset)
+        self.shared.add("delete", self.number, offset)
         self.log.delete_records(offset)
-        self.ledger.add("deleted", self.number, offset)
+        self.shared.add("deleted", self.number, offset)
 
     def _retain(self, random: Random) -> bool:
         with self.gate.alone():
-            self.ledger.add("delete", self.number, self.log.log_end_offset)
+            self.shared.add("delete", self.number, self.log.log_end_offset)
             deleted = self.log.apply_retention()
-            self.ledger.add("settled", self.number, self.log.log_start_offset)
+            self.shared.add("settled", self.number, self.log.log_start_offset)
         return bool(deleted)
 
     def _truncate(self, random: Random) -> bool:
@@ -202,25 +202,25 @@ class LogWriter:
                 return False
             first = random.choice(firsts)
             offset = first + random.choice((0, 0, 1))
-            self.ledger.add("truncate", self.number, first)
+            self.shared.add("truncate", self.number, first)
             self.log.truncate_to(offset)
-            self.ledger.add("truncated", self.number, offset)
-            # What comes in the place of the others begins elsewhere.
+            self.shared.add("truncated", self.number, offset)
+            # Appends that replace the others begin elsewhere.
             self.appending.firsts = [each for each in firsts if each < first]
         return True
 
     def _restart(self, random: Random) -> None:
         with self.gate.alone():
             offset = max(0, self.log.log_end_offset + random.choice((-7, 0, 0, 50)))
-            self.ledger.add("truncate", self.number, 0)
-            self.ledger.add("delete", self.number, offset)
+            self.shared.add("truncate", self.number, 0)
+            self.shared.add("delete", self.number, offset)
             self.log.truncate_fully_and_start_at(offset)
             self.appending.firsts = []
-            self.ledger.add("truncated", self.number, 0)
-            self.ledger.add("settled", self.number, offset)
+            self.shared.add("truncated", self.number, 0)
+            self.shared.add("settled", self.number, offset)
 
     def _compact(self, random: Random) -> None:
-        # What superseded a record may go by a truncation; what was superseded is gone then.
+        # A truncation may take the record that superseded another; the other is gone then.
         self.appending.firsts.clear()
         compact_log(self.log, include_active=random.random() < 0.7)
 
@@ -228,13 +228,13 @@ class LogWriter:
         with self.gate.alone():
             end = self.log.log_end_offset
             self.log.close()
-            self.ledger.add("flush", self.number, end)
+            self.shared.add("flush", self.number, end)
             self.open()
 
     def _convert(self, random: Random) -> bool:
         with self.gate.alone():
             self.log.close()
-            # "producer" keeps what there is.
+            # "producer" keeps the codec of each batch.
             codec = random.choice(CODECS[1:] if self.spec.magic == 2 else CODECS[1:-1])
             config = self.config.replace(compression_type=codec)
             found = convert_log(self.directory, in_place=True, config=config)
@@ -259,19 +259,19 @@ def resendable(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
             yield number, each.produced[0], each.count, each.first
 
 
-def guarded(ledger: Ledger, work: Any, *arguments: Any) -> None:
+def guarded(shared: SharedEvents, work: Any, *arguments: Any) -> None:
     """Run something; an error is wrong where it comes before the power is cut."""
     try:
         work(*arguments)
     except LogCleaningAbortedError:
         pass
     except KafkaLogError as error:
-        ledger.add("wrong", f"a writer met {type(error).__name__}", traceback.format_exc()[-2500:])
+        shared.add("wrong", f"a writer met {type(error).__name__}", traceback.format_exc()[-2500:])
     except BaseException as error:  # noqa: BLE001 - a bare error is what is looked for
-        ledger.add("wrong", f"a writer met a bare {type(error).__name__}", traceback.format_exc())
+        shared.add("wrong", f"a writer met a bare {type(error).__name__}", traceback.format_exc())
 
 
-def write_logs(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: int) -> None:
+def write_logs(shared: SharedEvents, root: Path, oracle: Oracle, seed: int, first: int) -> None:
     """Work on all logs of a disk until something ends this process."""
     logging.disable(logging.CRITICAL)
     numbers = itertools.count(first)
@@ -279,10 +279,10 @@ def write_logs(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: int
     writers = []
     for number, spec in enumerate(new_specs(Random(oracle.seed))):
         if number not in oracle.streams:
-            ledger.add("stream", number, asdict(spec))
-        writers.append(LogWriter(ledger, root, oracle, number, spec, random.getrandbits(32)))
+            shared.add("stream", number, asdict(spec))
+        writers.append(LogWriter(shared, root, oracle, number, spec, random.getrandbits(32)))
     threads = [
-        threading.Thread(target=guarded, args=(ledger, writer.run, numbers)) for writer in writers
+        threading.Thread(target=guarded, args=(shared, writer.run, numbers)) for writer in writers
     ]
     for thread in threads:
         thread.start()

@@ -1,11 +1,11 @@
-"""What a writer did before its end, counted for the report, and what the end interrupted."""
+"""Counts of a writer's operations before its end, and of those that the end interrupted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from tests.proof.ledger import Event
+from tests.proof.shared_events import Event
 
 __all__ = ["tally"]
 

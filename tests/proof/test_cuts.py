@@ -1,4 +1,4 @@
-"""What the judges of power cuts and kills are made of, each by itself."""
+"""Parts of the judges of power cuts and kills, each alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from tests.proof.block_replays import Entry, Recording, images_of
 from tests.proof.contents import Spec
 from tests.proof.harness import Proof
-from tests.proof.ledger import Event, Ledger
+from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.oracle import Observed, Oracle, Seen, View
 from tests.proof.side_by_side import Judge, run_side_by_side
 from tests.proof.single_logs import resendable
@@ -66,7 +66,7 @@ def test_oracle_topic_remade_after_the_cut_began_takes_the_former_one_for_right(
 
 
 def test_oracle_topic_remade_and_empty_is_taken_for_the_new_one() -> None:
-    """Without a record of either, the topic is the one that was made again: nothing is missing."""
+    """Without a record of either, the topic is the second one: nothing is missing."""
     oracle = oracle_of_remade_topic(evidence=False)
     oracle.decide_topic("t", set())
     assert oracle.check(View({"t-0": Observed(0, 0, {}, 0)}, {"t": 1})) == []
@@ -102,32 +102,32 @@ def test_resendable_batch_below_the_log_start_is_left_out() -> None:
     assert list(resendable(stream)) == [(101, 7001, 2, 2)]
 
 
-def test_ledger_length_read_while_events_are_added_is_never_below_what_was_there(
+def test_shared_events_length_read_during_appends_never_falls(
     tmp_path: Path,
 ) -> None:
-    """Whoever looks, or kills the writer, at any moment finds whole events."""
-    ledger = Ledger(tmp_path / "ledger")
-    ledger.clear()
+    """A reader, or a kill of the writer, at any moment finds whole events."""
+    shared = SharedEvents(tmp_path / "events")
+    shared.clear()
     process = os.fork()
     if process == 0:
         for number in range(1_000_000):
-            ledger.add("n", number)
+            shared.add("n", number)
         os._exit(0)
     reached, known = 0, 8
     while known < 1 << 16:
-        length = ledger.length()
+        length = shared.length()
         assert length >= known, (length, known)
-        for event in ledger.events(known, length):
+        for event in shared.events(known, length):
             assert event == ("n", reached)
             reached += 1
         known = length
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    assert ledger.length() >= known
+    assert shared.length() >= known
 
 
 def test_tally_of_a_life_counts_what_was_done_and_what_the_end_interrupted() -> None:
-    """Acknowledgements, things done and things that had begun are told apart."""
+    """Acknowledgements, things done and things that had begun are counted apart."""
     counts = tally(
         [
             ("begin", "opening"),
@@ -156,7 +156,7 @@ def test_tally_of_a_life_counts_what_was_done_and_what_the_end_interrupted() -> 
 
 
 def test_side_by_side_counts_notes_and_findings_of_all_judges_are_added(tmp_path: Path) -> None:
-    """What a judge in its process counts and finds is that of the part."""
+    """Counts and findings of a judge in its process are those of the part."""
 
     def count(proof: Proof) -> None:
         proof.count("rounds", proof.seed)
@@ -206,7 +206,7 @@ def oracle_of_positions() -> Oracle:
 
 
 def test_oracle_position_outlives_the_records_of_its_transaction() -> None:
-    """Where all its records were deleted, a transaction is known for committed by its position."""
+    """If all its records were deleted, its position shows that a transaction was committed."""
     oracle = oracle_of_positions()
     oracle.apply([("delete", OLD, 5), ("deleted", OLD, 5)], evidence=True)
     view = View({"t-0": Observed(5, 5, {}, 5)}, {"t": 1}, {("g", "t-0"): 50})
@@ -236,7 +236,7 @@ def recording_in(folder: Path) -> Recording:
 
 
 def test_images_of_a_record_hold_what_was_flushed_and_any_block_behind_it(tmp_path: Path) -> None:
-    """Up to a flush all is there; what came behind it is there in part; nothing else is."""
+    """Up to a flush all is there; what came after it is there in part; nothing else is."""
     found = set()
     for seed in range(40):
         folder = tmp_path / str(seed)

@@ -82,7 +82,7 @@ def fixture_data_image(tmp_path_factory: pytest.TempPathFactory) -> DataImage:
 def test_data_directory_that_is_judged_right_has_no_problem(
     data_image: DataImage, tmp_path: Path, seed: int
 ) -> None:
-    """What is reported, refused, or a log start that is believed, is not called broken."""
+    """A reported or refused change, or a log start that is believed, is not called broken."""
     assert [] == run_data_case(data_image, seed, tmp_path / "case").problems
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog import Codec, LogConfig, Record, open_log
 from tests.proof.contents import Content, Spec, content, identity
-from tests.proof.ledger import Ledger
+from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Observed, Oracle, Seen, View
 from tests.proof.plain_log import encode_batch, read_log
 
@@ -196,15 +196,15 @@ def test_record_identifies_itself() -> None:
     assert Content(None, b"4:5:6:", ()).value == b"4:5:6:"
 
 
-def test_ledger_is_read_up_to_a_length(tmp_path: Path) -> None:
+def test_shared_events_are_read_up_to_a_length(tmp_path: Path) -> None:
     """Events are whole, in order, and bounded by the length at the moment of a cut."""
-    ledger = Ledger(tmp_path / "ledger", 1 << 16)
-    ledger.clear()
-    ledger.add("ask", 1)
-    known = ledger.length()
-    ledger.add("ack", 1, True)
-    assert [("ask", 1)] == ledger.events(8, known)
-    assert [("ack", 1, True)] == ledger.events(known, ledger.length())
+    shared = SharedEvents(tmp_path / "events", 1 << 16)
+    shared.clear()
+    shared.add("ask", 1)
+    known = shared.length()
+    shared.add("ack", 1, True)
+    assert [("ask", 1)] == shared.events(8, known)
+    assert [("ack", 1, True)] == shared.events(known, shared.length())
 
 
 @pytest.mark.parametrize("codec", [each.kafka_name for each in Codec if each])

@@ -1,8 +1,8 @@
-"""What a writer says of its work, in memory that outlives it: one file, mapped by both sides.
+"""Events of a writer in memory that outlives it: one file, mapped by both sides.
 
-The writer adds events; the length is raised behind the bytes, so that a reader sees whole events
-only, whatever kills the writer. The judge reads the length at a moment of its choice: what lies
-below it had happened by then.
+The writer adds events; the length is raised after the bytes, so that a reader sees whole events
+only, whatever kills the writer. The judge reads the length at a moment of its choice: what is below
+it had happened by then.
 
 Thread-safety: `add` from any thread of one process; everything else from one thread.
 """
@@ -15,13 +15,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Event", "Ledger"]
+__all__ = ["Event", "SharedEvents"]
 
 Event = tuple[Any, ...]
 _SIZE = 64 << 20
 
 
-class Ledger:
+class SharedEvents:
     """A bounded list of events that two processes share."""
 
     def __init__(self, path: Path, size: int = _SIZE) -> None:
@@ -29,14 +29,14 @@ class Ledger:
         with path.open("wb+") as file:
             file.truncate(size)
             self._memory = mmap.mmap(file.fileno(), size)
-        # One store of eight bytes: `struct.pack_into` fills with zeros first, and whoever looks or
-        # kills in between would find a length of 0.
+        # One store of eight bytes: `struct.pack_into` fills with zeros first, and a reader or a
+        # kill in between would find a length of 0.
         self._length = memoryview(self._memory)[:8].cast("q")
         self._lock = threading.Lock()
         self._end = 8
 
     def clear(self) -> None:
-        """Begin again; nobody else may use it."""
+        """Begin again; no other process may use it."""
         self._lock = threading.Lock()
         self._end = 8
         self._length[0] = 8
@@ -47,7 +47,7 @@ class Ledger:
         with self._lock:
             end = self._end + 4 + len(data)
             if end > self._size:
-                raise MemoryError("the ledger is full")
+                raise MemoryError("the file of shared events is full")
             self._memory[self._end : end] = len(data).to_bytes(4, "little") + data
             self._end = end
             self._length[0] = end
