@@ -12,7 +12,7 @@ from hypothesis import settings
 from tests.support.bytecode import kept_bytecode
 from tests.support.examples import examples
 
-# How long an example takes says how busy the machine is.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("kafkalog", deadline=None, max_examples=examples(100))
 settings.load_profile("kafkalog")
 
@@ -22,7 +22,7 @@ os.environ.update(kept_bytecode())
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Put the tests first that have to run in one process, behind each other.
+    Put the tests first that have to run in one process, one after the other.
 
     One of them that is begun late runs on while the other worker has nothing to do any more.
     """
@@ -57,9 +57,9 @@ def _no_test_waits_for_a_disk() -> Iterator[None]:
     """
     Let syncs of this process be as quick as they are in memory.
 
-    One that succeeds changes nothing that a test could see: what a power cut leaves is shown on the
-    simulated disk, what a killed process leaves does not depend on them. They were half the time of
-    tests that open and close many logs. KAFKALOG_TEST_SYNCS=1 lets them through.
+    A sync that succeeds changes nothing that a test could see: what a power cut leaves is shown on
+    the simulated disk, what a killed process leaves does not depend on them. They were half the
+    time of tests that open and close many logs. KAFKALOG_TEST_SYNCS=1 lets them through.
     """
     if os.environ.get("KAFKALOG_TEST_SYNCS"):
         yield

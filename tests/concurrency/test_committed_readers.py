@@ -20,7 +20,7 @@ CONFIG = LogConfig(segment_bytes=900, message_timestamp_before_max_ms=2**62)
 
 
 def write(log: Log) -> None:
-    """Append transactions of two producers, every second one aborted; values say what becomes."""
+    """Append transactions of two producers, every second one aborted; values name the end."""
     sequences = {7: 0, 8: 0}
     for number in range(TRANSACTIONS):
         producer_id, is_abort = (7, 8)[number % 2], number % 4 < 2
@@ -59,7 +59,7 @@ def test_committed_readers_never_see_aborted_records(tmp_path: Path) -> None:
                 count += 1
                 if is_last:
                     return
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
             failures.append(error)
         finally:
             seen_counts.append(count)

@@ -50,7 +50,7 @@ def together(*works: Callable[[], object], times: int = THREADS) -> None:
         barrier.wait()
         try:
             work()
-        except BaseException as fault:  # noqa: BLE001 - raised by the one who waits
+        except BaseException as fault:  # noqa: BLE001 - raised by the waiting thread
             faults.append(fault)
 
     threads = [threading.Thread(target=run, args=(work,)) for work in works for _ in range(times)]
@@ -63,7 +63,7 @@ def together(*works: Callable[[], object], times: int = THREADS) -> None:
 
 
 def batch() -> bytes:
-    """Return a batch whose records say their number, with headers."""
+    """Return a batch whose records have their number, with headers."""
     builder = BatchBuilder()
     for number in range(RECORDS):
         builder.append(b"k%d" % number, b"v%d" % number * 9, number, [("h", b"%d" % number)])

@@ -37,7 +37,7 @@ class Reader(threading.Thread):
                 self.read()
                 self.rounds += 1
                 self.began.set()
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - raised by the test
             self.error = error
             self.began.set()
 

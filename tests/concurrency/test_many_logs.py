@@ -36,7 +36,7 @@ def run_all(actions: list[Callable[[], None]]) -> list[BaseException]:
         start.wait(timeout=30)
         try:
             action()
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - raised by the test
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(action,)) for action in actions]

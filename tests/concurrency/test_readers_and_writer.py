@@ -38,7 +38,7 @@ CONFIG = LogConfig(
 
 
 class Book:
-    """What was ever written at each offset. A value is entered before it is appended."""
+    """Values ever written at each offset. A value is entered before it is appended."""
 
     def __init__(self) -> None:
         self.values: dict[int, set[bytes]] = defaultdict(set)
@@ -90,7 +90,7 @@ class Writer:
         self._log.truncate_to(offset)
 
     def step(self) -> None:
-        """Append, or now and then change the log in another way."""
+        """Append, or now and then change the log otherwise."""
         chance = self._random.random()
         start, end = self._log.log_start_offset, self._log.log_end_offset
         if chance < 0.80:
@@ -153,7 +153,7 @@ READINGS = (read_records, read_slices, look_up_times, keep_slices)
 
 
 class Readers:
-    """Threads that read until they are told to end, and what went wrong in them."""
+    """Threads that read until they are stopped, and what went wrong in them."""
 
     def __init__(self, log: Log, book: Book) -> None:
         self.ended = threading.Event()
@@ -195,7 +195,7 @@ class Readers:
 
 
 def raise_first(errors: list[BaseException]) -> None:
-    """Raise what a thread met."""
+    """Raise the errors of the threads."""
     if errors:
         raise errors[0]
 
@@ -221,7 +221,7 @@ def test_readers_of_the_writer_see_only_written_records(tmp_path: Path, seed: in
     scheduler.close()
     with open_log(tmp_path / "orders-0", config=CONFIG) as log:
         assert expected == [record.value for record in log.records()]
-        # Nothing on the disk tells them from records that were lost.
+        # Nothing on the disk distinguishes them from records that were lost.
         book.check_corrupt_ranges(
             (corrupt_range.first_offset, corrupt_range.next_offset, corrupt_range.size_bytes)
             for corrupt_range in log.corrupt_ranges()
@@ -282,7 +282,7 @@ with kafkalog.open_log(sys.argv[1], read_only=True) as log:
 
 
 def test_follower_process_sees_only_written_records(tmp_path: Path) -> None:
-    """It ends with the very log that the writer has; on the way only the range may be missed."""
+    """It ends with the very log that the writer has; until then only the range may be missed."""
     book = Book()
     with open_log(tmp_path / "orders-0", config=CONFIG) as log:
         writer = Writer(log, book, 4)

@@ -44,7 +44,7 @@ def scan_until(log: Log, stop: threading.Event, faults: list[Any], **how: Any) -
 def test_scans_during_appends_see_whole_records(
     codec: str, binary_type: Any, tmp_path: Path
 ) -> None:
-    """In the writing process, and in one that follows it."""
+    """In the writing process, and in a process that follows it."""
     directory, stop = tmp_path / "orders-0", threading.Event()
     faults: list[Any] = []
     settings: dict[str, Any] = {"segment_bytes": 3000, "compression_type": codec}

@@ -58,7 +58,7 @@ class ConsumedRecord:
 
 
 def create_topics(address: str, plans: Sequence[TopicPlan]) -> None:
-    """Make the topics; every one keeps its records for ever unless its settings say otherwise."""
+    """Make the topics; every one keeps its records for ever unless its settings limit that."""
 
     async def work() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)

@@ -18,7 +18,7 @@ from .kafka_maven import KafkaInstall
 
 __all__ = ["LOGS_ONLY", "WITH_INDEXES", "BrokerTemplates", "put_partition"]
 
-# What may be put under a broker: the log alone (it rebuilds the rest), or everything beside it.
+# Files that a broker is given: the log alone (it rebuilds the rest), or all others as well.
 LOGS_ONLY = (".log",)
 WITH_INDEXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 LEADER_EPOCHS = "leader-epoch-checkpoint"

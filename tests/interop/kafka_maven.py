@@ -302,5 +302,5 @@ def run_fetcher(name: str, command: Sequence[str], timeout_seconds: float) -> No
         said = (answer.stdout + answer.stderr)[-2000:]
         raise KafkaUnavailableError(
             f"{name} could not fetch what was asked of it (exit status {answer.returncode}); "
-            f"without a network run the tests with -m 'not interop'. It said:\n{said}"
+            f"without a network run the tests with -m 'not interop'. Its output:\n{said}"
         )

@@ -189,7 +189,7 @@ def fixture_rounds(
     theirs, ours = {}, {}
     for number, name in enumerate(CODECS):
         source = written(root / "input" / f"{name}-0", name, number)
-        # So that the first round finds markers whose data was removed before.
+        # The first round then finds markers whose data was removed before.
         written(cleaned_here(source), name, 10 + number)
         theirs[name] = put_partition(broker, f"theirs-{name}-0", source, suffixes=LOGS_ONLY)
         ours[name] = copied(source, root / "ours" / f"{name}-0")

@@ -51,7 +51,7 @@ def test_dump_of_converted_directories_is_clean_and_equal(
                 expected += [(record.offset, record.timestamp_ms) for record in batch.records()]
 
     dumped = dump(kafka, [*logs, *indexes], deep=True)
-    # A compacted log has holes, which the tool tells of every log.
+    # A compacted log has holes, which the tool reports for every log.
     holes = "Non-consecutive offsets"
     assert [] == [line for line in dumped.complaints if not line.startswith(holes)]
     dump(kafka, indexes, index_sanity_check=True).ensure_clean()
@@ -101,7 +101,7 @@ def write_interrupted(directory: Path) -> list[Record]:
 def test_broker_serves_converted_logs_and_finishes_an_exchange(
     templates: BrokerTemplates, tmp_path: Path
 ) -> None:
-    """What a crash left in the middle of an exchange is complete after a start of either kind."""
+    """An exchange that a crash interrupted is complete after a start of either kind."""
     broker = templates.broker(tmp_path / "data", PLANS)
     expected: dict[str, list[Record]] = {}
     for topic, source in OLD.items():

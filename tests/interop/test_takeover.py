@@ -82,10 +82,10 @@ class Handover:
         client: our idempotent producer.
         ours: topic and isolation -> what our readers saw before.
         theirs: topic and isolation -> what consumers of the broker saw before it appended.
-        our_ends, ends: topic -> log end and last stable offset, as we and the broker say them.
+        our_ends, ends: topic -> log end and last stable offset, as we and the broker report them.
         batches: what our producer sent: the last to us, and all to the broker.
         answers: error code and offset of each that it sent to the broker.
-        committed, aborted: offsets that the broker gave to transactions of its own.
+        committed, aborted: offsets that the broker gave to its transactions.
         served_at_last: as `theirs`, afterwards.
         log_text: what the broker logged.
     """

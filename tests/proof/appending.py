@@ -15,8 +15,8 @@ import pyarrow as pa
 from kafkalog import AppendInfo, Log, Record
 from kafkalog.log.log import partition_of
 from tests.proof.contents import Content, Spec, content
-from tests.proof.shared_events import SharedEvents
 from tests.proof.plain_log import encode_batch
+from tests.proof.shared_events import SharedEvents
 
 __all__ = ["FORMS", "OLD_FORMS", "Appending", "SharedLock", "raw_batch"]
 

@@ -27,9 +27,9 @@ from typing import Protocol
 
 from tests.proof.disks import run as run_command
 from tests.proof.harness import Proof
-from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle
 from tests.proof.rounds import Workload, fork, judge_in_a_child
+from tests.proof.shared_events import SharedEvents
 
 __all__ = ["Entry", "Recording", "images_of", "replay", "settled"]
 

@@ -32,9 +32,9 @@ from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.transaction import SinkTransaction
 from tests.proof.appending import Appending, SharedLock
 from tests.proof.contents import Spec, content
-from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle
 from tests.proof.plain_log import encode_batch
+from tests.proof.shared_events import SharedEvents
 from tests.proof.single_logs import guarded
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A process of a relay, its reports in lines of JSON, and the ways to end it."""
+"""A process of a relay, its reports in lines of JSON, and its end."""
 
 from __future__ import annotations
 

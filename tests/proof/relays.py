@@ -50,7 +50,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 CLIENT_SECONDS = 30
 # A log that was cut inside a batch ends after offsets without records: its end is not reached.
 SILENT_POLLS = 10
-# Settings of a broker's internal work: 50 partitions of its own topics, the cleaner at once.
+# Settings of a broker's internal work: 50 partitions of its topics, the cleaner at once.
 DEFAULTS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",

@@ -22,8 +22,8 @@ from random import Random
 
 from tests.proof.disks import Disk, run
 from tests.proof.harness import Proof
-from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.oracle import Oracle, Problem, Stream
+from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.tally import tally
 
 __all__ = ["Rounds", "Workload", "fork", "in_order", "judge_in_a_child"]
@@ -306,7 +306,7 @@ def fork(shared: SharedEvents, work: Callable[[], object]) -> int:
         return process
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 - the parent is told
+    except BaseException as error:  # noqa: BLE001 - reported to the parent
         text = traceback.format_exc()
         shared.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
     finally:
@@ -330,7 +330,7 @@ def judge_in_a_child(
             logging.raiseExceptions = False
             answer: tuple[list[Problem], Oracle | None]
             answer = (workload.check(root, oracle, seed), oracle)
-        except BaseException as error:  # noqa: BLE001 - the parent is told
+        except BaseException as error:  # noqa: BLE001 - reported to the parent
             title = f"opening raised {type(error).__name__}"
             answer = ([Problem(title, traceback.format_exc()[-4000:])], None)
         try:

@@ -23,8 +23,8 @@ from kafkalog import LogConfig, compact_log, convert_log, open_log
 from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, OutOfOrderSequenceError
 from tests.proof.appending import FORMS, OLD_FORMS, Appending, SharedLock, raw_batch
 from tests.proof.contents import Spec, content
-from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Oracle, Stream
+from tests.proof.shared_events import SharedEvents
 
 __all__ = ["config_of", "new_specs", "write_logs"]
 

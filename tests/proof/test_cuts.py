@@ -11,8 +11,8 @@ from random import Random
 from tests.proof.block_replays import Entry, Recording, images_of
 from tests.proof.contents import Spec
 from tests.proof.harness import Proof
-from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.oracle import Observed, Oracle, Seen, View
+from tests.proof.shared_events import Event, SharedEvents
 from tests.proof.side_by_side import Judge, run_side_by_side
 from tests.proof.single_logs import resendable
 from tests.proof.tally import tally

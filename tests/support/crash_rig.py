@@ -315,7 +315,7 @@ class Crash:
     def told(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that adds the crash to a failure inside."""
         moment = f"{self.rig.place.name}, crash at call {self.number}, {self.choice}"
-        return _told(moment, self.rig.disk)
+        return _with_moment(moment, self.rig.disk)
 
     @contextlib.contextmanager
     def reopened(self) -> Iterator[Rig]:
@@ -371,7 +371,7 @@ def explore(scenario: Scenario, place: LogSetup, *, limit: int, beyond: int = 0)
                 second = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)
             verify_once(place, crash.disk, crash.rig.model, seen, indexes_written=True)
             if second is not None:
-                with _told("and crashed while it was opened", second):
+                with _with_moment("and crashed while it was opened", second):
                     verify_once(place, second, crash.rig.model, seen, indexes_written=True)
     return moments, states
 
@@ -408,7 +408,7 @@ def _crash_while_opening(place: LogSetup, disk: SimulatedDisk, *, seed: int) -> 
 
 
 @contextlib.contextmanager
-def _told(moment: str, disk: SimulatedDisk) -> Iterator[None]:
+def _with_moment(moment: str, disk: SimulatedDisk) -> Iterator[None]:
     """Add the crash to a failure."""
     try:
         yield

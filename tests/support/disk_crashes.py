@@ -50,18 +50,18 @@ def crash_choices(operation_count: int, limit: int, seed: int) -> Iterator[Crash
     yield CrashChoice("nothing")
     yield CrashChoice("all")
     random = Random(seed)
-    telling = [CrashChoice(kind) for kind in ("names", "contents", "zeros")]
+    chosen = [CrashChoice(kind) for kind in ("names", "contents", "zeros")]
     share = max(1, limit // 6)
     numbers: Sequence[int] = range(operation_count)
     if operation_count > share:
         numbers = random.sample(numbers, share)
     for number in numbers:
-        telling.append(CrashChoice("prefix", number))
-        telling.append(CrashChoice("torn", number, random.getrandbits(32)))
-        telling.append(CrashChoice("without", number))
-        telling.append(CrashChoice("only", number))
-    random.shuffle(telling)
-    yield from telling
+        chosen.append(CrashChoice("prefix", number))
+        chosen.append(CrashChoice("torn", number, random.getrandbits(32)))
+        chosen.append(CrashChoice("without", number))
+        chosen.append(CrashChoice("only", number))
+    random.shuffle(chosen)
+    yield from chosen
     for _ in range(4 * limit):
         yield CrashChoice("random", 0, random.getrandbits(32))
 

@@ -51,7 +51,7 @@ def manual_log(
         settings.setdefault("segment_index_bytes", SMALL_INDEX_BYTES)
         config = LogConfig(**settings)
     elif settings:
-        raise TypeError("settings stand in the config, or beside it, not in both")
+        raise TypeError("settings must be in the config or arguments, got both")
     return open_log(
         directory,
         config=config,

@@ -84,7 +84,7 @@ def refusal(error: CorruptRecordError) -> tuple[str, int]:
         if str(error).startswith(f"{status_meaning(code)} at position {error.position} "):
             assert error.position is not None
             return name, error.position
-    raise AssertionError(f"no status says {error}")
+    raise AssertionError(f"no status for {error}")
 
 
 @st.composite

@@ -297,14 +297,14 @@ def find_batch(data: bytes, position: int, offset_min: int, offset_max: int) -> 
 
 def assign_offsets(data: bytes, base_offset: int, leader_epoch: int) -> tuple[bytes, int]:
     """Return the run with consecutive offsets and the epoch, and the next offset."""
-    stamped = b""
+    assigned = b""
     for start, header in scan_batches(data, check_crc=False, check_order=False).batches:
-        stamped += base_offset.to_bytes(8, "big") + data[start + 8 : start + 12]
+        assigned += base_offset.to_bytes(8, "big") + data[start + 8 : start + 12]
         epoch = leader_epoch.to_bytes(4, "big", signed=True)
-        stamped += epoch if header.magic == 2 else data[start + 12 : start + 16]
-        stamped += data[start + 16 : start + header.size_bytes]
+        assigned += epoch if header.magic == 2 else data[start + 12 : start + 16]
+        assigned += data[start + 16 : start + header.size_bytes]
         base_offset += header.last_offset_delta + 1
-    return stamped, base_offset
+    return assigned, base_offset
 
 
 def set_max_timestamp(batch: bytes, timestamp_type: int, max_timestamp: int) -> bytes:

@@ -28,11 +28,11 @@ def rows_of_scan(scan: Scan) -> Rows:
             assert 0 < len(batch) <= scan.options.batch_rows
             rows += zip(*cells_of(batch).values(), strict=True)
     except KafkaLogError as error:
-        return rows, _told(error)
+        return rows, _described(error)
     return rows, None
 
 
-def _told(error: KafkaLogError) -> tuple[Any, ...]:
+def _described(error: KafkaLogError) -> tuple[Any, ...]:
     return type(error), error.path, error.position, error.base_offset
 
 
@@ -54,7 +54,7 @@ def slow_rows(
                 cells = _cells(record, headers.get(record.offset), log.topic_partition)
                 rows.append(tuple(cells[name] for name in columns))
     except KafkaLogError as error:
-        return rows, _told(error)
+        return rows, _described(error)
     return rows, None
 
 

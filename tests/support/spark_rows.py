@@ -27,7 +27,7 @@ __all__ = ["map_nothing", "planned", "read_batches", "read_table", "schema_of"]
 
 def map_nothing(*_: object) -> NoReturn:
     """Stand for the mapping of a file that another process may cut: reading there would kill."""
-    raise AssertionError("a file of somebody else was mapped")
+    raise AssertionError("a file of another process was mapped")
 
 
 def schema_of(options: ReadOptions, columns: Sequence[str] | None = None) -> pa.Schema:

@@ -11,9 +11,9 @@ import pytest
 
 from kafkalog import Codec, LogConfig, Record, open_log
 from tests.proof.contents import Content, Spec, content, identity
-from tests.proof.shared_events import SharedEvents
 from tests.proof.oracle import Observed, Oracle, Seen, View
 from tests.proof.plain_log import encode_batch, read_log
+from tests.proof.shared_events import SharedEvents
 
 PLAIN = Spec("log-0")
 KEYED = Spec("log-0", keys=1, compact=True)

@@ -91,8 +91,8 @@ def test_append_timestamp_out_of_bounds_is_refused(directory: Path, append: Way)
                 append(log, [*good, (b"d", wrong)])
             assert [len(good)] == [each.index for each in caught.value.record_errors]
         assert len(good) == log.log_end_offset
-    stamped = {**limits, "message_timestamp_type": "LogAppendTime"}
-    with manual_log(directory.with_name("stamped-0"), **stamped) as log:
+    append_time = {**limits, "message_timestamp_type": "LogAppendTime"}
+    with manual_log(directory.with_name("append-time-0"), **append_time) as log:
         info = append(log, [(b"a", START_MS - 11), (b"b", START_MS + 21)])
         assert (START_MS, 1) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 

@@ -317,5 +317,5 @@ def test_stray_segment_stays_ignored_by_a_reader(directory: Path) -> None:
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
         (directory / name).unlink(missing_ok=True)
     with manual_log(directory, read_only=True) as reader:
-        for _look in range(2):
+        for _ in range(2):
             assert [each.offset for each in reader.records(on_corrupt="skip")] == list(range(20))

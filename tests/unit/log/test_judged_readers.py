@@ -127,7 +127,7 @@ def served_by_ranges(
 def check(directory: Path, where: object, random: Random, piece_bytes: int = 1 << 20) -> None:
     """Compare a reader of ranges with the log."""
     middle = random.randrange(FIRST, FIRST + 30)
-    expected, expected_behind, missed, end = served_by_log(directory, middle)
+    expected, expected_after, missed, end = served_by_log(directory, middle)
     last = max(int(path.stem) for path in directory.glob("*.log"))
     found, position = find_log_end(PosixFileSystem(), directory, last)
     assert end == found or position == log_file(directory, last).stat().st_size, where
@@ -136,8 +136,8 @@ def check(directory: Path, where: object, random: Random, piece_bytes: int = 1 <
     for offset in missed:
         assert any(first <= offset < following for first, following in damage), (where, offset)
     if middle < end:
-        behind, _ = served_by_ranges(directory, middle, end, piece_bytes=piece_bytes)
-        assert expected_behind == behind, (where, middle)
+        after, _ = served_by_ranges(directory, middle, end, piece_bytes=piece_bytes)
+        assert expected_after == after, (where, middle)
 
 
 def flipped(data: bytes, start: int, bit: int) -> bytes:
@@ -295,7 +295,7 @@ def test_follower_wrong_base_offset_serves_what_a_new_reader_does(
             with manual_log(directory, read_only=True) as follower:
                 with log_file(directory, FIRST).open("ab") as file:
                     file.write(data[starts[first] :])
-                for _look in range(2):
+                for _ in range(2):
                     partition_of(follower).view.snapshot()
                 with manual_log(directory, read_only=True) as log:
                     inside = chapters[number].magic < 2 and chapters[number].codec
@@ -315,11 +315,11 @@ def test_follower_reads_after_damage_once_it_was_read_twice(directory: Path) -> 
         with log_file(directory, FIRST).open("ab", buffering=0) as file:
             file.write(torn)
             assert [FIRST + 1] * 3 == [
-                partition_of(follower).view.snapshot().end_offset for _look in range(3)
+                partition_of(follower).view.snapshot().end_offset for _ in range(3)
             ]
             file.write(chapters[2].data)
             assert [FIRST + 1, FIRST + 3] == [
-                partition_of(follower).view.snapshot().end_offset for _look in range(2)
+                partition_of(follower).view.snapshot().end_offset for _ in range(2)
             ]
             file.write(chapters[3].data)
             assert FIRST + 4 == partition_of(follower).view.snapshot().end_offset

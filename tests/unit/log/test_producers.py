@@ -264,8 +264,8 @@ def test_silent_producer_expires_without_an_open_transaction(tmp_path: Path) -> 
             Client(8, sequence=5).send(log, transactional=True)
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_log_without_snapshots_is_replayed_from_its_start(is_ours: bool) -> None:
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_log_without_snapshots_is_replayed_from_its_start(has_journal: bool) -> None:
     """Only without a sync journal: another program may have written below the recovery point."""
     disk, client, scheduler = disk_with_room(), Client(7), ManualScheduler(ManualClock())
     log = manual_log(DIRECTORY, filesystem=disk, scheduler=scheduler, **SMALL)
@@ -277,12 +277,12 @@ def test_log_without_snapshots_is_replayed_from_its_start(is_ours: bool) -> None
     scheduler.advance(0)
     left = disk.crash(CrashChoice("all"))
     for name in left.list(DIRECTORY):
-        if name.endswith(".snapshot") or (name == SYNC_JOURNAL and not is_ours):
+        if name.endswith(".snapshot") or (name == SYNC_JOURNAL and not has_journal):
             left.unlink(DIRECTORY / name)
     with manual_log(DIRECTORY, filesystem=left, **SMALL) as again:
         assert again.recovery_report.scanned_segments < len(again.segments())
         info = again.append_batches(data, origin=AppendOrigin.CLIENT)
-        assert is_ours is not info.is_duplicate
+        assert has_journal is not info.is_duplicate
 
 
 def test_snapshot_of_lost_batches_is_ignored() -> None:

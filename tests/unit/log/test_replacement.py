@@ -161,19 +161,19 @@ class Watched(PosixFileSystem):
     def rename(self, source: Path, target: Path) -> None:
         """Rename, and read."""
         super().rename(source, target)
-        self._look()
+        self._read_other_process()
 
     def unlink(self, path: Path) -> None:
         """Unlink, and read."""
         super().unlink(path)
-        self._look()
+        self._read_other_process()
 
     def sync_directory(self, directory: Path) -> None:
         """Read before the sync that ends a step."""
-        self._look()
+        self._read_other_process()
         super().sync_directory(directory)
 
-    def _look(self) -> None:
+    def _read_other_process(self) -> None:
         if self.reader is not None:
             self.seen.append(offsets(self.reader))
 
