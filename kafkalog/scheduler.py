@@ -181,7 +181,10 @@ class ThreadScheduler:
     ) -> ScheduledTask:
         """See `Scheduler.schedule`. After `close` the task is returned cancelled."""
         if delay_ms < 0 or (period_ms is not None and period_ms < 1):
-            raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
+            raise ValueError(
+                f"{name}: delay must not be negative and period at least 1 ms, "
+                f"got {delay_ms} ms, {period_ms} ms"
+            )
         scheduled = ScheduledTask(name, task, period_ms)
         if os.getpid() != self._process:
             self._restart()

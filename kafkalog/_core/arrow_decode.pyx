@@ -471,7 +471,7 @@ cdef class ArrowBatchRun:
         """Continue after batches that the caller has decoded."""
         cdef Py_ssize_t end = self.state.end - <const uint8_t*>self.view.buf
         if self.state.position != NULL or not 0 <= position <= end:
-            raise ValueError(f"a run up to {end} cannot go on at {position}")
+            raise ValueError(f"position must be in 0 to {end}, between batches, got {position}")
         self.state.batch = <const uint8_t*>self.view.buf + position
         self.state.batch_count += batch_count
         self.state.offset_min = max(self.state.offset_min, offset_min)
@@ -525,7 +525,7 @@ cdef class ArrowBatchRun:
         cdef Py_ssize_t end
         cdef DecompressedPayload* decompressed
         if self.state.position != NULL or count > len(parts):
-            raise ValueError(f"records of {count} batches for {len(parts)}")
+            raise ValueError(f"ends must be at most as many as parts, {len(parts)}, got {count}")
         self.clear_decompressed()
         decompressed = <DecompressedPayload*>realloc(
             self.payloads.decompressed, <size_t>max(count, 1) * sizeof(DecompressedPayload)

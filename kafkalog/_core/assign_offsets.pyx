@@ -205,6 +205,7 @@ def set_max_timestamps(uint8_t[::1] data not None, const int64_t[::1] positions 
     _check_timestamp_type(timestamp_type)
     if positions.shape[0] != max_timestamps.shape[0]:
         raise ValueError(
-            f"{positions.shape[0]} positions, and {max_timestamps.shape[0]} timestamps")
+            f"max_timestamps must be as many as positions, {positions.shape[0]}, "
+            f"got {max_timestamps.shape[0]}")
     for row in range(positions.shape[0]):
         _set_time(data, positions[row], timestamp_type, max_timestamps[row])

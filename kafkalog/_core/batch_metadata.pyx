@@ -118,7 +118,8 @@ cdef class BatchMetadata:
         cdef int64_t offset
         if starts.shape[0] != count + 1 or timestamps.shape[0] != count:
             raise ValueError(
-                f"{count} offsets, {starts.shape[0]} starts and {timestamps.shape[0]} timestamps")
+                f"for {count} offsets, starts must be {count + 1} and timestamps {count}, "
+                f"got {starts.shape[0]} and {timestamps.shape[0]}")
         facts._reserve(count)
         for row in range(count):
             offset = offsets[row]
@@ -229,7 +230,7 @@ cdef class BatchMetadata:
                              int32_t partition_leader_epoch) except -1:
         cdef int64_t shift, count
         if size != self.size_bytes:
-            raise ValueError(f"facts of {self.size_bytes} bytes for {size}")
+            raise ValueError(f"data must have {self.size_bytes} bytes, got {size}")
         if base_offset < 0:
             raise ValueError(f"base_offset must not be negative, got {base_offset}")
         shift = base_offset - self.rows[0].base_offset
@@ -267,7 +268,8 @@ cdef class BatchMetadata:
         cdef MetadataRow* row
         if size_bytes < HEADER_SIZE_UP_TO_MAGIC or not 0 <= base_offset <= last_offset:
             raise ValueError(
-                f"a batch of {size_bytes} bytes with offsets {base_offset} to {last_offset}")
+                f"a batch must have at least {HEADER_SIZE_UP_TO_MAGIC} bytes and rising offsets, "
+                f"got {size_bytes} bytes, offsets {base_offset} to {last_offset}")
         self._reserve(1)
         row = &self.rows[self.count]
         row.size_bytes = size_bytes

@@ -65,7 +65,7 @@ cdef class BatchTotals:
         cdef const int8_t[::1] magics = columns.magic
         cdef Py_ssize_t row
         if not 0 <= count <= len(columns):
-            raise ValueError(f"the columns do not have {count} rows")
+            raise ValueError(f"count must be in 0 to {len(columns)}, got {count}")
         if count and not self.batch_count:
             self.first_max_timestamp = columns.max_timestamp[0]
         self.batch_count += count

@@ -85,7 +85,10 @@ cdef int load_validity(object validity, Py_buffer* view, Py_ssize_t count) excep
     if validity is not None:
         PyObject_GetBuffer(validity, view, PyBUF_SIMPLE)
         if view.len < (count + 7) // 8:
-            raise ValueError(f"validity has {view.len} bytes for {count} cells")
+            raise ValueError(
+                f"validity must have a bit for each of {count} cells, "
+                f"got {view.len} bytes"
+            )
     return 0
 
 
@@ -124,5 +127,5 @@ cdef class TimestampColumn:
 
     cdef int check(self, Py_ssize_t count) except -1:
         if 0 <= self.count < count:
-            raise ValueError(f"{self.count} timestamps for {count} records")
+            raise ValueError(f"timestamps must be one per record, {count}, got {self.count}")
         return 0

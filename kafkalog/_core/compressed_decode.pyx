@@ -55,7 +55,7 @@ cdef class PayloadMemory:
 
     def __cinit__(self, int64_t limit_bytes=INT64_MAX):
         if limit_bytes < 0:
-            raise ValueError(f"limit_bytes {limit_bytes}")
+            raise ValueError(f"limit_bytes must not be negative, got {limit_bytes}")
         self.payloads.limit_bytes = limit_bytes
 
     def __dealloc__(self):

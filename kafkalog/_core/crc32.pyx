@@ -77,7 +77,7 @@ def value_with(str name not None, const uint8_t[::1] data not None, uint32_t sta
     cdef const uint8_t* first = &data[0] if size > 0 else &empty
     names = implementations()
     if name not in names:
-        raise ValueError(f"no CRC-32 kernel {name!r} on this CPU, only {', '.join(names)}")
+        raise ValueError(f"CRC-32 kernel must be one of {', '.join(names)}, got {name!r}")
     return kafkalog_crc32_with(names.index(name), start, first, size)
 
 

@@ -99,7 +99,7 @@ def value_with(str name not None, const uint8_t[::1] data not None, uint32_t sta
         return _package_value(data, start)
     names = implementations()
     if name not in names:
-        raise ValueError(f"no CRC-32C kernel {name!r} on this CPU, only {', '.join(names)}")
+        raise ValueError(f"CRC-32C kernel must be one of {', '.join(names)}, got {name!r}")
     return kafkalog_crc32c_with(names.index(name), start, first, size)
 
 

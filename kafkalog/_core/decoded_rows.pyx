@@ -71,7 +71,7 @@ cdef class DecodedRows:
         ]
         for view in self._views[1:]:
             if len(view) < self.count:
-                raise ValueError("the columns are not all of one length")
+                raise ValueError(f"each column must have {self.count} rows, got {len(view)}")
 
     def __len__(self):
         return self.count
@@ -202,7 +202,7 @@ def pack_rows(data not None, columns not None, *, Py_ssize_t start=0, stop=None,
     cdef int64_t size
     cdef int64_t tag_size = len(tag)
     if start < 0 or end < start or end > source.count:
-        raise ValueError(f"rows {start} to {end} are outside the {source.count} given")
+        raise ValueError(f"rows must be in 0 to {source.count}, got {start} to {end}")
     with nogil:
         size = _packed_size(&source.rows, start, end, tag_size, &bad)
     if size < 0:

@@ -248,6 +248,9 @@ cdef class ExactRows:
         if ask.any():
             answer = np.asarray(same_keys(candidates[ask], np.asarray(rows)[ask]), np.bool_)
             if answer.shape != (np.count_nonzero(ask),):
-                raise ValueError(f"same_keys answered {answer.shape} of {np.count_nonzero(ask)}")
+                raise ValueError(
+                    f"same_keys must return {np.count_nonzero(ask)} bools, "
+                    f"got shape {answer.shape}"
+                )
             same[ask] = answer
         return same

@@ -178,7 +178,10 @@ cdef class HeadersColumn:
     cdef int set_cells(self, CellColumn keys, CellColumn values) except -1:
         """Take the columns of keys and values."""
         if keys.count != values.count:
-            raise ValueError(f"{keys.count} header keys for {values.count} header values")
+            raise ValueError(
+                f"header keys must be as many as header values, {values.count}, "
+                f"got {keys.count}"
+            )
         self._keys = keys
         self._values = values
         self.cells.keys = keys.cells

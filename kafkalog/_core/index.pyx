@@ -186,14 +186,15 @@ cdef Py_ssize_t _entry_count(Py_ssize_t size, Py_ssize_t entry_size, object coun
     """Return how many entries are in use, of those that fit `size` bytes."""
     cdef Py_ssize_t used = size // entry_size if count is None else <Py_ssize_t>count
     if not 0 <= used <= size // entry_size:
-        raise ValueError(f"{used} entries of {entry_size} bytes do not fit {size} bytes")
+        raise ValueError(f"count must be in 0 to {size // entry_size}, got {used}")
     return used
 
 
 cdef int _check_base_offset(int64_t base_offset) except -1:
     # The last relative offset must be an offset still.
-    if not 0 <= base_offset <= 0x7fffffffffffffff - <int64_t>INT32_MAX:
-        raise ValueError(f"base_offset {base_offset} is not the base of a segment")
+    cdef int64_t limit = 0x7fffffffffffffff - <int64_t>INT32_MAX
+    if not 0 <= base_offset <= limit:
+        raise ValueError(f"base_offset must be in 0 to {limit}, got {base_offset}")
     return 0
 
 
@@ -484,7 +485,7 @@ cdef class IndexEntrySelector:
         if count is not None:
             rows = count
         if not 0 <= rows <= min(positions.shape[0], last_offsets.shape[0], max_timestamps.shape[0]):
-            raise ValueError(f"the columns do not have {rows} rows each")
+            raise ValueError(f"count must be at most the rows of each column, got {rows}")
         if rows == 0:
             return b"", b""
         cdef uint8_t[::1] offset_output = bytearray(rows * OFFSET_INDEX_ENTRY_SIZE)

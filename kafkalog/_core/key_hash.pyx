@@ -44,7 +44,7 @@ cdef void hash_keys(
 
 cdef KeyIdentity identity_of(str name) except *:
     if name not in _IDENTITIES:
-        raise ValueError(f"no key identity {name!r}, only {', '.join(_IDENTITIES)}")
+        raise ValueError(f"key identity must be one of {', '.join(_IDENTITIES)}, got {name!r}")
     return _IDENTITIES[name]
 
 
@@ -66,7 +66,7 @@ def md5_with(str name not None, keys not None):
     """
     names = md5_implementations()
     if name not in names:
-        raise ValueError(f"no MD5 kernel {name!r} on this CPU, only {', '.join(names)}")
+        raise ValueError(f"MD5 kernel must be one of {', '.join(names)}, got {name!r}")
     return _hashed(keys, names.index(name), NULL)
 
 
@@ -117,7 +117,7 @@ def hash_cells(
         )
     check_read(start, data.shape[0])
     if not fits:
-        raise ValueError(f"offsets that fall, or leave the {data.shape[0]} bytes")
+        raise ValueError(f"offsets must rise and lie in 0 to {data.shape[0]}")
     return bytes(hashes)
 
 

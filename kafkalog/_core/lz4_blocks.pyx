@@ -307,8 +307,10 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
     cdef int64_t bound = 0
     cdef int64_t size = 0
     if not 0 <= position <= data.shape[0] or block_size_max < 1 or limit_bytes < 0:
-        raise ValueError(f"position {position}, block_size_max {block_size_max}, "
-                         f"limit_bytes {limit_bytes}")
+        raise ValueError(
+            f"position must be in 0 to {data.shape[0]}, block_size_max at least 1 and limit_bytes "
+            f"not negative, got {position}, {block_size_max}, {limit_bytes}"
+        )
     if position == data.shape[0]:
         raise _error(NO_END_MARK, "")
     cdef const uint8_t* source = &data[0] + position

@@ -84,7 +84,7 @@ cdef int _fill(
     cdef Py_ssize_t slot = start
     cdef int status
     if start < 0 or end < start or end > keys.count:
-        raise ValueError(f"slots {start} to {end} are outside the {keys.count} given")
+        raise ValueError(f"slots must be in 0 to {keys.count}, got {start} to {end}")
     if results.shape[0] != end - start:
         raise ValueError(f"results must be as many as keys, {end - start}, got {results.shape[0]}")
     if end == start:
@@ -99,7 +99,7 @@ cdef int _fill(
                 &keys.cells, &slot, end, partition_count, null_value, &results[0]
             )
     if status != STATUS_OK:
-        raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
+        raise ValueError(f"the offsets of slot {slot} must rise and lie in the data")
     return 0
 
 

@@ -209,9 +209,9 @@ cdef KeyRows _rows_of(
     rows.offsets = NULL
     rows.data_size = data.shape[0]
     if sizes.shape[0] != count or (offsets is not None and offsets.shape[0] != count):
-        raise ValueError(f"columns of {count} positions, {sizes.shape[0]} sizes and other offsets")
+        raise ValueError(f"sizes and offsets must be as many as positions, {count}")
     if start < 0 or end < start or end > count:
-        raise IndexError(f"rows {start} to {end} are not among the {count} given")
+        raise IndexError(f"rows must be in 0 to {count}, got {start} to {end}")
     if start == end:
         return rows
     rows.data = &data[0] if rows.data_size > 0 else <const uint8_t*>&positions[0]
@@ -260,11 +260,15 @@ cdef class OffsetMap:
         if not 0.0 < load_factor <= 1.0:
             raise ValueError(f"load_factor must be above 0 and at most 1, got {load_factor}")
         if slots > _SLOTS_MAX:
-            raise ValueError(f"{memory.shape[0]} bytes are more than a map can use")
+            raise ValueError(
+                f"memory must be at most {_SLOTS_MAX * ENTRY_SIZE} bytes, "
+                f"got {memory.shape[0]}"
+            )
         self._table.usable = <uint64_t>(<double>slots * load_factor)
         if self._table.usable < 1:
             raise ValueError(
-                f"{memory.shape[0]} bytes at load factor {load_factor} hold no entry")
+                f"memory must hold an entry of {ENTRY_SIZE} bytes, "
+                f"got {memory.shape[0]} bytes at load factor {load_factor}")
         self._memory = memory
         self._table.entries = &memory[0]
         self._table.slot_limit = <uint64_t>slots
@@ -330,7 +334,8 @@ cdef class OffsetMap:
             first_offset: offset of the first bit.
         """
         if self._table.count > 0 or first_offset < 0:
-            raise ValueError(f"marks from {first_offset} of {len(self)} keys")
+            raise ValueError("marks must be set on an empty map with a first_offset of 0 or more, "
+                f"got {first_offset} on {len(self)} keys")
         self._marks = marks
         self._table.first_marked = first_offset
         self._table.mark_count = 8 * <uint64_t>marks.shape[0]
@@ -518,7 +523,10 @@ cdef class OffsetMap:
         if status == STATUS_NO_MEMORY:
             raise MemoryError("the map could not grow, and is not to be used any more")
         if status == STATUS_OFFSET_DELTA:
-            raise ValueError(f"row {row} has offset {rows.offsets[row]}")
+            raise ValueError(
+                f"offset of row {row} must be at most 2^63-2 and not negative, "
+                f"got {rows.offsets[row]}"
+            )
         if status == STATUS_OFFSET_ORDER:
             raise ValueError(f"offsets must rise, and row {row} has {rows.offsets[row]}")
         return 0

@@ -74,9 +74,10 @@ cdef int64_t _spread(
         if status == STATUS_OK or status == ADD_OVER_LIMIT:
             break
         if status == BAD_PARTITION:
-            raise ValueError(f"slot {slot} is for partition {partitions[slot]}, which has no batch")
+            raise ValueError(f"the partition of slot {slot} must be in 0 to {len(builders) - 1}, "
+                f"got {partitions[slot]}")
         if status == STATUS_FIELD_LENGTH:
-            raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
+            raise ValueError(f"the offsets of slot {slot} must rise and lie in the data")
         builder = builders[partitions[slot]]
         if status == STATUS_FULL:
             builder._reserve()
@@ -120,12 +121,12 @@ def extend_partitions(
     cells[0] = no_cells() if keys is None else keys.cells
     cells[1] = no_cells() if values is None else values.cells
     if (keys is not None and keys.count < count) or (values is not None and values.count < count):
-        raise ValueError(f"there are not {count} keys and values")
+        raise ValueError(f"keys and values must have {count} rows")
     if not 0 <= start <= count:
-        raise ValueError(f"row {start} is not among {count}")
+        raise ValueError(f"start must be in 0 to {count}, got {start}")
     times.check(count)
     if len({id(builder) for builder in builders}) != len(builders):
-        raise ValueError("two partitions have the same builder")
+        raise ValueError("builders must differ, got one for two partitions")
     drafts = <BatchDraft**>malloc(<size_t>(len(builders) + 1) * sizeof(BatchDraft*))
     if drafts == NULL:
         raise MemoryError

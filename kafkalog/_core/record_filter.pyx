@@ -373,7 +373,10 @@ def write_retained(
         or has_horizon.shape[0] != count
         or horizons.shape[0] != count
     ):
-        raise ValueError(f"{count} actions, and other numbers of rows and horizons")
+        raise ValueError(
+            f"for {count} actions, first_rows must be {count + 1} and horizons {count}, "
+            f"got {first_rows.shape[0]} and {has_horizon.shape[0]}, {horizons.shape[0]}"
+        )
     if count == 0 or output.shape[0] == 0:
         raise_for_status(STATUS_OK if count == 0 else STATUS_FULL, 0)
         return 0

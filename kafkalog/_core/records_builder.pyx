@@ -238,8 +238,8 @@ cdef class RecordsBuilder:
         if offset_delta >= 0:
             if offset_delta < parts.offset_delta or offset_delta > INT32_MAX:
                 raise InvalidRecordError(
-                    f"offset delta {offset_delta} is not above {self.draft.last_offset_delta}, "
-                    f"or above {INT32_MAX}"
+                    f"offset delta must be in {parts.offset_delta} to {INT32_MAX}, "
+                    f"got {offset_delta}"
                 )
             parts.offset_delta = offset_delta
         self._own()
@@ -409,9 +409,15 @@ cdef class RecordsBuilder:
         if start < 0:
             raise ValueError(f"start must not be negative, got {start}")
         if key_list is not None and len(key_list) != len(value_list):
-            raise ValueError(f"{len(key_list)} keys for {len(value_list)} values")
+            raise ValueError(
+                f"keys must be as many as values, {len(value_list)}, "
+                f"got {len(key_list)}"
+            )
         if header_list is not None and len(header_list) != len(value_list):
-            raise ValueError(f"{len(header_list)} headers for {len(value_list)} values")
+            raise ValueError(
+                f"headers must be as many as values, {len(value_list)}, "
+                f"got {len(header_list)}"
+            )
         times.check(len(value_list))
         parts.headers_size = 0
         parts.header_count = 0
@@ -471,7 +477,7 @@ cdef class RecordsBuilder:
             count = min(count, headers.count)
         end = count if stop is None else stop
         if start < 0 or end < start or end > count:
-            raise ValueError(f"slots {start} to {end} are outside the {count} given")
+            raise ValueError(f"slots must be in 0 to {count}, got {start} to {end}")
         times.check(end)
         return self._extend_cells(keys, values, headers, times, start, end, size_limit)
 
@@ -511,11 +517,13 @@ cdef class RecordsBuilder:
             else:
                 break
         if status == STATUS_FIELD_LENGTH:
-            raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
+            raise ValueError(f"the offsets of slot {slot} must rise and lie in the data")
         if status == HEADERS_OFFSETS:
-            raise ValueError(f"the offsets of the headers of slot {slot} are not rising, or lie")
+            raise ValueError(
+                f"the offsets of the headers of slot {slot} must rise and lie in the data"
+            )
         if status == STATUS_HEADER_KEY:
-            raise InvalidRecordError(f"a header key of slot {slot} is null")
+            raise InvalidRecordError(f"a header key must be text, got null in slot {slot}")
         if status != STATUS_OK and status != ADD_OVER_LIMIT:
             self._refuse(status, &parts)
         return slot - start
@@ -549,7 +557,8 @@ cdef class RecordsBuilder:
             start < 0 or end < start or end > source.count
             or (base_offset is not None and base < 0)
         ):
-            raise ValueError(f"rows {start} to {end} of {source.count}, base offset {base_offset}")
+            raise ValueError(f"rows must be in 0 to {source.count} and base_offset not negative, "
+                f"got {start} to {end}, base_offset {base_offset}")
         self._own()
         while True:
             status = extend_rows_kernel(&self.draft, &source.rows, base, &slot, end, size_limit)

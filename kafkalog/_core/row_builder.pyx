@@ -290,7 +290,10 @@ cdef class RowBuilder:
                 f"rows_max and bytes_max must be at least 1, got {rows_max} and {bytes_max}"
             )
         if bytes_max > 2**30 and (binary_type != "large_binary" or "headers" in columns):
-            raise ValueError("batches of more than 1 GiB are for large_binary, without headers")
+            raise ValueError(
+                "bytes_max must be at most 1 GiB, but for large_binary without headers, "
+                f"got {bytes_max}"
+            )
         self.fields = row_fields(columns, binary_type=binary_type, text_keys=text_keys)
         self._numbers = tuple([COLUMN_NAMES.index(name) for name in columns])
         for number in self._numbers:
@@ -386,9 +389,9 @@ cdef class RowBuilder:
         cdef bint is_continued = False
         cdef int status
         if not 0 <= start <= columns.count:
-            raise IndexError(f"row {start} of {columns.count}")
+            raise IndexError(f"start must be in 0 to {columns.count}, got {start}")
         if needs_run_info(&self._build) and runs.rows() != columns.count:
-            raise ValueError(f"runs of {runs.rows()} rows for {columns.count}")
+            raise ValueError(f"runs must have {columns.count} rows, got {runs.rows()}")
         memset(&portion, 0, sizeof(Portion))
         portion.start = start
         lasting = lasting and self._build.layout == LAYOUT_VIEWS

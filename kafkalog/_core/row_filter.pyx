@@ -346,7 +346,7 @@ cdef class RowFilter:
         cdef int64_t kept = 0
         cdef int status
         if runs.rows() not in (0, columns.count):
-            raise ValueError(f"runs of {runs.rows()} rows for {columns.count}")
+            raise ValueError(f"runs must have {columns.count} rows, got {runs.rows()}")
         wanted.offset_min = offset_min
         wanted.offset_end = offset_end
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -255,7 +255,7 @@ cdef class RunBuilder(RecordsBuilder):
             raise ValueError("there is a batch that was not closed")
         for column in (keys, values, headers):
             if column is not None and len(column) < count:
-                raise ValueError(f"{count} rows of a column of {len(column)}")
+                raise ValueError(f"each column must have {count} rows, got {len(column)}")
         if keys is None and values is None:
             raise ValueError("keys or values must be given")
         times.check(count)

@@ -260,7 +260,7 @@ def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
     """
     cdef SnappyStream stream
     if limit_bytes < 0:
-        raise ValueError(f"limit_bytes {limit_bytes}")
+        raise ValueError(f"limit_bytes must not be negative, got {limit_bytes}")
     if data.shape[0] == 0:
         raise _error(NO_DECLARED_SIZE, limit_bytes)
     _enter(&stream, &data[0], data.shape[0])

@@ -164,7 +164,7 @@ def walk_frame(const uint8_t[::1] data not None, Py_ssize_t position):
     cdef Cursor cursor
     cdef Verdict verdict
     if not 0 <= position <= data.shape[0]:
-        raise ValueError(f"position {position} of {data.shape[0]}")
+        raise ValueError(f"position must be in 0 to {data.shape[0]}, got {position}")
     if data.shape[0] - position < MAGIC_SIZE:
         return None
     cursor.position = &data[0] + position

@@ -109,7 +109,8 @@ cdef class SegmentReaders:
         """
         latest = numpy.maximum.accumulate(numpy.array(latest, dtype=numpy.int64))
         if len(latest) > self._bases.shape[0]:
-            raise ValueError(f"{len(latest)} timestamps for {self._bases.shape[0]} segments")
+            raise ValueError(f"timestamps must be at most one per segment, {self._bases.shape[0]}, "
+                             f"got {len(latest)}")
         self._latest = latest
 
     def reader(self, Py_ssize_t slot):

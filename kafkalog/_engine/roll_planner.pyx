@@ -191,7 +191,8 @@ cdef class RollPlanner:
         cdef Py_ssize_t stop
         cdef int64_t most
         if not 0 <= first <= facts.count or size_bytes < 0:
-            raise ValueError(f"row {first} of {facts.count}, {size_bytes} bytes")
+            raise ValueError(f"first must be in 0 to {facts.count} and size_bytes not negative, "
+                             f"got {first}, {size_bytes}")
         self._state.size_bytes = size_bytes
         # Between two entries lie more bytes than the interval has.
         most = ((self._state.bytes_since_entry + facts.size_bytes)

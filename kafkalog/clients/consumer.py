@@ -155,7 +155,7 @@ class Consumer(ClosingContextManager):
             if not isinstance(name, str):
                 raise TypeError(f"a topic must be a str, got {name!r}")
         if not names:
-            raise ValueError("subscribe to at least one topic")
+            raise ValueError("topics must be at least one name, got none")
         self._assign(())
         self._topics = tuple(dict.fromkeys(names))
         self._discover_partitions()

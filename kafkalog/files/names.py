@@ -188,7 +188,10 @@ def segment_file_name(
     cut = ""
     if cut_position is not None:
         if state is not FileState.BROKEN or not 0 <= cut_position <= MAX_OFFSET:
-            raise ValueError(f"cut position {cut_position} in a name of state {state.name}")
+            raise ValueError(
+                f"cut position must be in 0 to {MAX_OFFSET}, for {FileState.BROKEN.name} only, "
+                f"got {cut_position} for {state.name}"
+            )
         cut = f".{cut_position}"
     return f"{base_offset:0{OFFSET_DIGITS}d}{kind}{cut}{state}"
 
@@ -242,7 +245,7 @@ def parse_segment_file(name: str) -> SegmentFileName:
     """Return the parts of a segment file's name; ValueError for other names."""
     parsed = try_parse_segment_file(name)
     if parsed is None:
-        raise ValueError(f"{name!r} is not the name of a segment file")
+        raise ValueError(f"name must be that of a segment file, got {name!r}")
     return parsed
 
 

@@ -178,7 +178,7 @@ class PosixFileHandle:
     def map(self, size: int) -> memoryview:
         descriptor = self._open_descriptor()
         if size <= 0:
-            raise ValueError(f"{self._path}: cannot map {size} bytes")
+            raise ValueError(f"{self._path}: bytes to map must be at least 1, got {size}")
         facts = os.fstat(descriptor.number)
         if facts.st_size < size:
             raise ShortFileError(self._path, facts.st_size, size)

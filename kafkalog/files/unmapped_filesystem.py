@@ -56,7 +56,7 @@ class _UnmappedHandle:
     def map(self, size: int) -> memoryview:
         """Return a copy of the first bytes; zeros where it has become shorter."""
         if size <= 0:
-            raise ValueError(f"{self._handle.path}: cannot copy {size} bytes")
+            raise ValueError(f"{self._handle.path}: bytes to copy must be at least 1, got {size}")
         if size > self._handle.size():
             raise ShortFileError(self._handle.path, self._handle.size(), size)
         memory = memoryview(bytearray(size))

@@ -126,7 +126,7 @@ class FetchData(SegmentSlice):
             TimeoutError, OSError: the socket failed.
         """
         if not 0 <= start <= self.size_bytes:
-            raise ValueError(f"{start} is outside the {self.size_bytes} bytes of the slice")
+            raise ValueError(f"start must be in 0 to {self.size_bytes}, got {start}")
         handle = self._lease() if can_sendfile(target) else None
         if handle is not None:
             try:
@@ -299,7 +299,7 @@ class FetchData(SegmentSlice):
         from kafkalog.records.conversion.options import ConversionOptions
 
         if magic not in (0, 1):
-            raise ValueError(f"magic is {magic}; fetches are converted to 0 or 1")
+            raise ValueError(f"magic must be 0 or 1, got {magic}")
         options = ConversionOptions(
             magic,
             first_offset=self.start_offset,

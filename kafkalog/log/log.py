@@ -341,7 +341,7 @@ class Log(ClosingContextManager):
         if origin is _REPLICATION or (origin is None and not assign_offsets):
             run, origin, guard = validate_as_follower(data, lane.rules), _REPLICATION, NO_GUARD
         elif not assign_offsets:
-            raise ValueError(f"batches of origin {origin} do not keep their offsets")
+            raise ValueError(f"origin must be REPLICATION where offsets are kept, got {origin}")
         else:
             origin = _EMBEDDED if origin is None else origin
             run = validate_as_leader(data, lane.rules, now_ms, origin)

@@ -117,7 +117,8 @@ def _steps(log: LogFacts, policies: Sequence[RetentionPolicy]) -> Iterator[_Step
         decision = policy(log)
         if not isinstance(decision, RetentionDecision):
             raise TypeError(
-                f"retention policy {name_of(policy)} returned {decision!r}, no RetentionDecision"
+                f"retention policy {name_of(policy)} must return a RetentionDecision, "
+                f"got {decision!r}"
             )
         count = _count(log, decision)
         yield _Step(policy, log, count)

@@ -52,7 +52,7 @@ class BackgroundThreads:
     ) -> ScheduledTask:
         """See `Scheduler.schedule`. After `close` the task is returned cancelled."""
         if period_ms is not None and period_ms < 1:
-            raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
+            raise ValueError(f"{name}: period must be at least 1 ms, got {period_ms} ms")
         if os.getpid() != self._process:
             # New locks: a thread of the parent may have held the old ones at the fork.
             self._begin()

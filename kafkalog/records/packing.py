@@ -262,7 +262,7 @@ def _common_length(
         raise TypeError("keys or values must be given")
     counts = {len(column) for column in (keys, values, headers) if column is not None}
     if len(counts) > 1:
-        raise ValueError(f"keys, values and headers differ in length: {sorted(counts)}")
+        raise ValueError(f"keys, values and headers must have one length, got {sorted(counts)}")
     return counts.pop()
 
 

@@ -206,7 +206,10 @@ class OffsetCheckpoint(_Checkpoint):
         for (topic, partition), offset in offsets.items():
             known = is_topic_name(topic) and 0 <= partition <= _MAX_INT32
             if not known or not 0 <= offset <= _MAX_INT64:
-                raise ValueError(f"{topic!r} {partition} {offset} cannot be checkpointed")
+                raise ValueError(
+                    "an entry must have a topic name, a partition of 31 bits and an offset of 63, "
+                    f"got {topic!r} {partition} {offset}"
+                )
             lines.append(f"{topic} {partition} {offset}")
         self._replace(lines)
 
@@ -249,9 +252,11 @@ class LeaderEpochCheckpoint(_Checkpoint):
         last: EpochEntry | None = None
         for entry in entries:
             if not (0 <= entry.epoch <= _MAX_INT32 and 0 <= entry.start_offset <= _MAX_INT64):
-                raise ValueError(f"{entry} cannot be checkpointed")
+                raise ValueError(
+                    f"an entry must have an epoch of 31 bits and an offset of 63, got {entry}"
+                )
             if last is not None and not _rises(last, entry):
-                raise ValueError(f"{entry} does not follow {last}")
+                raise ValueError(f"entries must rise, got {entry} after {last}")
             lines.append(f"{entry.epoch} {entry.start_offset}")
             last = entry
         with _writer_lock(self._path):

@@ -166,7 +166,10 @@ class LeaderEpochs:
                 self.flush()
             return False
         if not (0 <= epoch <= MAX_EPOCH and start_offset >= 0):
-            raise ValueError(f"epoch {epoch} cannot begin at offset {start_offset}")
+            raise ValueError(
+                f"epoch must be in 0 to {MAX_EPOCH} and start offset not negative, "
+                f"got {epoch}, {start_offset}"
+            )
         self._change(_with_entry(entries, EpochEntry(epoch, start_offset)))
         if flush:
             self.flush()

@@ -266,7 +266,7 @@ def test_batch_changed_between_two_calls_raises() -> None:
     data[61:] = bytes(len(data) - 61)
     with pytest.raises(CorruptRecordError):
         builder.add_run(run)
-    with pytest.raises(ValueError, match="go on"):
+    with pytest.raises(ValueError, match="position must be in 0 to"):
         run.resume_at(len(data), 1, 0)
 
 

@@ -141,7 +141,7 @@ def test_set_max_timestamps_equals_one_call_per_batch() -> None:
     set_max_timestamps(actual, starts, times, timestamp_type=1)
     assert wanted == actual
     assert wanted != data
-    with pytest.raises(ValueError, match="3 positions, and 2"):
+    with pytest.raises(ValueError, match="must be as many as positions, 3, got 2"):
         set_max_timestamps(actual, starts, times[:2], timestamp_type=1)
     with pytest.raises(ValueError, match="timestamp_type"):
         set_max_timestamps(actual, starts, times, timestamp_type=2)

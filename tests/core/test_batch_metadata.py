@@ -76,7 +76,7 @@ def test_batch_metadata_of_impossible_rows_raises() -> None:
     """A size below that of any batch, and falling offsets."""
     facts = BatchMetadata()
     for row in ((16, 0, 0, 0, 0), (100, 1, 0, 0, 0), (100, -1, 0, 0, 0)):
-        with pytest.raises(ValueError, match="a batch of"):
+        with pytest.raises(ValueError, match="a batch must have at least 17 bytes"):
             facts.add(*row)
     assert 0 == len(facts)
 
@@ -123,7 +123,7 @@ def test_batch_metadata_assign_offsets_of_messages_keeps_their_crc() -> None:
 def test_batch_metadata_assign_offsets_out_of_range_writes_nothing() -> None:
     """Another number of bytes, a negative offset, and offsets above 63 bits raise."""
     facts, data = BatchMetadata([(100, 0, 9, 5, 9)]), bytearray(100)
-    with pytest.raises(ValueError, match="facts of 100 bytes"):
+    with pytest.raises(ValueError, match="data must have 100 bytes, got 99"):
         facts.assign_offsets(bytearray(99), 0, 0)
     with pytest.raises(ValueError, match="negative"):
         facts.assign_offsets(data, -1, 0)

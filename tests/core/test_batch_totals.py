@@ -96,6 +96,6 @@ def test_batch_totals_add_only_the_given_count_of_rows() -> None:
 def test_batch_totals_of_a_count_out_of_range_raise(count: int) -> None:
     """The count is negative or larger than the columns."""
     tally = BatchTotals()
-    with pytest.raises(ValueError, match=f"do not have {count} rows"):
+    with pytest.raises(ValueError, match=f"count must be in 0 to 2, got {count}"):
         tally.add(columns_of([Row(), Row()]), count)
     assert 0 == tally.batch_count

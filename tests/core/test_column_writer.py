@@ -90,7 +90,7 @@ def test_refused_timestamp_keeps_the_records_before_it() -> None:
     """The records before it stay in the batch, as with lists."""
     builder = BatchBuilder()
     cells = column([b"v"] * 4, "int32")
-    with pytest.raises(InvalidRecordError, match="timestamp -2"):
+    with pytest.raises(InvalidRecordError, match="timestamp must be -1 or more, got -2"):
         builder.extend_columns(None, cells, numpy.array([5, 6, -2, 7], dtype=numpy.int64))
     assert 2 == builder.count
 

@@ -75,5 +75,5 @@ def test_crc32_implementations_end_with_the_portable_one() -> None:
 
 def test_crc32_unknown_kernel_is_refused() -> None:
     """A kernel that this CPU does not have raises."""
-    with pytest.raises(ValueError, match="no CRC-32 kernel"):
+    with pytest.raises(ValueError, match=r"CRC-32 kernel must be one of .*, got 'abacus'"):
         crc32.value_with("abacus", b"")

@@ -79,5 +79,5 @@ def test_crc_implementations_end_with_the_portable_one() -> None:
 
 def test_crc_unknown_kernel_is_refused() -> None:
     """A kernel that this CPU does not have raises."""
-    with pytest.raises(ValueError, match="no CRC-32C kernel 'abacus' on this CPU"):
+    with pytest.raises(ValueError, match=r"CRC-32C kernel must be one of .*, got 'abacus'"):
         crc32c.value_with("abacus", b"")

@@ -153,7 +153,7 @@ def test_rows_outside_the_columns_raise(start: int, stop: int) -> None:
 
 def test_extend_decoded_refuses_a_negative_base_offset() -> None:
     """No batch has a negative base offset."""
-    with pytest.raises(ValueError, match="base offset -1"):
+    with pytest.raises(ValueError, match="base_offset -1"):
         BatchBuilder().extend_decoded(
             MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED), base_offset=-1
         )

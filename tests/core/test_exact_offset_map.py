@@ -216,7 +216,7 @@ def test_exact_map_callback_result_of_wrong_size_raises() -> None:
     """The callback returns one bool per comparison."""
     offset_map = make(1)
     offset_map.put(b"a", 1, same_keys=lambda offsets, rows: [])
-    with pytest.raises(ValueError, match="same_keys answered"):
+    with pytest.raises(ValueError, match="same_keys must return 1 bools, got"):
         offset_map.put(b"a", 2, same_keys=lambda offsets, rows: [True, True])
     assert 1 == offset_map.get(b"a", same_keys=lambda offsets, rows: [True])
 

@@ -85,7 +85,7 @@ def test_md5_kernels_end_with_the_portable_one() -> None:
 
 def test_md5_unknown_kernel_is_refused() -> None:
     """A kernel that this CPU does not have raises."""
-    with pytest.raises(ValueError, match="no MD5 kernel 'abacus' on this CPU"):
+    with pytest.raises(ValueError, match=r"MD5 kernel must be one of .*, got 'abacus'"):
         key_hash.md5_with("abacus", [b""])
 
 

@@ -375,7 +375,7 @@ def test_timestamps_below_minus_one_are_refused_if_stored() -> None:
         with pytest.raises(InvalidRecordError, match=r"timestamp must be -1 or more, got -\d+"):
             call()
     assert 0 == builder.count
-    with pytest.raises(InvalidRecordError, match="append time -2"):
+    with pytest.raises(InvalidRecordError, match="append time must be -1 or more, got -2"):
         builder.reset(append_time=-2)
     for call in calls:
         builder.reset(append_time=3)

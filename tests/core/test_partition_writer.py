@@ -104,7 +104,7 @@ def test_row_for_a_partition_without_a_batch_is_refused() -> None:
     values = column([b"a", b"b"])
     for wrong in (1, -1):
         builder = BatchBuilder()
-        with pytest.raises(ValueError, match="slot 1 is for partition"):
+        with pytest.raises(ValueError, match="the partition of slot 1 must be in 0 to"):
             extend_partitions([builder], np.array([0, wrong], np.int32), None, values)
         assert 1 == builder.count
 
@@ -124,15 +124,15 @@ def test_damaged_column_is_refused_at_the_first_bad_row() -> None:
 def test_arguments_that_contradict_each_other_are_refused() -> None:
     """No row is written."""
     builder, values, zeros = BatchBuilder(), column([b"a", b"b"]), np.zeros(2, np.int32)
-    with pytest.raises(ValueError, match="not 3 keys"):
+    with pytest.raises(ValueError, match="keys and values must have 3 rows"):
         extend_partitions([builder], np.zeros(3, np.int32), None, values)
-    with pytest.raises(ValueError, match="not 3 keys"):
+    with pytest.raises(ValueError, match="keys and values must have 3 rows"):
         extend_partitions([builder], np.zeros(3, np.int32), values, None)
-    with pytest.raises(ValueError, match="row 3 is not"):
+    with pytest.raises(ValueError, match="start must be in 0 to 2, got 3"):
         extend_partitions([builder], zeros, None, values, start=3)
-    with pytest.raises(ValueError, match="1 timestamps for 2"):
+    with pytest.raises(ValueError, match="timestamps must be one per record, 2, got 1"):
         extend_partitions([builder], zeros, None, values, np.zeros(1, np.int64))
-    with pytest.raises(ValueError, match="same builder"):
+    with pytest.raises(ValueError, match="builders must differ"):
         extend_partitions([builder, builder], zeros, None, values)
     with pytest.raises(TypeError, match="str"):
         extend_partitions(["no builder"], zeros, None, values)  # type: ignore[list-item]

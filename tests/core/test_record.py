@@ -439,8 +439,8 @@ def test_record_of_any_buffer_keeps_a_copy() -> None:
         ({"headers": "abc"}, "headers must be a sequence"),
         ({"headers": [("a", b"", b"")]}, "a header must be a pair"),
         ({"headers": [5]}, "a header must be a pair"),
-        ({"headers": [(b"a", b"")]}, "header key must be str, not bytes"),
-        ({"headers": [(None, b"")]}, "header key must be str, not NoneType"),
+        ({"headers": [(b"a", b"")]}, "header key must be str, got bytes"),
+        ({"headers": [(None, b"")]}, "header key must be str, got NoneType"),
         ({"headers": [("a", "b")]}, "header value must be bytes or None, got str"),
     ],
 )

@@ -222,7 +222,7 @@ def test_mismatched_arguments_are_refused() -> None:
     keep, short = np.ones(3, np.uint8), np.ones(2, np.uint8)
     one, nothing = np.array([REWRITE], np.uint8), (np.zeros(1, np.uint8), np.zeros(1, np.int64))
     many, room = np.ones(9, np.uint8), bytearray(1000)
-    with pytest.raises(ValueError, match="1 actions, and other numbers"):
+    with pytest.raises(ValueError, match="for 1 actions, first_rows must be 2"):
         write_retained(data, 0, one, first_rows[:1], *nothing, columns, keep, room)
     with pytest.raises(IndexError, match="rows 0 to 3 are not among 3 with 2 flags"):
         write_retained(data, 0, one, first_rows, *nothing, columns, short, room)

@@ -193,9 +193,9 @@ def test_runs_not_matching_the_rows_are_refused() -> None:
     header = as_batch_header(header_for(MIXED))
     columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
     builder = RowBuilder(["producer_id"], **UNLIMITED)
-    with pytest.raises(ValueError, match="runs of 0 rows"):
+    with pytest.raises(ValueError, match="runs must have 9 rows, got 0"):
         builder.add(MIXED_PAYLOAD, columns, 0, BatchRuns())
-    with pytest.raises(ValueError, match="runs of 3 rows"):
+    with pytest.raises(ValueError, match="runs must have 9 rows, got 3"):
         RowFilter().apply(MIXED_PAYLOAD, columns, runs_of(header, 3), 0, 2**40)
 
 

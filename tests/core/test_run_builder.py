@@ -253,11 +253,11 @@ def test_run_builder_can_be_reset_after_a_refusal() -> None:
         with pytest.raises(ValueError, match="not closed"):
             call()
     builder.reset()
-    with pytest.raises(ValueError, match="3 rows of a column of 2"):
+    with pytest.raises(ValueError, match="each column must have 3 rows, got 2"):
         builder.pack_columns(one, None, 5, 3, 100)
     with pytest.raises(ValueError, match="keys or values"):
         builder.pack_columns(None, None, 5, 0, 100)
-    with pytest.raises(ValueError, match="1 timestamps for 2"):
+    with pytest.raises(ValueError, match="timestamps must be one per record, 2, got 1"):
         builder.pack_columns(one, None, np.array([1]), 2, 100)
     run = builder.finish()
     assert not run.data

@@ -143,5 +143,5 @@ def test_snappy_from_any_buffer_decodes(kind: str) -> None:
 
 def test_snappy_negative_limit_raises_value_error() -> None:
     """A mistake of the caller is not reported as damage."""
-    with pytest.raises(ValueError, match="limit_bytes -1"):
+    with pytest.raises(ValueError, match="limit_bytes must not be negative, got -1"):
         decode_stream(b"\x00", limit_bytes=-1)

@@ -352,7 +352,7 @@ def test_incompressible_batch_is_left_uncompressed() -> None:
 
 def test_contradictory_options_are_refused() -> None:
     """Before a byte is read."""
-    with pytest.raises(ValueError, match="magic is 3"):
+    with pytest.raises(ValueError, match="magic must be 0, 1 or 2, got 3"):
         convert_batches(b"", 3)
     with pytest.raises(UnsupportedCodecError, match="zstd"):
         convert_batches(b"", 1, codec=Codec.ZSTD)

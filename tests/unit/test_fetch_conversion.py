@@ -201,7 +201,7 @@ def test_fetch_of_a_log_is_converted_from_the_requested_offset(tmp_path: Path) -
         offsets = [record.offset for record in whole_part(converted.read())]
         assert list(range(7, 7 + len(offsets))) == offsets
         assert 7 == converted.report.records_below_start
-        with pytest.raises(ValueError, match="magic is 2"):
+        with pytest.raises(ValueError, match="magic must be 0 or 1, got 2"):
             log.read(0).converted(2)
         at_end = log.read(log.log_end_offset).converted(0)
         assert (0, b"") == (at_end.size_bytes, at_end.read())

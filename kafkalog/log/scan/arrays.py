@@ -55,7 +55,7 @@ def numpy_options(options: ScanOptions) -> ScanOptions:
         columns = tuple(name for name in columns if name in _DTYPES or name in _BYTES)
     for name in columns:
         if name not in _DTYPES and name not in _BYTES:
-            raise ValueError(f"NumPy has no array for the column {name!r}; leave it out")
+            raise ValueError(f"columns must be those with a NumPy array, got {name!r}")
     return replace(
         options,
         columns=columns,

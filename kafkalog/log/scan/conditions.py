@@ -114,17 +114,17 @@ def conditions_of(filters: Iterable[Filter]) -> Conditions:
         narrow = _NARROWED.get(column)
         if narrow is None:
             known = ", ".join(_NARROWED)
-            raise ValueError(f"no filter on {column!r}; there are filters on {known}")
+            raise ValueError(f"column of a filter must be one of {known}, got {column!r}")
         found = narrow(found, operator, value)
     return found
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"a filter compares with an int, not with {value!r}")
+        raise TypeError(f"value of a filter must be an int, got {value!r}")
     number: int = value.__index__()
     if not INT64_MIN < number < INT64_MAX:
-        raise ValueError(f"{number} does not fit 64 bits")
+        raise ValueError(f"value of a filter must fit 64 bits, got {number}")
     return number
 
 
@@ -144,7 +144,9 @@ def _narrowed(wanted: Integers, operator: str, value: Any, column: str) -> Integ
         case ">=":
             return wanted.between(first=number)
         case _:
-            raise ValueError(f"no operator {operator!r} for {column}; ==, <, <=, >, >= and in")
+            raise ValueError(
+                f"operator on {column} must be one of ==, <, <=, >, >= and in, got {operator!r}"
+            )
 
 
 def _by_offset(found: Conditions, operator: str, value: Any) -> Conditions:
@@ -174,7 +176,7 @@ def _milliseconds(value: Any) -> tuple[int, int]:
     if not isinstance(value, datetime):
         return _integer(value), 0
     if value.tzinfo is None:
-        raise ValueError(f"{value!r} has no time zone")
+        raise ValueError(f"time must have a time zone, got {value!r}")
     return divmod((value - _EPOCH) // _MICROSECOND, 1000)
 
 
@@ -208,7 +210,7 @@ def _listed(operator: str, value: Any, column: str) -> list[Any]:
                 f"the operand of `in` must be several values of {column}, got {value!r}"
             )
         return list(value)
-    raise ValueError(f"no operator {operator!r} for {column}; == and in")
+    raise ValueError(f"operator on {column} must be == or in, got {operator!r}")
 
 
 _NARROWED: Final[dict[str, Callable[[Conditions, str, Any], Conditions]]] = {

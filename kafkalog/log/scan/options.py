@@ -126,7 +126,9 @@ def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
     if options.batch_rows < 1:
         raise ValueError(f"batch_rows must be at least 1, got {options.batch_rows}")
     if not 1 <= options.batch_bytes <= BATCH_BYTES_MAX:
-        raise ValueError(f"batch_bytes is {options.batch_bytes}; it is 1 to {BATCH_BYTES_MAX}")
+        raise ValueError(
+            f"batch_bytes must be in 1 to {BATCH_BYTES_MAX}, got {options.batch_bytes}"
+        )
     return options
 
 
@@ -141,7 +143,7 @@ def _check_columns(columns: Iterable[str]) -> tuple[str, ...]:
     names = tuple(columns)
     for name in names:
         if name not in COLUMN_NAMES:
-            raise ValueError(f"no column {name!r}; there are {', '.join(COLUMN_NAMES)}")
+            raise ValueError(f"column must be one of {', '.join(COLUMN_NAMES)}, got {name!r}")
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns must be at least one name, none twice, got {names}")
     return names

@@ -39,7 +39,7 @@ class ConversionOptions:
 
     def __post_init__(self) -> None:
         if self.magic not in (0, 1, 2):
-            raise ValueError(f"magic is {self.magic}; formats 0, 1 and 2 are known")
+            raise ValueError(f"magic must be 0, 1 or 2, got {self.magic}")
         if self.codec is not None and not is_codec_of(self.magic, self.codec):
             raise UnsupportedCodecError(
                 f"{self.codec.kafka_name} came with format v{self.codec.row.first_magic}:"

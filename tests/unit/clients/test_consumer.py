@@ -428,7 +428,10 @@ def test_consumer_invalid_settings_raise(logs: Logs) -> None:
         logs.clients().consumer("group", offset_reset="latest")
     with pytest.raises(ConfigError, match=r"auto\.offset\.reset = 'begin'"):
         logs.clients().consumer("group", auto_offset_reset="begin")
-    with consumer_of(logs) as consumer, pytest.raises(ValueError, match="at least one topic"):
+    with (
+        consumer_of(logs) as consumer,
+        pytest.raises(ValueError, match="topics must be at least one name, got none"),
+    ):
         consumer.subscribe()
 
 

@@ -144,7 +144,7 @@ def test_segment_file_name_valid_is_parsed_and_built(name: str) -> None:
 def test_segment_file_name_invalid_is_refused(name: str) -> None:
     """Nothing but what we build is a segment's file."""
     assert try_parse_segment_file(name) is None
-    with pytest.raises(ValueError, match="not the name of a segment file"):
+    with pytest.raises(ValueError, match="must be that of a segment file, got"):
         parse_segment_file(name)
 
 

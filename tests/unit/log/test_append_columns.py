@@ -110,7 +110,7 @@ def test_append_columns_mixed_types_or_lengths_are_refused(
 def test_append_columns_missing_or_negative_timestamps_are_refused(tmp_path: Path) -> None:
     """Each record needs a timestamp of at least -1."""
     with manual_log(tmp_path / "a-0") as log:
-        with pytest.raises(ValueError, match="1 timestamps for 2 records"):
+        with pytest.raises(ValueError, match="timestamps must be one per record, 2, got 1"):
             log.append_columns([b"a", b"b"], [b"a", b"b"], timestamps=np.array([1]))
         with pytest.raises(InvalidRecordError):
             log.append_columns([b"a"], [b"a"], timestamps=-2)

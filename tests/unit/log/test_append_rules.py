@@ -118,7 +118,7 @@ def test_append_batches_origin_limits_batches_and_offsets(directory: Path) -> No
             log.append_batches(first * 2, origin=AppendOrigin.CLIENT)
         assert 2 == log.append_batches(first, origin=AppendOrigin.CLIENT).last_offset
         assert 9 == log.append_batches(later, origin=AppendOrigin.REPLICATION).last_offset
-        with pytest.raises(ValueError, match="do not keep their offsets"):
+        with pytest.raises(ValueError, match="origin must be REPLICATION"):
             log.append_batches(first, origin=AppendOrigin.CLIENT, assign_offsets=False)
 
 

@@ -313,5 +313,5 @@ def test_send_to_start_outside_the_slice_is_refused(
     start: int, directory: Path, pair: Pair
 ) -> None:
     """Before a byte is sent."""
-    with filled(directory) as log, pytest.raises(ValueError, match="outside"):
+    with filled(directory) as log, pytest.raises(ValueError, match="start must be in 0 to"):
         log.read(0).send_to(pair[0], start)
