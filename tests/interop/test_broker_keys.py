@@ -29,7 +29,7 @@ def broker_settings(kafka: KafkaInstall) -> dict[str, tuple[str, str]]:
     return {name: (kind, default) for name, kind, default in lines}
 
 
-def test_broker_setting_in_a_file_is_used_or_listed(kafka: KafkaInstall) -> None:
+def test_import_broker_settings_uses_or_lists_each(kafka: KafkaInstall) -> None:
     """A key that looks misspelt is an error, so none of a broker's own may look so."""
     names = broker_settings(kafka)
     assert 300 < len(names)
@@ -39,7 +39,7 @@ def test_broker_setting_in_a_file_is_used_or_listed(kafka: KafkaInstall) -> None
     assert all(each.reason for each in found.ignored)
 
 
-def test_used_keys_are_settings_of_a_broker(kafka: KafkaInstall) -> None:
+def test_import_used_keys_are_settings_of_a_broker(kafka: KafkaInstall) -> None:
     """Also those that the golden file leaves out, with the broker's type and default."""
     names = broker_settings(kafka)
     used = {key for key in used_keys() if not key.startswith(OWN_PREFIX)}

@@ -47,7 +47,7 @@ PARSINGS += [(KafkaPythonRecords, codec) for codec in CODECS if codec != "snappy
 
 
 @pytest.mark.parametrize(("parser", "codec"), PARSINGS)
-def test_parser_of_a_client_reads_our_batches(directory: Path, codec: str, parser: Any) -> None:
+def test_client_parser_reads_our_batches(directory: Path, codec: str, parser: Any) -> None:
     """Every record of every batch, in each codec, with a good CRC."""
     with manual_log(directory, compression_type=codec, batch_bytes=100_000) as log:
         log.append(RECORDS)
@@ -64,7 +64,7 @@ def test_parser_of_a_client_reads_our_batches(directory: Path, codec: str, parse
 
 
 @pytest.mark.parametrize("codec", range(len(CODECS)))
-def test_batch_of_a_client_is_appended_and_read_back(directory: Path, codec: int) -> None:
+def test_append_batch_of_a_client_is_read_back_equal(directory: Path, codec: int) -> None:
     """Batch of aiokafka's producer: validated, offsets assigned, and every record unchanged."""
     builder = DefaultRecordBatchBuilder(
         magic=2,

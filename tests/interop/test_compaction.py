@@ -232,7 +232,9 @@ def ask(broker: Broker, rounds: Rounds) -> None:
 
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("turn", range(ROUNDS))
-def test_same_records_are_left_by_both_cleaners(rounds: Rounds, name: str, turn: int) -> None:
+def test_cleaner_leaves_the_records_that_the_broker_leaves(
+    rounds: Rounds, name: str, turn: int
+) -> None:
     """Records, what is committed of them, and every batch: emptied ones, markers, horizons."""
     ours, theirs = rounds.ours[name][turn], rounds.theirs[name][turn]
     assert theirs.records == ours.records
@@ -242,8 +244,8 @@ def test_same_records_are_left_by_both_cleaners(rounds: Rounds, name: str, turn:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_rounds_are_worth_comparing(rounds: Rounds, name: str) -> None:
-    """Most records went. What waited in the first round is gone after the second."""
+def test_cleaner_rounds_remove_and_keep_records(rounds: Rounds, name: str) -> None:
+    """Most records are removed; tombstones of the first round are gone after the second."""
     first, second = rounds.ours[name]
     for is_control in (False, True):
         waiting, left = waiting_in(first, is_control), waiting_in(second, is_control)
@@ -323,7 +325,7 @@ def test_broker_serves_our_compacted_directory_with_our_indexes(rounds: Rounds, 
     assert [] == repairs
 
 
-def test_broker_looks_up_times_behind_a_segment_that_we_left_empty(
+def test_broker_time_lookup_after_an_empty_segment_succeeds(
     templates: BrokerTemplates, tmp_path: Path
 ) -> None:
     """INT-5: of an empty segment it takes the time of the file, which is before all records."""

@@ -148,7 +148,7 @@ def serve(broker: Broker, found: Handover) -> None:
     found.positions = positions_of(broker.address, [*OURS, *THEIRS])
 
 
-def test_broker_knows_our_groups(handover: Handover) -> None:
+def test_broker_reports_our_groups_and_offsets(handover: Handover) -> None:
     """Positions that were committed alone, in a transaction, and by its completion."""
     assert {**OURS, **THEIRS} == {
         group: offset for group, (offset, _text) in handover.positions.items()
@@ -156,12 +156,12 @@ def test_broker_knows_our_groups(handover: Handover) -> None:
     assert handover.positions["alone"][1] == "by hand"
 
 
-def test_broker_finishes_a_transaction_that_was_decided_here(handover: Handover) -> None:
+def test_broker_completes_a_transaction_prepared_here(handover: Handover) -> None:
     """Its consumers of committed records see it, and nothing of the aborted one."""
     assert [b"moved", b"decided"] == handover.bills
 
 
-def test_we_know_the_groups_that_the_broker_left(handover: Handover) -> None:
+def test_groups_of_the_broker_are_read_here(handover: Handover) -> None:
     """Ours and theirs, after both hand-overs."""
     with LogManager([handover.directory]) as manager:
         found = {}

@@ -54,8 +54,8 @@ def test_index_checks_golden_indexes_pass(kafka: KafkaInstall) -> None:
     dump(kafka, paths, verify_index_only=True).ensure_clean()
 
 
-def test_deep_dump_damaged_batch_complains(kafka: KafkaInstall, tmp_path: Path) -> None:
-    """One flipped bit in a value is found, so a clean dump means something."""
+def test_deep_dump_damaged_batch_is_reported(kafka: KafkaInstall, tmp_path: Path) -> None:
+    """One flipped bit in a value is found, so a dump without a finding is evidence."""
     directory = copy_partition(CLEAN, "plain-small-0", tmp_path / "plain-small-0")
     log = segment_files(directory, ".log")[0]
     flip(log, 300)
@@ -64,7 +64,7 @@ def test_deep_dump_damaged_batch_complains(kafka: KafkaInstall, tmp_path: Path) 
         dump(kafka, [log], deep=True).ensure_clean()
 
 
-def test_verify_index_wrong_position_complains(kafka: KafkaInstall, tmp_path: Path) -> None:
+def test_verify_index_wrong_position_is_reported(kafka: KafkaInstall, tmp_path: Path) -> None:
     """An entry that names another batch's position is found by --verify-index-only."""
     directory = copy_partition(CLEAN, "plain-small-0", tmp_path / "plain-small-0")
     index = segment_files(directory, ".index")[0]
@@ -74,7 +74,7 @@ def test_verify_index_wrong_position_complains(kafka: KafkaInstall, tmp_path: Pa
         dump(kafka, [index], verify_index_only=True).ensure_clean()
 
 
-def test_sanity_check_odd_size_complains(kafka: KafkaInstall, tmp_path: Path) -> None:
+def test_sanity_check_odd_size_is_reported(kafka: KafkaInstall, tmp_path: Path) -> None:
     """An index that is no whole number of entries fails the sanity check."""
     directory = copy_partition(CLEAN, "plain-small-0", tmp_path / "plain-small-0")
     index = segment_files(directory, ".index")[0]
@@ -84,7 +84,7 @@ def test_sanity_check_odd_size_complains(kafka: KafkaInstall, tmp_path: Path) ->
         dump(kafka, [index], index_sanity_check=True).ensure_clean()
 
 
-def test_broker_golden_directories_serves_what_the_manifests_say(
+def test_broker_on_golden_directories_serves_their_manifests(
     templates: BrokerTemplates, tmp_path: Path
 ) -> None:
     """A fresh broker serves foreign logs: records, both isolation levels, times, log ends."""
@@ -117,7 +117,7 @@ def check_served(broker: Broker, name: str) -> None:
     ] == offsets_for_times(broker.address, topic, times)
 
 
-def test_broker_killed_and_started_again_serves_what_was_there(
+def test_broker_killed_and_restarted_serves_all_records(
     templates: BrokerTemplates, tmp_path: Path
 ) -> None:
     """SIGKILL ends a broker at once, and the same harness brings it back."""

@@ -51,7 +51,7 @@ def test_missing_reason_without_maven_depends_on_the_cache(programs: Path) -> No
     assert missing_reason() is None
 
 
-def test_run_maven_failing_is_an_error_that_carries_its_words() -> None:
+def test_run_maven_failed_raises_with_its_output() -> None:
     """A fetch that fails must not look like a machine without Maven."""
     failing = [sys.executable, "-c", "print('no route to repo'); raise SystemExit(1)"]
 

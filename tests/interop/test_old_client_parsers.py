@@ -97,7 +97,7 @@ def entries_of_client(magic: int, codec: int, client: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
-def test_messages_of_a_client_are_read_here(magic: int, codec: int, client: str) -> None:
+def test_reader_decodes_messages_of_a_client(magic: int, codec: int, client: str) -> None:
     """Every record of every message, by the reader of batches, with a good CRC."""
     found = []
     for entry in entries_of_client(magic, codec, client):
@@ -108,9 +108,7 @@ def test_messages_of_a_client_are_read_here(magic: int, codec: int, client: str)
 
 
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
-def test_messages_of_a_client_are_read_by_the_reference(
-    magic: int, codec: int, client: str
-) -> None:
+def test_reference_decodes_messages_of_a_client(magic: int, codec: int, client: str) -> None:
     """The reference is not judged by Kafka's bytes alone."""
     found = []
     for entry in entries_of_client(magic, codec, client):
@@ -141,9 +139,7 @@ def read_by_client(client: str, data: bytes) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
-def test_parser_of_a_client_reads_the_references_messages(
-    magic: int, codec: int, client: str
-) -> None:
+def test_client_parser_reads_messages_of_the_reference(magic: int, codec: int, client: str) -> None:
     """Each client finds every record, with a good CRC, in plain sets and wrappers."""
     messages = [
         Message(offset, magic, 0, timestamp, key, value)
@@ -155,7 +151,7 @@ def test_parser_of_a_client_reads_the_references_messages(
 @pytest.mark.parametrize("append_time", [None, T + 9])
 @pytest.mark.parametrize("base_offset", [0, 1 << 40])
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
-def test_parser_of_a_client_reads_our_messages(
+def test_client_parser_reads_our_messages(
     magic: int, codec: int, client: str, base_offset: int, append_time: int | None
 ) -> None:
     """Messages of the builder, in our codecs, at any offset, with both timestamp types."""
@@ -189,7 +185,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
-def test_log_in_an_old_format_takes_and_gives_what_clients_write_and_read(
+def test_append_old_format_of_a_client_is_served_to_clients(
     tmp_path: Path, magic: int, codec: int, client: str
 ) -> None:
     """Its own messages, and a stored set of a producer, in each codec."""

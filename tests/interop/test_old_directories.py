@@ -69,7 +69,7 @@ def ensure_judged_equal(kafka: KafkaInstall, directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("broker", "partition"), CHOSEN)
-def test_old_directory_recovered_cut_and_appended_to_is_clean_to_kafkas_tool(
+def test_dump_of_old_format_recovered_and_appended_to_is_clean(
     kafka: KafkaInstall, tmp_path: Path, broker: str, partition: str
 ) -> None:
     """Our indexes next to its logs, cut in the middle, then batches of v2 and a torn tail."""
@@ -95,7 +95,7 @@ def test_old_directory_recovered_cut_and_appended_to_is_clean_to_kafkas_tool(
 
 
 @pytest.mark.parametrize("kind", LOG_KINDS)
-def test_written_segment_of_old_formats_is_what_kafka_reads(
+def test_dump_of_old_format_segments_equals_manifest(
     kafka: KafkaInstall, tmp_path: Path, kind: str
 ) -> None:
     """The segments of the tests of damage are as named."""
@@ -109,7 +109,7 @@ def test_written_segment_of_old_formats_is_what_kafka_reads(
     ]
 
 
-def test_indexes_that_a_broker_rebuilds_for_old_directories_are_ours(
+def test_broker_rebuilt_indexes_of_old_formats_equal_ours(
     templates: BrokerTemplates, tmp_path: Path
 ) -> None:
     """Logs alone after a crash: both read every entry, and write the same index files."""

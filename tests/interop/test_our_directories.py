@@ -133,7 +133,7 @@ def test_dump_of_our_directory_is_clean_and_equal(
     ]
 
 
-def test_our_directories_are_what_they_are_meant_to_be(ours: dict[str, Path]) -> None:
+def test_directories_written_for_brokers_have_their_contents(ours: dict[str, Path]) -> None:
     """Many segments where segments are small, by time, by a full index; one where they are not."""
     counts = {topic: len(segment_files(path, ".log")) for topic, path in ours.items()}
 
@@ -181,7 +181,7 @@ def index_bytes(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
-def test_broker_serves_our_logs_alone(
+def test_broker_on_bare_log_files_serves_them(
     templates: BrokerTemplates, ours: dict[str, Path], tmp_path: Path, clean: bool
 ) -> None:
     """Given the `.log` files only, the broker reads every batch and makes the rest itself."""
@@ -195,7 +195,7 @@ def test_broker_serves_our_logs_alone(
             check_served(broker.address, topic, directory)
 
 
-def test_rebuilt_indexes_of_a_broker_are_ours(
+def test_broker_rebuilt_indexes_equal_ours(
     templates: BrokerTemplates, ours: dict[str, Path], tmp_path: Path
 ) -> None:
     """Deleted and rebuilt by both, the indexes of a sealed segment are the same bytes."""
@@ -240,10 +240,10 @@ def look_up_times(records: Sequence[Record]) -> list[int]:
     return [0, *chosen, *(each + 1 for each in chosen[::3]), largest, largest + 1]
 
 
-def test_broker_appends_behind_ours_and_we_read_it_back(
+def test_broker_appends_after_our_records_and_we_read_all(
     templates: BrokerTemplates, ours: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The same files pass from hand to hand: ours, the broker's, ours, the broker's again."""
+    """The same files in turn: ours, the broker's, ours, the broker's again."""
     topic = "ours-zstd"
     count = BY_TOPIC[topic].count
     broker = templates.broker(tmp_path / "data", PLANS)
@@ -273,7 +273,7 @@ def test_broker_appends_behind_ours_and_we_read_it_back(
         assert before == snapshot(directory)
 
 
-def test_broker_recovers_what_a_killed_writer_of_ours_left(
+def test_broker_on_a_killed_writers_directory_recovers_it(
     templates: BrokerTemplates, ours: dict[str, Path], tmp_path: Path
 ) -> None:
     """A torn batch at the end and preallocated indexes: the broker cuts what we would cut."""

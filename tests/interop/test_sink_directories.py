@@ -57,7 +57,7 @@ def write(directory: Path, version: int, start: int, count: int, codec: Codec) -
     return sink.commit(files)
 
 
-def test_broker_goes_on_with_what_the_sink_wrote(
+def test_broker_continues_a_log_of_the_spark_sink(
     kafka: KafkaInstall, templates: BrokerTemplates, tmp_path: Path
 ) -> None:
     """Broker, sink, broker, sink, and Kafka's tool: every record once, nothing rebuilt."""

@@ -268,15 +268,15 @@ def test_broker_serves_our_directory_as_we_read_it(
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_broker_knows_log_end_and_last_stable_offset(handover: Handover, topic: str) -> None:
+def test_broker_reports_our_log_end_and_last_stable_offset(handover: Handover, topic: str) -> None:
     """They differ only where a transaction is open."""
     assert handover.our_ends[topic] == handover.ends[topic]
     end, stable = handover.ends[topic]
     assert (topic == OPEN) == (stable < end)
 
 
-def test_broker_takes_the_directory_as_it_is(handover: Handover) -> None:
-    """Nothing recovered or rebuilt, nothing called stray, the identity kept."""
+def test_broker_on_our_directory_starts_without_recovery(handover: Handover) -> None:
+    """Nothing is recovered, rebuilt or called stray; the topic ids are kept."""
     for topic in TOPICS:
         assert (handover.directory / f"{topic}-0").is_dir()
     rebuilt = [
@@ -288,7 +288,7 @@ def test_broker_takes_the_directory_as_it_is(handover: Handover) -> None:
     assert handover.identity == read_meta_properties(DISK, handover.directory)
 
 
-def test_broker_goes_on_with_our_producer_where_it_stopped(handover: Handover) -> None:
+def test_broker_continues_the_sequence_of_our_producer(handover: Handover) -> None:
     """
     From our snapshot it knows what came last: a gap is refused, which it would not be of a producer
     that is new; what we had stored is answered with the offset that we gave it.
@@ -305,7 +305,7 @@ def test_broker_goes_on_with_our_producer_where_it_stopped(handover: Handover) -
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("topic", TOPICS)
-def test_we_read_what_the_broker_left_as_it_served_it(
+def test_read_after_the_broker_equals_what_it_served(
     handover: Handover, topic: str, isolation: Isolation
 ) -> None:
     """Our appends and its own, its transactions among them."""
@@ -317,7 +317,7 @@ def test_we_read_what_the_broker_left_as_it_served_it(
         assert (isolation == READ_UNCOMMITTED) == (set(handover.aborted) <= offsets)
 
 
-def test_what_comes_back_opens_as_closed_in_order(handover: Handover, tmp_path: Path) -> None:
+def test_open_after_the_broker_needs_no_recovery(handover: Handover, tmp_path: Path) -> None:
     """With the broker's checkpoints; its leader epoch begins where it began to append."""
     directory = copied(handover, tmp_path)
     name = f"{IDEMPOTENT}-0"
@@ -334,7 +334,7 @@ def test_what_comes_back_opens_as_closed_in_order(handover: Handover, tmp_path: 
         assert epochs[-1].epoch == log.leader_epoch
 
 
-def test_doctor_finds_nothing_wrong_with_what_comes_back(handover: Handover) -> None:
+def test_doctor_on_a_directory_from_a_broker_finds_nothing(handover: Handover) -> None:
     """A directory that two programs have written, and a real broker has closed."""
     now_ms = SystemClock().now_ms()
     diagnosis = examined(handover.directory, age_files=False, now_ms=now_ms)
@@ -342,7 +342,7 @@ def test_doctor_finds_nothing_wrong_with_what_comes_back(handover: Handover) -> 
     assert diagnosis.is_well, diagnosis.findings
 
 
-def test_log_start_survives_the_way_there_and_back(handover: Handover, tmp_path: Path) -> None:
+def test_log_start_after_broker_and_back_is_kept(handover: Handover, tmp_path: Path) -> None:
     """Deleted records stay deleted for all three."""
     directory = copied(handover, tmp_path)
     for isolation in ISOLATIONS:
@@ -352,9 +352,7 @@ def test_log_start_survives_the_way_there_and_back(handover: Handover, tmp_path:
         assert 123 == log.log_start_offset
 
 
-def test_we_go_on_with_the_producer_where_the_broker_stopped(
-    handover: Handover, tmp_path: Path
-) -> None:
+def test_append_continues_a_producer_of_the_broker(handover: Handover, tmp_path: Path) -> None:
     """From its snapshot: a repetition has the broker's offset, a gap is refused, the next goes."""
     directory = copied(handover, tmp_path)
     end, _stable = handover.our_ends[IDEMPOTENT]
@@ -370,7 +368,7 @@ def test_we_go_on_with_the_producer_where_the_broker_stopped(
         assert end + 5 == replace(handover.client).send(log).first_offset
 
 
-def test_transaction_that_we_left_open_can_be_aborted_after_the_way(
+def test_open_transaction_after_broker_and_back_can_be_aborted(
     handover: Handover, tmp_path: Path
 ) -> None:
     """The broker kept it open, since its coordinators do not have it."""

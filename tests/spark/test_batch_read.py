@@ -80,7 +80,7 @@ def detail_of(text: str, code: str) -> dict[str, Any]:
     return detail
 
 
-def test_session_started_runs_rows_through_python(spark: SparkSession) -> None:
+def test_start_session_runs_rows_through_python(spark: SparkSession) -> None:
     """The JVM answers, and its Python workers have this package at hand."""
 
     def package_of(_: int) -> str:
@@ -92,13 +92,13 @@ def test_session_started_runs_rows_through_python(spark: SparkSession) -> None:
     assert 10 == spark.range(10).count()
 
 
-def test_format_not_registered_is_found(spark: SparkSession, logs: Path) -> None:
+def test_format_without_registration_is_found(spark: SparkSession, logs: Path) -> None:
     """Spark searches the package next to ours; it has the same classes."""
     assert 210 == reader(spark).load(str(logs)).count()
 
 
 @pytest.mark.parametrize("data_set", [CLEAN, UNCLEAN])
-def test_brokers_directory_gives_what_its_manifests_say(spark: SparkSession, data_set: str) -> None:
+def test_read_broker_directory_equals_manifest(spark: SparkSession, data_set: str) -> None:
     """Count, offsets, keys and sizes of values, for each of its partitions."""
     frame = reader(spark, splitBytes="64k").load(str(data_directory(data_set)))
     frame.createOrReplaceTempView("records")
@@ -123,7 +123,7 @@ def test_brokers_directory_gives_what_its_manifests_say(spark: SparkSession, dat
             assert sum(fact.timestamp_ms for fact in facts) == row.t
 
 
-def test_old_format_is_read(spark: SparkSession) -> None:
+def test_read_old_format_returns_its_records(spark: SparkSession) -> None:
     """A standalone partition directory; v0 has no timestamp type."""
     manifest = manifest_of("kafka-0.8.2", "plain-0")
     rows = reader(spark).load(str(manifest.directory)).orderBy("offset").collect()
@@ -132,7 +132,7 @@ def test_old_format_is_read(spark: SparkSession) -> None:
     assert expected == [(row.offset, row.key, row.timestampType) for row in rows]
 
 
-def test_several_paths_are_one_table(spark: SparkSession, logs: Path) -> None:
+def test_load_several_paths_is_one_table(spark: SparkSession, logs: Path) -> None:
     """As a list, and through the helper."""
     paths = [str(logs / "orders-0"), str(logs / "others-0")]
     assert 110 == reader(spark).load(paths).count()
@@ -158,7 +158,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("how", ["true", "false"])
-def test_filters_hold_whether_they_come_down_or_not(
+def test_filters_pushed_down_or_not_give_the_same_rows(
     spark: SparkSession, logs: Path, how: str
 ) -> None:
     """The same source and the same rows with Spark's switch on and off; on, less is left to it."""
@@ -171,7 +171,7 @@ def test_filters_hold_whether_they_come_down_or_not(
             assert (how == "true" and not left) == (" Filter " not in plan), plan
 
 
-def test_queries_of_one_load_do_not_get_each_others_filters(
+def test_load_with_several_queries_keeps_their_filters_apart(
     spark: SparkSession, logs: Path
 ) -> None:
     """Spark keeps one plan for each load; where filters come down nevertheless, two are refused."""
@@ -186,9 +186,7 @@ def test_queries_of_one_load_do_not_get_each_others_filters(
     assert "filterPushdown" == detail_of(text, "OPTION_CONFLICT")["option"]
 
 
-def test_filters_that_must_come_down_are_refused_where_they_cannot(
-    spark: SparkSession, logs: Path
-) -> None:
+def test_filters_required_but_not_pushable_are_refused(spark: SparkSession, logs: Path) -> None:
     """With the switch off Spark raises the error; with `false` no filter is pushed down."""
     kafkalog.spark.register(spark)
     with pushing(spark, "false"):
@@ -200,7 +198,7 @@ def test_filters_that_must_come_down_are_refused_where_they_cannot(
     assert " Filter " in frame._jdf.queryExecution().executedPlan().toString()
 
 
-def test_schema_says_what_is_read(spark: SparkSession, logs: Path) -> None:
+def test_schema_equals_the_columns_read(spark: SparkSession, logs: Path) -> None:
     """By a user's schema or by `columns`; others than there are, and other types, are refused."""
     frame = reader(spark).schema("segment string, offset long not null").load(str(logs))
     (row,) = frame.where("offset = 99").select("segment").distinct().collect()
@@ -225,7 +223,7 @@ def test_schema_says_what_is_read(spark: SparkSession, logs: Path) -> None:
     assert "valux" == detail_of(text, "COLUMN_UNKNOWN")["column"] and "'value'" in text
 
 
-def test_views_tell_without_decoding(spark: SparkSession, logs: Path) -> None:
+def test_views_read_headers_without_decoding_records(spark: SparkSession, logs: Path) -> None:
     """Counts and times of headers are those of records; every segment is sound."""
     frames: dict[str, DataFrame] = {
         view: reader(spark, view=view).load(str(logs))
@@ -247,7 +245,7 @@ def test_views_tell_without_decoding(spark: SparkSession, logs: Path) -> None:
     assert {"none", "zstd"} == {row.compression for row in frames["batches"].collect()}
 
 
-def test_temporary_view_of_sql_is_queried(spark: SparkSession, logs: Path) -> None:
+def test_sql_temporary_view_can_be_queried(spark: SparkSession, logs: Path) -> None:
     """All options arrive; a catalog table passes none, and its error names the remedy."""
     kafkalog.spark.register(spark)
     spark.sql(
@@ -259,8 +257,8 @@ def test_temporary_view_of_sql_is_queried(spark: SparkSession, logs: Path) -> No
     assert "path" == detail_of(text, "OPTION_MISSING")["option"] and "TEMPORARY VIEW" in text
 
 
-def test_errors_of_options_come_with_load(spark: SparkSession, logs: Path) -> None:
-    """Unknown names with the nearest, values that are none, paths and topics that are not there."""
+def test_load_invalid_options_raise_at_once(spark: SparkSession, logs: Path) -> None:
+    """Unknown names with the nearest name, invalid values, missing paths and topics."""
     text = error_of(lambda: reader(spark, subscrib="orders").load(str(logs)))
     assert "subscribe" == detail_of(text, "OPTION_UNKNOWN")["nearest"]
     text = error_of(lambda: reader(spark, mode="LOUD").load(str(logs)))
@@ -278,7 +276,7 @@ def test_errors_of_options_come_with_load(spark: SparkSession, logs: Path) -> No
     )
 
 
-def test_offsets_bound_what_is_read(spark: SparkSession, logs: Path) -> None:
+def test_read_offset_bounds_limit_the_rows(spark: SparkSession, logs: Path) -> None:
     """As with Spark's own source: JSON by partition, words."""
     starting = json.dumps({"orders": {"0": 90, "1": -2}})
     ending = json.dumps({"orders": {"0": -1, "1": 7}})
@@ -295,7 +293,7 @@ def test_offsets_bound_what_is_read(spark: SparkSession, logs: Path) -> None:
     assert {(0, 10), (1, 7)} == found
 
 
-def test_nothing_to_read_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_without_records_returns_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     """An empty log, and filters that leave nothing."""
     with manual_log(tmp_path / "empty-0"):
         pass
@@ -303,8 +301,8 @@ def test_nothing_to_read_gives_no_rows(spark: SparkSession, tmp_path: Path) -> N
     assert 0 == frame.count() == frame.where("topic = 'none'").count()
 
 
-def test_damage_is_told_by_its_mode(spark: SparkSession, tmp_path: Path) -> None:
-    """An error with code and detail; a row; nothing. What comes before it can be had."""
+def test_read_damaged_log_follows_its_mode(spark: SparkSession, tmp_path: Path) -> None:
+    """An error with class and detail; a row; nothing. Records before the damage can be read."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for first in range(0, 100, 5):
@@ -330,10 +328,10 @@ def test_damage_is_told_by_its_mode(spark: SparkSession, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("page", ["spark-streaming", "spark-writing", "spark-jobs"])
-def test_examples_of_a_page_run_with_nothing_imported(
+def test_docs_examples_of_a_page_run_without_imports(
     spark: SparkSession, logs: Path, tmp_path: Path, page: str
 ) -> None:
-    """USE-5: over logs at the place that the page names."""
+    """USE-5: over logs in the directory that the page names."""
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text("ascii")
     kafka = tmp_path / "kafka"
     shutil.copytree(logs, kafka)
@@ -351,10 +349,10 @@ def test_examples_of_a_page_run_with_nothing_imported(
         assert known["health"].count() > 0
 
 
-def test_examples_of_readme_and_page_run(
+def test_docs_examples_of_readme_and_spark_page_run(
     spark: SparkSession, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Block after block in one session, over logs at the place that they name."""
+    """Block after block in one session, over logs in the directory that they name."""
     root = Path(__file__).parents[2]
     for name, fence in (("README.md", "py"), ("docs/spark.md", "python")):
         text = (root / name).read_text("ascii").replace("/data/kafka", str(logs))

@@ -39,7 +39,7 @@ spark.stop()
 """
 
 
-def test_source_works_through_connect(tmp_path: Path) -> None:
+def test_source_through_connect_reads_and_writes(tmp_path: Path) -> None:
     """Registered, read, filtered, viewed; an error comes with its code."""
     reason = why_not()
     if reason is None and importlib.util.find_spec("grpc_status") is None:

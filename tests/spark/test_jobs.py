@@ -94,7 +94,7 @@ def latest(data: Path, *, tombstones: bool) -> set[Row]:
     return rows
 
 
-def test_compact_leaves_the_bytes_that_the_engine_leaves(
+def test_compact_bytes_equal_those_of_the_engine(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
     """All segments of all partitions except the active ones, with a report."""
@@ -114,7 +114,7 @@ def test_compact_leaves_the_bytes_that_the_engine_leaves(
     assert segments(own) == segments(data)
 
 
-def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -> None:
+def test_compact_dry_run_changes_no_file(spark: SparkSession, data: Path) -> None:
     """It reports the plan."""
     before = segments(data)
     report = jobs.compact(
@@ -126,9 +126,7 @@ def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -
     assert report.totals["records_kept"] < report.totals["records_read"]
 
 
-def test_compact_leaves_a_locked_log_alone_and_goes_on_later(
-    spark: SparkSession, data: Path
-) -> None:
+def test_compact_locked_log_is_left_for_a_later_run(spark: SparkSession, data: Path) -> None:
     """An open directory stays with its owner; the report names it."""
     before = served(data)
     with open_log(data / "orders-0", config=CONFIG):
@@ -142,7 +140,7 @@ def test_compact_leaves_a_locked_log_alone_and_goes_on_later(
     assert all(kept[name] <= set(records) for name, records in before.items())
 
 
-def test_compact_reports_a_damaged_partition_and_compacts_the_others(
+def test_compact_damaged_partition_is_reported_and_others_are_compacted(
     spark: SparkSession, data: Path
 ) -> None:
     """Damage is reported with its position, and stays."""
@@ -160,7 +158,7 @@ def test_compact_reports_a_damaged_partition_and_compacts_the_others(
     assert bytes(content) == path.read_bytes()
 
 
-def test_finished_job_that_is_run_again_says_what_it_said(spark: SparkSession, data: Path) -> None:
+def test_job_finished_and_repeated_returns_the_same_report(spark: SparkSession, data: Path) -> None:
     """And the same id with other arguments is refused."""
     first = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="once")
     before = segments(data)
@@ -173,7 +171,7 @@ def test_finished_job_that_is_run_again_says_what_it_said(spark: SparkSession, d
 
 
 @pytest.mark.parametrize("tombstones", [False, True])
-def test_snapshot_is_the_latest_record_of_each_key(
+def test_snapshot_has_the_latest_record_of_each_key(
     spark: SparkSession, data: Path, tombstones: bool
 ) -> None:
     """Of committed records with a key, in every partition by itself."""
@@ -190,7 +188,7 @@ def _bytes(value: bytearray | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def test_export_and_import_bring_back_every_record_at_its_offset(
+def test_import_of_an_export_restores_every_record_at_its_offset(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
     """To Parquet and back: keys, values, offsets with their holes; a second import is refused."""
@@ -206,8 +204,8 @@ def test_export_and_import_bring_back_every_record_at_its_offset(
         jobs.import_(spark, tmp_path / "out", tmp_path / "back", codec="lz4")
 
 
-def test_export_parts_files_by_topic_and_day(spark: SparkSession, tmp_path: Path) -> None:
-    """Names come of what is in them; the manifest has them all, and a second run changes none."""
+def test_export_files_are_partitioned_by_topic_and_day(spark: SparkSession, tmp_path: Path) -> None:
+    """The manifest names every file, and a second run changes none."""
     day = 86_400_000
     with LogManager([tmp_path / "data"]) as manager:
         manager.create_topic("events")
@@ -233,7 +231,7 @@ def _parquet(out: Path) -> list[Path]:
     return list(out.glob("**/*.parquet"))
 
 
-def test_reindex_makes_the_indexes_that_were_there(spark: SparkSession, data: Path) -> None:
+def test_reindex_restores_equal_indexes(spark: SparkSession, data: Path) -> None:
     """The damaged index is as before; nothing else changes."""
     with open_log(data / "users-0", config=CONFIG):
         pass
@@ -250,7 +248,7 @@ def test_reindex_makes_the_indexes_that_were_there(spark: SparkSession, data: Pa
     assert logs == segments(data)
 
 
-def test_stats_and_verify_look_at_every_segment(spark: SparkSession, data: Path) -> None:
+def test_stats_and_verify_cover_every_segment(spark: SparkSession, data: Path) -> None:
     """Counts are those of the logs; nothing is bad."""
     counted = {(row.topic, row.partition): row for row in jobs.stats(spark, data).collect()}
     rows = jobs.verify(spark, data, deep=True).collect()
@@ -290,7 +288,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path: Path) -> None:
+def test_commands_that_read_print_their_results(run: Run, small: Path, tmp_path: Path) -> None:
     """`stats` a line for each partition, `verify` for each bad segment, `snapshot` Parquet."""
     counted = run("stats", small, "--json")
     good = run("verify", small, "--deep")
@@ -309,7 +307,7 @@ def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path:
     assert (1, 1) == (bad.exit_code, json.loads(bad.stdout)["bad"])
 
 
-def test_stats_of_a_timestamp_that_no_calendar_has_is_printed(run: Run, tmp_path: Path) -> None:
+def test_stats_timestamp_outside_the_calendar_is_printed(run: Run, tmp_path: Path) -> None:
     """USE-4: a broker accepts any number; it is printed up to the range of Spark's microseconds."""
     data = tmp_path / "data"
     shutil.copytree(golden.GOLDEN / "kafka-4.1" / "data" / "odd-0", data / "odd-0")
@@ -321,7 +319,7 @@ def test_stats_of_a_timestamp_that_no_calendar_has_is_printed(run: Run, tmp_path
     assert min(latest, (2**63 - 1) // 1000) == json.loads(counted.stdout)["maxTimestamp"]
 
 
-def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> None:
+def test_commands_that_write_print_a_report(run: Run, small: Path, tmp_path: Path) -> None:
     """`export`, `import`, `copy`, `reindex` and `compact` report their actions."""
     policy = ["--set", "cleanup.policy=compact"]
     out, back, copied = tmp_path / "out", tmp_path / "back", tmp_path / "copied"
@@ -349,7 +347,7 @@ def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> No
         assert list(range(22, 40)) == [record.offset for record in log.records()]
 
 
-def test_command_that_leaves_something_undone_says_so(run: Run, small: Path) -> None:
+def test_command_with_partitions_left_undone_exits_nonzero(run: Run, small: Path) -> None:
     """Status 1 and the reason where a log is held open; 3 where nothing could be begun."""
     with open_log(small / "orders-0"):
         locked = run("compact", small, "--set", "cleanup.policy=compact")

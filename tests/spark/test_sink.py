@@ -79,7 +79,7 @@ def refused(act: Callable[[], object], code: str) -> str:
     return str(caught.value)
 
 
-def test_batch_write_has_every_row_where_its_key_belongs(
+def test_batch_write_rows_are_in_the_partition_of_their_key(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """All rows once, in the partitions of Kafka's producers, compressed; nothing else is left."""
@@ -96,7 +96,7 @@ def test_batch_write_has_every_row_where_its_key_belongs(
     assert [] == left
 
 
-def test_batch_write_of_all_columns_keeps_them(session: SparkSession, tmp_path: Path) -> None:
+def test_batch_write_all_columns_are_kept(session: SparkSession, tmp_path: Path) -> None:
     """Topic, partition, time, headers, nulls; other columns of the source are ignored."""
     rows = session.sql(
         "select cast(null as binary) key, cast('a' as binary) value, 'x' topic, 1 partition,"
@@ -118,7 +118,9 @@ def test_batch_write_of_all_columns_keeps_them(session: SparkSession, tmp_path: 
     )  # fmt: skip
 
 
-def test_batch_write_heeds_sizes_times_and_places(session: SparkSession, tmp_path: Path) -> None:
+def test_batch_write_options_set_sizes_times_and_staging(
+    session: SparkSession, tmp_path: Path
+) -> None:
     """Batches, segments, the column with the times, another staging directory, and its orphans."""
     data, staging = tmp_path / "data", tmp_path / "staging"
     root = StagingArea(PosixFileSystem(), data, staging).root
@@ -144,7 +146,7 @@ def test_batch_write_heeds_sizes_times_and_places(session: SparkSession, tmp_pat
     assert ["query-young-1"] == [path.name for path in root.iterdir()]
 
 
-def test_batch_write_of_a_version_is_done_once(session: SparkSession, tmp_path: Path) -> None:
+def test_batch_write_repeated_version_writes_nothing(session: SparkSession, tmp_path: Path) -> None:
     """The same version again, and an earlier one, are passed over; a later one is not."""
     for version in (5, 5, 4):
         save(numbers(session), tmp_path, txnAppId="nightly", txnVersion=str(version))
@@ -153,7 +155,7 @@ def test_batch_write_of_a_version_is_done_once(session: SparkSession, tmp_path: 
     assert expected(range(COUNT), range(COUNT)) == values(tmp_path)
 
 
-def test_batch_write_that_overwrites_deletes_what_was_there(
+def test_batch_write_overwrite_deletes_earlier_records(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """Only where it is allowed; offsets go on."""
@@ -168,7 +170,7 @@ def test_batch_write_that_overwrites_deletes_what_was_there(
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-def test_batch_write_that_failed_leaves_nothing_and_is_run_again(
+def test_batch_write_failed_leaves_no_rows_and_can_be_repeated(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """Each task fails once at its end; here that fails the write, which is run until it is done."""
@@ -197,8 +199,8 @@ def test_batch_write_that_failed_leaves_nothing_and_is_run_again(
     assert [] == list((tmp_path / "data").glob(".kafkalog-sink-staging*"))
 
 
-def test_write_beside_a_live_writer_is_locked(session: SparkSession, tmp_path: Path) -> None:
-    """The embedded writer goes on, and nothing of the rows comes."""
+def test_write_beside_a_live_writer_raises_locked(session: SparkSession, tmp_path: Path) -> None:
+    """The embedded writer continues, and no row is written."""
     with LogManager([tmp_path]) as manager:
         manager.create_topic("t")
         refused(lambda: save(numbers(session, 10), tmp_path), "LOCKED")
@@ -221,7 +223,7 @@ def test_write_beside_a_live_writer_is_locked(session: SparkSession, tmp_path: P
         ("'a' value", {"txnAppId": "a"}, "OPTION_CONFLICT"),
     ],
 )
-def test_write_that_cannot_be_is_refused_with_a_code(
+def test_write_invalid_is_refused_with_an_error_class(
     session: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], code: str
 ) -> None:
     """Before anything is published."""
@@ -265,7 +267,7 @@ def committed(tmp_path: Path) -> int:
     return version
 
 
-def test_stream_that_is_replayed_has_every_row_once(session: SparkSession, tmp_path: Path) -> None:
+def test_stream_write_replayed_has_every_row_once(session: SparkSession, tmp_path: Path) -> None:
     """The last commit of the checkpoint is lost, with the log's copy of it there."""
     for number in range(3):
         feed(session, tmp_path, number * 100, number * 100 + 100)
@@ -285,7 +287,7 @@ def test_stream_with_transaction_options_is_refused(session: SparkSession, tmp_p
     refused(lambda: stream(session, tmp_path, txnAppId="a", txnVersion="1"), "OPTION_CONFLICT")
 
 
-def test_stream_into_foreach_batch_is_once_by_its_version(
+def test_stream_foreach_batch_with_versions_writes_once(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """As documented: the number of the batch as the version."""

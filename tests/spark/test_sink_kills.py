@@ -63,8 +63,8 @@ def with_timeout(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def test_query_that_is_killed_again_and_again_has_every_row_once(tmp_path: Path) -> None:
-    """Killed at different moments of its batches, also between intent and ledger if it so falls."""
+def test_stream_write_killed_repeatedly_has_every_row_once(tmp_path: Path) -> None:
+    """Killed at different moments of its batches, some between intent and ledger."""
     reason = why_not()
     if reason is not None:
         pytest.skip(f"NOT TESTED with Spark: {reason}")

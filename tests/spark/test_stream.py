@@ -205,7 +205,7 @@ def check_lags(told: list[QueryLag], query: StreamingQuery) -> None:
     assert (0, 0) == (told[-1].lag.total_offsets, told[-1].lag.estimated_bytes)
 
 
-def test_stream_group_and_committed_records(pipeline: Pipeline) -> None:
+def test_stream_group_offsets_cover_committed_records(pipeline: Pipeline) -> None:
     """The group of the options gets its positions with the micro-batch after."""
     append(pipeline.logs, "a-0", 0, 40)
     pipeline.run(groupId="etl", maxOffsetsPerTrigger="20", isolationLevel="read_committed")
@@ -214,7 +214,7 @@ def test_stream_group_and_committed_records(pipeline: Pipeline) -> None:
     assert expected_rows("a", 0, range(40)) == pipeline.rows()
 
 
-def test_stream_hooks_come_in_their_order(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_stream_hooks_are_called_in_order(pipeline: Pipeline, tmp_path: Path) -> None:
     """Order of the calls of a reader, as in its documentation."""
     trace = tmp_path / "trace"
     append(pipeline.logs, "a-0", 0, 20)
