@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 import kafkalog
-from asv_bench.peers.common import make_records
+from asv_bench.peers.common import TIMESTAMP_MS, make_records
 from asv_bench.peers.stores import columns_of
+from kafkalog import LogConfig, LogManager, ManagerConfig
 from kafkalog._core import crc32, crc32c, key_hash
 from kafkalog._core.batch import parse_header
 from kafkalog._core.builder import BatchBuilder
@@ -350,6 +351,22 @@ def append_record(folder: Path) -> tuple[int, Case]:
             log.append([record])
 
     return POINTS, case
+
+
+@path("send a record")
+def send_record(folder: Path) -> tuple[int, Case]:
+    """A future for each, from a producer that selects one of four partitions by the key."""
+    limits = LogConfig(message_timestamp_before_max_ms=2**63 - 1)
+    manager = LogManager([folder], ManagerConfig(log=limits))
+    manager.create_topic("records", 4)
+    producer, made = manager.producer(batch_size=BATCH_BYTES, linger_ms=3_600_000), standard()
+
+    def case() -> None:
+        send = producer.send
+        for key, value in zip(made.keys, made.values, strict=True):
+            send("records", value, key=key, timestamp_ms=TIMESTAMP_MS)
+
+    return RECORDS, case
 
 
 @path("append a ready batch")

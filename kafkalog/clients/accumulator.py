@@ -171,6 +171,7 @@ class Accumulator:
         self._lock = threading.Lock()
         self._open: ProducerBatch | None = None
         self._open_number = 0
+        self._open_bytes = 0
         self._unsynced: list[tuple[ProducerBatch, AppendInfo]] = []
         self._size_limit = min(settings.batch_size, log.config.max_message_bytes)
         self._identity = Identity()
@@ -228,12 +229,12 @@ class Accumulator:
             size += sum(len(name) + len(field or b"") + 8 for name, field in headers)
         with self._lock:
             batch = self._open
-            if batch is None or batch.builder.size_bytes + size > self._size_limit:
+            if batch is None or self._open_bytes + size > self._size_limit:
                 record = (key, value, headers, timestamp_ms)
                 return self._begin(self.bytes_for(size), reserved_bytes, record)
             if reserved_bytes:
                 self._settings.memory.release(reserved_bytes)
-            batch.builder.append(key, value, timestamp_ms, headers)
+            self._open_bytes = batch.builder.append(key, value, timestamp_ms, headers)
             deliveries = batch.deliveries
             delivery = Delivery(batch.outcome, len(deliveries), timestamp_ms)
             deliveries.append(delivery)
@@ -335,6 +336,7 @@ class Accumulator:
             self._settings.memory.release(reserved_bytes)
             raise
         self._open = batch
+        self._open_bytes = batch.builder.size_bytes
         self._open_number += 1
         self._on_open(self, batch, self._open_number)
         return delivery
