@@ -2,7 +2,7 @@
 
 Run in a separate process, which is killed or loses its disk. Two topics are there for good and
 take part in transactions, one of them compacted; one is trimmed in the background; one is deleted
-and made again under its name, by turns.
+and created again under the same name, by turns.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ LASTING = ("kept", "keyed", "trimmed")
 VICTIM = "victim"
 KINDS = (
     "flush", "flush", "flush", "flush", "roll", "roll", "compact", "compact", "delete_records",
-    "victim", "victim",
+    "delete_topic", "delete_topic",
 )  # fmt: skip
 KINDS_TEXT = {
     "flush": "flushes",
     "roll": "rolls",
     "compact": "compactions",
-    "delete_records": "delete_records_before",
-    "victim": "topics deleted, or made again under their name",
+    "delete_records": "delete_records",
+    "delete_topic": "topics deleted, or created again under the same name",
 }
 # By what else goes on: that the log was closed, or its topic deleted.
 INTERRUPTIONS = (LogCleaningAbortedError, LogClosedError, UnknownTopicOrPartitionError)
@@ -367,7 +367,7 @@ class TopicWriter:
         log.delete_records(offset)
         self.shared.add("deleted", stream, offset)
 
-    def _victim(self, random: Random) -> None:
+    def _delete_topic(self, random: Random) -> None:
         with self.victims.alone():
             if VICTIM not in self.streams:
                 self.make(VICTIM)

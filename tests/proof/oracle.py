@@ -420,7 +420,7 @@ class Oracle:
                 continue
             seen[stream.number] = observed
             if observed.torn_count:
-                self.kinds["logs with a torn batch in front of whole ones, fenced"] += 1
+                self.kinds["logs with a torn batch before whole ones, reported"] += 1
         for number, observed in seen.items():
             problems += self._check_stream(self.streams[number], observed)
         problems += self._check_transactions(seen, view)

@@ -181,7 +181,7 @@ class Relay:
         self.proof.count(f"legs of the library: {kind}")
         self.proof.count("kills of the library" if is_killed else "stops of the library")
         if is_killed and said and said[-1] in AIMS.get(kind, ()):
-            self.proof.count(f"kills of the library amid: {said[-1].removeprefix('try ')}")
+            self.proof.count(f"kills of the library during: {said[-1].removeprefix('try ')}")
         if seen is None or process.status not in (0, -signal.SIGKILL):
             return [*problems, f"the process ended: {process.status}, {process.error_text}"]
         if not is_killed and "closed" not in said:

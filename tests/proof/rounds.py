@@ -199,7 +199,7 @@ class Rounds:
         self._oracle.ended()
         count(f"{self._name}: {'kills' if self._disk is None else 'cuts'}")
         if early:
-            count(f"{self._name}: of these within 40 ms of a start")
+            count(f"{self._name}: ends within 40 ms of a start")
         for name, number in tally(evidence).items():
             count(f"{self._name}: {name}", number)
         if self._disk is not None:
@@ -243,7 +243,7 @@ class Rounds:
             self._report(Problem("the control lost what was synced before the cut", text), [])
         name = "control without kafkalog, cuts that lost an answer given"
         self._proof.count(f"{name} before them", int(kept < before))
-        self._proof.count(f"{name} while they were under way", int(kept < during))
+        self._proof.count(f"{name} during them", int(kept < during))
         self._controlled = kept
 
     def _remember(self, evidence: list[Event], rumours: list[Event]) -> None:
@@ -267,7 +267,7 @@ class Rounds:
         streams = self._streams()
         self._proof.count(f"{self._name}: logs recovered and compared", len(streams))
         self._proof.count(
-            f"{self._name}: records held against what was asked",
+            f"{self._name}: records compared with the requests",
             sum(len(each.must) for each in streams),
         )
         for problem in problems[:4]:

@@ -39,9 +39,9 @@ KINDS = {
 }  # fmt: skip
 KINDS_TEXT = {
     "flush": "flushes",
-    "durable": "questions for the durable offset",
+    "durable": "reads of the durable offset",
     "roll": "rolls",
-    "delete_records": "delete_records_before",
+    "delete_records": "delete_records",
     "retain": "retention that deleted segments",
     "truncate": "truncate_to",
     "restart": "truncate_fully_and_start_at",

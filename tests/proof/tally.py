@@ -14,7 +14,7 @@ def tally(events: Iterable[Event]) -> Counter[str]:
     """
     Return how often each thing was done, and acknowledged, in the life of one writer.
 
-    What began and had not ended counts as an end "in the midst of" it, once a life.
+    What began and had not ended counts as an end "during" it, once per process.
     """
     counts: Counter[str] = Counter()
     under_way: Counter[str] = Counter()
@@ -36,7 +36,7 @@ def tally(events: Iterable[Event]) -> Counter[str]:
                 counts[counted] += 1
     for name, number in under_way.items():
         if number > 0:
-            counts[f"ends in the midst of: {name}"] += 1
+            counts[f"ends during: {name}"] += 1
     return counts
 
 
@@ -60,4 +60,4 @@ def _counted(event: Event) -> Iterable[str]:
     elif name == "sink" and event[-1]:
         yield "commits of the Spark sink"
     elif name == "topic" and event[2] in ("asked", "gone"):
-        yield "topics asked for" if event[2] == "asked" else "topics deleted"
+        yield "topics requested" if event[2] == "asked" else "topics deleted"

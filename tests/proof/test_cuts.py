@@ -151,7 +151,7 @@ def test_tally_of_a_life_counts_what_was_done_and_what_the_end_interrupted() -> 
         "appends with compression.type=zstd": 1,
         "transactions committed": 1,
         "positions of groups within transactions": 1,
-        "ends in the midst of: compact": 1,
+        "ends during: compact": 1,
     }
 
 
