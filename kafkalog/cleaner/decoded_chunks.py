@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.batch_rows import survey_run
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.record_filter import count_flags
@@ -30,11 +30,11 @@ from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.records.conversion.conversion_units import FileRecords
+from kafkalog.records.memory_walk import walk_memory
 from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["ChunkReader", "DecodedChunk", "FastPathRun"]
 
-_OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
 # Rows of a chunk: their columns, 56 bytes each, should stay in the second-level cache.
@@ -179,22 +179,17 @@ class ChunkReader:
             CorruptRecordError: a batch is damaged, cut, or out of order; the chunks before it have
                 been yielded.
         """
-        position = 0
         batches = self._batches
-        while position < len(run.data):
-            batches.clear()
-            result = scan_batches(
-                run.data,
-                position,
-                columns=batches,
-                check_crc=False,
-                next_offset=self._next_offset,
-            )
-            codecs = batches.attributes[: len(batches)] & CODEC_MASK
+        for step in walk_memory(
+            run.data,
+            batches,
+            next_offset=self._next_offset,
+            path=run.path,
+            origin=run.position,
+        ):
+            codecs = batches.attributes[: step.count] & CODEC_MASK
             yield from self._cut(run, codecs != 0)
-            position, self._next_offset = result.position, result.next_offset
-            if result.status not in (_OK, _FULL):
-                check_status(result.status, run.position + position, run.path)
+            self._next_offset = step.next_offset
 
     def _cut(self, run: FileRecords, is_compressed: NDArray[np.bool_]) -> Iterator[DecodedChunk]:
         count = len(is_compressed)

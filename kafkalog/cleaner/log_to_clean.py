@@ -43,6 +43,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.model import TopicPartition
 from kafkalog.records.conversion.conversion_units import FileRecords
+from kafkalog.records.memory_walk import walk_memory
 from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["LogToClean", "log_to_clean"]
@@ -272,11 +273,8 @@ def _base_of(segment: SegmentCleaningFacts) -> int:
 def _cut(run: FileRecords, end_offset: int) -> int:
     """Return the end of the batches whose base offset is below an offset."""
     columns = BatchColumns(_CUT_BATCHES)
-    position = 0
-    while position < len(run.data):
-        columns.clear()
-        position = scan_batches(run.data, position, columns=columns, check_crc=False).position
-        beyond = np.flatnonzero(columns.base_offset[: len(columns)] >= end_offset)
+    for step in walk_memory(run.data, columns, path=run.path, origin=run.position):
+        beyond = np.flatnonzero(columns.base_offset[: step.count] >= end_offset)
         if len(beyond):
             return int(columns.position[beyond[0]])
     return len(run.data)

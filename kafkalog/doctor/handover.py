@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.batch import BatchColumns
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, PARTITION_COUNT, TRANSACTION_STATE
 from kafkalog.clients.offset_records import decode_key, decode_value
 from kafkalog.clients.transaction_records import TransactionState
@@ -34,6 +33,7 @@ from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
     LEADER_EPOCH_CHECKPOINT,
+    MAX_OFFSET,
     PARTITION_METADATA,
     SESSION_NOTE,
     SYNC_JOURNAL,
@@ -42,6 +42,7 @@ from kafkalog.files.names import (
     FileState,
 )
 from kafkalog.layout import MAGIC_V2
+from kafkalog.log.batch_walk import CrcCheck, WalkDamage, WalkRange, walk_source
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
@@ -49,8 +50,6 @@ from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 
 __all__ = ["HandOver", "examine_handover"]
 
-FULL: Final = STATUS_CODES["FULL"]
-OK: Final = STATUS_CODES["OK"]
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _SETTINGS: Final = LogConfig()
 
@@ -353,16 +352,17 @@ def _facts_of(
             segment = open_segment(context, base)
             if not segment.size_bytes:
                 continue
-            data = segment.file.whole()
-            position, expected, status = 0, base, FULL
-            while status == FULL:
-                columns.clear()
-                walk = scan_batches(
-                    data, position, columns=columns, next_offset=expected, check_crc=False
-                )
-                facts.count(columns, walk.count, base, segment.path)
-                position, expected, status = walk.position, walk.next_offset, walk.status
-            if status != OK:
+            damage: list[WalkDamage] = []
+            for walked in walk_source(
+                segment.file.source(segment.size_bytes),
+                WalkRange(0, segment.size_bytes, base, MAX_OFFSET - 1),
+                columns,
+                check_crc=CrcCheck.NEVER,
+                on_damage=damage.append,
+            ):
+                facts.count(columns, walked.count, base, segment.path)
+            if damage:
+                position = damage[0].position
                 check_context.skip(f"{segment.path} from position {position} on, which is damaged")
     except (KafkaLogError, OSError) as error:
         check_context.skip(f"{partition.path}: {error}")

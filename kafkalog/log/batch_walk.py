@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kafkalog._core.batch import BatchColumns
@@ -216,6 +217,7 @@ def walk_source(
     columns: BatchColumns,
     *,
     check_crc: CrcCheck = CrcCheck.ALWAYS,
+    check_order: bool = True,
     on_damage: OnDamage,
     judge: BatchJudge | None = None,
     window_bytes: int | None = None,
@@ -229,6 +231,7 @@ def walk_source(
         walk_range: which of them, and which offsets may be in them.
         columns: filled with the headers of each run. Its capacity bounds a run.
         check_crc: when the CRC of a batch is checked.
+        check_order: False to yield batches in any order of their offsets; not with a judge.
         on_damage: called where no whole batch is, after the batches before were yielded.
         judge: knowledge about the damage in the segment; None to accept the batches as they are,
             in order of their offsets.
@@ -245,22 +248,24 @@ def walk_source(
         None if judge is None else _JudgedWalk(judge, columns, walk_range.offset_max, check_crc)
     )
     sizes = max(window_bytes, RECORD_BATCH_OVERHEAD), batch_bytes_max or walk_range.end
-    return _walk(source, walk_range, columns, check_crc, on_damage, judged, sizes)
+    checks = check_crc, check_order
+    return _walk(source, walk_range, columns, checks, on_damage, judged, sizes)
 
 
 def _walk(
     source: ByteSource,
     walk_range: WalkRange,
     columns: BatchColumns,
-    check_crc: CrcCheck,
+    checks: tuple[CrcCheck, bool],
     on_damage: OnDamage,
     judged: _JudgedWalk | None,
     sizes: tuple[int, int],
 ) -> Iterator[WalkedBatches]:
     """As `walk_source`; `sizes` are those of a window and of the largest batch."""
     position, end, expected, limit = walk_range
-    checks_all = is_checking = check_crc is CrcCheck.ALWAYS
+    checks_all = is_checking = checks[0] is CrcCheck.ALWAYS
     wanted, origin, window = sizes[0], -1, memoryview(b"")
+    read = partial(walk_batches, columns=columns, offset_max=limit, check_order=checks[1])
     while position < end:
         if origin < 0:
             # A header more shows whether the last batch of the window is followed by another.
@@ -270,9 +275,7 @@ def _walk(
         data = window if stop - origin == len(window) else window[: stop - origin]
         if judged is None:
             columns.clear()
-            walk = walk_batches(
-                data, at, columns, next_offset=expected, offset_max=limit, check_crc=is_checking
-            )
+            walk = read(data, at, next_offset=expected, check_crc=is_checking)
             is_cut = walk.status == TRUNCATED and stop < end
         else:
             here = _Here(window, origin, position, stop, end, expected, is_checking)

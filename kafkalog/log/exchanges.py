@@ -34,8 +34,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.status import status_name
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     MAX_OFFSET,
@@ -46,6 +46,8 @@ from kafkalog.files.names import (
 )
 from kafkalog.files.zeros import end_of_data
 from kafkalog.layout import MAGIC_V2
+from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
+from kafkalog.log.byte_source import MappedSource
 from kafkalog.log.replaced_markers import (
     ReplacedMarker,
     identity_of,
@@ -56,7 +58,6 @@ from kafkalog.log.scanner import scan_segment
 
 __all__ = ["Exchange", "PresentSegments", "judge_exchanges", "present_segments"]
 
-_FULL: Final = STATUS_CODES["FULL"]
 # Reasons of corrupt ranges that have whole batches.
 _FOREIGN: Final = frozenset({"BASE_OFFSET", "OFFSET_ORDER"})
 _SCANNED_BATCHES: Final = 4096
@@ -446,11 +447,13 @@ def _coordinates(
     data, _ = _data(filesystem, SegmentFiles(directory, base, state).log)
     columns = BatchColumns(_SCANNED_BATCHES)
     parts: list[npt.NDArray[np.int64]] = [np.empty((0, 7), dtype=np.int64)]
-    position, next_offset, is_whole = 0, base, True
-    while position < len(data):
-        columns.clear()
-        walk = scan_batches(data, position, columns=columns, next_offset=next_offset)
-        count = len(columns)
+    damage: list[WalkDamage] = []
+    for walked in walk_source(
+        MappedSource(data),
+        WalkRange(0, len(data), base, MAX_OFFSET - 1),
+        columns,
+        on_damage=damage.append,
+    ):
         fields = (
             columns.base_offset,
             columns.last_offset,
@@ -460,9 +463,5 @@ def _coordinates(
             columns.base_sequence,
             columns.leader_epoch,
         )
-        parts.append(np.stack([each[:count].astype(np.int64) for each in fields], axis=1))
-        position, next_offset = walk.position, walk.next_offset
-        if not count or (walk.status != _FULL and position < len(data)):
-            is_whole = False
-            break
-    return np.concatenate(parts), is_whole
+        parts.append(np.stack([each[: walked.count].astype(np.int64) for each in fields], axis=1))
+    return np.concatenate(parts), not damage

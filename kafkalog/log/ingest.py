@@ -28,7 +28,7 @@ Thread-safety: `inspect_file` needs no lock; `ingest_file` is called under the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -135,22 +135,44 @@ def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]
         UnsupportedForMessageFormatError: a batch has an old format.
     """
     view = memoryview(data)
-    size, found = len(view), []
-    while position < size:
-        _ensure_new_format(view[position : position + RECORD_BATCH_OVERHEAD], path, position, size)
-        if check_batch(view, position) != _OK:
-            raise _damaged(path, position, size)
-        found.append(_file_batch(parse_header(view, position), path, position))
-        position = found[-1].end_position
-    return found
+
+    def head_at(at: int) -> memoryview:
+        head = view[at : at + RECORD_BATCH_OVERHEAD]
+        # An old format is another error than damage.
+        if len(head) == RECORD_BATCH_OVERHEAD and head[MAGIC_POSITION] >= MAGIC_V2:
+            return head if check_batch(view, at) == _OK else head[:0]
+        return head
+
+    return _walk_heads(head_at, position, len(view), path)
 
 
 def _headed_batches(handle: FileHandle, size: int, path: Path) -> list[FileBatch]:
     """As `file_batches`, from the headers alone: the content of the batches is not read."""
-    position, found = 0, []
+
+    def head_at(at: int) -> memoryview:
+        return memoryview(handle.pread(RECORD_BATCH_OVERHEAD, at))
+
+    return _walk_heads(head_at, 0, size, path)
+
+
+def _walk_heads(
+    head_at: Callable[[int], memoryview], position: int, size: int, path: Path
+) -> list[FileBatch]:
+    """
+    Return the batches of a file by their headers.
+
+    Not `walk_source`: the batches have no offsets of a log yet, and each one must be taken or named
+    in an error.
+
+    Args:
+        head_at: returns the header at a position; fewer bytes if the batch is damaged.
+        position, size: range of the batches.
+        path: the file, for errors.
+    """
+    found: list[FileBatch] = []
     while position < size:
-        head = handle.pread(RECORD_BATCH_OVERHEAD, position)
-        _ensure_new_format(memoryview(head), path, position, size)
+        head = head_at(position)
+        _ensure_new_format(head, path, position, size)
         header = parse_header(head)
         if header.size_bytes > size - position:
             raise _damaged(path, position, size)

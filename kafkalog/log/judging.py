@@ -305,7 +305,12 @@ class _Search:
         self._space = 0
 
     def collect(self) -> None:
-        """Walk from batch to batch, around damage."""
+        """
+        Walk from batch to batch, around damage.
+
+        Not `walk_source`, which asks for this judgement: all whole batches are found here, those
+        with wrong offsets too.
+        """
         data, position, end = self.data, 0, len(self.data)
         columns = BatchColumns(CHUNK_BATCHES)
         island: tuple[int, int] | None = None

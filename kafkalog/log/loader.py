@@ -770,6 +770,9 @@ def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
 
     That is a batch below its base offset, in the segment that has these offsets, or the very first
     batch of the segment before. And it has no more bytes but zeros, so that it can be left out.
+
+    The headers before it are read one by one, not by `walk_source`: this runs where a crash left
+    two files with one first batch, and damage before it only means that it is no copy.
     """
     first = read_whole_header(segment.file, 0, segment.size_bytes) if segment.size_bytes else None
     if first is None:

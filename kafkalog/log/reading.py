@@ -12,6 +12,7 @@ Thread-safety: functions on an immutable snapshot, without a lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
@@ -57,6 +58,7 @@ __all__ = [
 OnCorrupt = Literal["raise", "skip"]
 
 _Decoded = TypeVar("_Decoded")
+_Part = TypeVar("_Part", bound=BatchView | MessageRun)
 
 # Amount that is checked ahead of the batch that a reader gets: bytes of small batches, number of
 # large ones. More batches cost memory, and save no time.
@@ -129,20 +131,8 @@ def read_batches(
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
-    segments = snapshot.segments.segments
-    expected, before = 0, None
-    for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
-        if before is not None and walk_start.bound.end:
-            record_hole(segments, before, expected, walk_start.segment.base_offset)
-        before, expected = walk_start.segment, max(expected, walk_start.next_offset)
-        ahead = walk_ahead(walk_start, end_offset - max(expected, start_offset))
-        for batch in _segment_batches(walk_start, expected, on_corrupt, ahead):
-            header = batch.header
-            # A wrapper has its last offset; its first may be the next one.
-            if (expected if header.is_wrapper else header.base_offset) >= end_offset:
-                return
-            expected = batch.header.next_offset
-            yield batch
+    read = partial(_segment_batches, on_corrupt=on_corrupt)
+    return _read_segments(snapshot, start_offset, end_offset, on_corrupt, read)
 
 
 def read_parts(
@@ -153,6 +143,18 @@ def read_parts(
     on_corrupt: OnCorrupt,
 ) -> Iterator[BatchView | MessageRun]:
     """Yield batches as `read_batches`, but plain messages of the old formats in runs."""
+    read = partial(_segment_parts, end_offset=end_offset, on_corrupt=on_corrupt)
+    return _read_segments(snapshot, start_offset, end_offset, on_corrupt, read)
+
+
+def _read_segments(
+    snapshot: LogSnapshot,
+    start_offset: int,
+    end_offset: int,
+    on_corrupt: OnCorrupt,
+    read: Callable[[WalkStart, int, int], Iterator[_Part]],
+) -> Iterator[_Part]:
+    """Yield the parts that `read` returns for each segment, up to the first at the end offset."""
     segments = snapshot.segments.segments
     expected, before = 0, None
     for walk_start in walk_starts(snapshot, start_offset, end_offset, on_corrupt):
@@ -160,12 +162,13 @@ def read_parts(
             record_hole(segments, before, expected, walk_start.segment.base_offset)
         before, expected = walk_start.segment, max(expected, walk_start.next_offset)
         ahead = walk_ahead(walk_start, end_offset - max(expected, start_offset))
-        for part in _segment_parts(walk_start, expected, end_offset, on_corrupt, ahead):
-            if isinstance(part, BatchView):
+        for part in read(walk_start, expected, ahead):
+            if isinstance(part, MessageRun):
+                begins = part.first_offset
+            else:
+                # A wrapper has its last offset; its first may be the next one.
                 header = part.header
                 begins = expected if header.is_wrapper else header.base_offset
-            else:
-                begins = part.first_offset
             if begins >= end_offset:
                 return
             expected = part.next_offset
@@ -253,7 +256,7 @@ def _header_at(segment: LogSegment, position: int, bound: ReadBound) -> BatchHea
 
 
 def _segment_batches(
-    walk_start: WalkStart, expected: int, on_corrupt: OnCorrupt, ahead: int
+    walk_start: WalkStart, expected: int, ahead: int, *, on_corrupt: OnCorrupt
 ) -> Iterator[BatchView]:
     columns = BatchColumns(ahead)
     for walked in walk_place(walk_start, expected, columns, on_corrupt):
@@ -261,7 +264,7 @@ def _segment_batches(
 
 
 def _segment_parts(
-    walk_start: WalkStart, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
+    walk_start: WalkStart, expected: int, ahead: int, *, end_offset: int, on_corrupt: OnCorrupt
 ) -> Iterator[BatchView | MessageRun]:
     path, columns = walk_start.segment.path, BatchColumns(ahead)
     for walked in walk_place(walk_start, expected, columns, on_corrupt):

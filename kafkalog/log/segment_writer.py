@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.atomic_files import write_synced
 from kafkalog.files.filesystem import FileHandle
@@ -33,6 +33,7 @@ from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import SegmentContext
+from kafkalog.records.memory_walk import walk_memory
 
 __all__ = ["SEGMENT_BYTES_MAX", "OutputTarget", "SegmentWriter", "cleaned_context"]
 
@@ -152,13 +153,10 @@ class SegmentWriter:
     def _write_batches(self, data: memoryview) -> None:
         """Write the batches that fit the segment at once, and begin another for the rest."""
         columns = BatchColumns(_SCANNED_BATCHES)
-        position = 0
-        while position < len(data):
-            columns.clear()
-            end = scan_batches(data, position, columns=columns, check_crc=False).position
-            starts = [*columns.position[: len(columns)].tolist(), end]
+        for step in walk_memory(data, columns, path=self._context.directory):
+            starts = [*columns.position[: step.count].tolist(), step.position]
             row = 0
-            while row < len(columns):
+            while row < step.count:
                 fitting = self._count_fitting(columns, row)
                 if not fitting:
                     self._begin_another(data, columns, row)
@@ -168,7 +166,6 @@ class SegmentWriter:
                 self._handle.pwrite(part, self._size)
                 self._size += len(part)
                 row += fitting
-            position = end
 
     def _count_fitting(self, columns: BatchColumns, row: int) -> int:
         """Return the number of batches from a row on that fit the segment."""

@@ -43,18 +43,17 @@ from typing import Final
 
 import numpy as np
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.batch import BatchColumns
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.names import FileKind, SegmentFiles, temporary_path
+from kafkalog.files.names import MAX_OFFSET, FileKind, SegmentFiles, temporary_path
 from kafkalog.files.zeros import is_zero
+from kafkalog.log.batch_walk import WalkRange, walk_source
+from kafkalog.log.byte_source import MappedSource
 from kafkalog.log.segment import LogSegment
 
 __all__ = ["copy_to_new_blocks", "make_durable", "rewrite", "unflushed_position"]
 
 logger = logging.getLogger(__name__)
-
-FULL = STATUS_CODES["FULL"]
 
 # Errors not of the disk but of the name: a link, a device, a file of another owner. A copy of it
 # would not help.
@@ -134,7 +133,7 @@ def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: in
     """
     Return the number of bytes at the start of a segment certainly below the recovery point.
 
-    Batches count while their CRC is right and their offsets rise: a wrong length or offset must not
+    Batches count up to the first damage, with every CRC checked: a wrong length or offset must not
     lead past bytes that the disk may lack. Bytes after damage count as unflushed.
 
     Args:
@@ -142,15 +141,17 @@ def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: in
         base_offset: base offset of the segment.
         recovery_point: first offset that is not known to be on the disk.
     """
-    columns = BatchColumns(CHUNK_BATCHES)
-    position, expected, status = 0, base_offset, FULL
-    while status == FULL and expected < recovery_point:
-        columns.clear()
-        walk = scan_batches(data, position, columns=columns, next_offset=expected)
-        above = np.flatnonzero(columns.last_offset[: walk.count] >= recovery_point)
+    columns, position = BatchColumns(CHUNK_BATCHES), 0
+    for walked in walk_source(
+        MappedSource(data),
+        WalkRange(0, len(data), base_offset, MAX_OFFSET - 1),
+        columns,
+        on_damage=lambda _damage: None,
+    ):
+        above = np.flatnonzero(columns.last_offset[: walked.count] >= recovery_point)
         if above.size:
             return int(columns.position[above[0]])
-        position, expected, status = walk.position, walk.next_offset, walk.status
+        position = walked.end_position
     return position
 
 

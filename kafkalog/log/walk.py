@@ -83,6 +83,7 @@ def walk_batches(
     next_offset: int,
     offset_max: int,
     check_crc: bool = True,
+    check_order: bool = True,
 ) -> WalkResult:
     """
     Walk whole batches of `data` from `position` on.
@@ -95,9 +96,15 @@ def walk_batches(
         offset_max: largest offset that may come at all.
         check_crc: False for a caller that checks the batches itself, and walks again with True
             after a walk that ended for another reason than OK or FULL.
+        check_order: False for batches in any order of their offsets.
     """
     result = scan_batches(
-        data, position, columns=columns, next_offset=next_offset, check_crc=check_crc
+        data,
+        position,
+        columns=columns,
+        next_offset=next_offset,
+        check_crc=check_crc,
+        check_order=check_order,
     )
     if result.count and result.next_offset - 1 > offset_max:
         result = _up_to(data, position, columns, result, next_offset, offset_max)
@@ -112,7 +119,7 @@ def walk_batches(
         # Possible damage: the batches before it are no more certain than within a run.
         status = scan_batches(data, result.position, check_crc=False).status
         return walk if status in (OK, TRUNCATED) else replace(walk, status=status)
-    if following is None or following.base_offset >= behind:
+    if following is None or following.base_offset >= behind or not check_order:
         return walk
     return _blame(data, columns, walk, following, next_offset)
 

@@ -21,12 +21,15 @@ Thread-safety: from any thread without a lock; two may check the same wrappers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import BatchHeader
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.log.index_lookup import ReadsAt, read_whole_header
 from kafkalog.log.judging import may_begin_segment, offsets_inside
+from kafkalog.records.memory_walk import walk_memory
 
 __all__ = [
     "QUESTIONED_MAX",
@@ -182,14 +185,11 @@ class WrapperChecks:
 
     def _rows(self, begin: int, end: int) -> Iterator[Neighbour]:
         data = self._file.read(begin, end - begin)
-        columns, position = BatchColumns(CHUNK_BATCHES), 0
-        while position < len(data):
-            columns.clear()
-            met = scan_batches(data, position, columns=columns, check_crc=False)
-            if not met.count:
-                return
-            yield from neighbours_in(columns, met.count, begin)
-            position = met.position
+        columns = BatchColumns(CHUNK_BATCHES)
+        # Damage ends the rows: the caller compares where they end.
+        with suppress(CorruptRecordError, InvalidRecordError):
+            for step in walk_memory(data, columns):
+                yield from neighbours_in(columns, step.count, begin)
 
     def _after(self, position: int, end: int) -> list[Neighbour]:
         header = read_whole_header(self._file, position, end) if position < end else None

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog._core.batch import BatchColumns
 from kafkalog.layout import CODEC_MASK, MESSAGE_OVERHEAD_V0, TIMESTAMP_TYPE_MASK
+from kafkalog.records.memory_walk import walk_memory
 
 __all__ = ["EntryColumns", "scan_entries"]
 
-_GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_ENTRIES: Final = 4096
 _NAMES: Final = ("position", "size_bytes", "magic", "attributes", "max_timestamp")
 
@@ -62,16 +61,9 @@ def scan_entries(data: Buffer, *, check_crc: bool = True) -> EntryColumns:
     """
     view = memoryview(data)
     columns = BatchColumns(min(_CHUNK_ENTRIES, max(1, len(view) // MESSAGE_OVERHEAD_V0)))
-    chunks: list[list[npt.NDArray[np.int64]]] = []
-    position = 0
-    while position < len(view) or not chunks:
-        columns.clear()
-        result = scan_batches(
-            view, position, columns=columns, check_crc=check_crc, check_order=False
-        )
-        if result.status not in _GOOD:
-            check_status(result.status, result.position)
-        count = len(columns)
-        chunks.append([getattr(columns, name)[:count].astype(np.int64) for name in _NAMES])
-        position = result.position
+    chunks = [[np.empty(0, dtype=np.int64)] * len(_NAMES)]
+    chunks += [
+        [getattr(columns, name)[: step.count].astype(np.int64) for name in _NAMES]
+        for step in walk_memory(view, columns, check_crc=check_crc, check_order=False)
+    ]
     return EntryColumns(*map(np.concatenate, zip(*chunks, strict=True)))

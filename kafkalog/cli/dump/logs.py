@@ -5,8 +5,8 @@ used does not depend on the size of the file. Every batch's CRC is checked. A fa
 DamageFact for the range up to the next whole batch, found by the same search that recovery uses.
 
 Offsets are outside the CRC. A whole batch that breaks their order is still shown, with a DamageFact
-of no size before it: the user must decide which of the two neighbours is wrong. Therefore the loop
-is not `walk_source`, which decides that and leaves one of them out.
+of no size before it: the user must decide which of the two neighbours is wrong. So the walk does
+not check the order.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.status import status_meaning
 from kafkalog.files.names import MAX_OFFSET
 from kafkalog.files.zeros import is_zero
+from kafkalog.log.batch_walk import ResumePoint, WalkDamage, WalkRange, walk_source
+from kafkalog.log.byte_source import MappedSource
 from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range
 from kafkalog.log.judging import RELATIVE_OFFSET_MAX, KnownEnd, judge_batches
 
@@ -26,8 +28,6 @@ from .facts import BatchFact, DamageFact, Fact, ZerosFact
 
 __all__ = ["RecordReader", "segment_batches"]
 
-_OK: Final = STATUS_CODES["OK"]
-_FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
 
 RecordReader = Callable[[memoryview, BatchFact], Iterator[Fact]]
@@ -52,12 +52,29 @@ def segment_batches(
         records: decodes one batch (its bytes and its fact); None shows no records.
     """
     columns = BatchColumns(_CHUNK_BATCHES)
-    position, expected, limit = 0, base_offset, base_offset + RELATIVE_OFFSET_MAX
+    expected, limit = base_offset, base_offset + RELATIVE_OFFSET_MAX
     believed = _BelievedBatches(data, path, base_offset)
-    while position < len(data):
-        columns.clear()
-        result = scan_batches(data, position, columns=columns, check_order=False)
-        for batch in _rows(columns, result.count):
+    damage: list[Fact] = []
+
+    def on_damage(found: WalkDamage) -> ResumePoint | None:
+        if is_zero(found.rest):
+            damage.append(ZerosFact(found.position, len(found.rest)))
+            return None
+        fact = _damage(data, path, found.position, found.status, expected, base_offset)
+        damage.append(fact)
+        return ResumePoint(found.position + fact.size_bytes, 0)
+
+    for walked in walk_source(
+        MappedSource(data),
+        WalkRange(0, len(data), 0, MAX_OFFSET),
+        columns,
+        check_order=False,
+        on_damage=on_damage,
+    ):
+        # Damage that the walk found before these batches.
+        yield from damage
+        damage.clear()
+        for batch in _rows(columns, walked.count):
             is_ordered = expected <= batch.base_offset <= batch.last_offset
             if not is_ordered or (batch.last_offset > limit and not believed.has(batch.position)):
                 yield _disorder(batch, expected, base_offset)
@@ -66,16 +83,7 @@ def segment_batches(
                 yield batch
             if records is not None:
                 yield from records(data[batch.position : batch.position + batch.size_bytes], batch)
-        position = result.position
-        if result.status == _OK:
-            return
-        if result.status != _FULL:
-            if is_zero(data[position:]):
-                yield ZerosFact(position, len(data) - position)
-                return
-            damage = _damage(data, path, position, result.status, expected, base_offset)
-            yield damage
-            position += damage.size_bytes
+    yield from damage
 
 
 class _BelievedBatches:

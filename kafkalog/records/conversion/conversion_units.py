@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog._core.batch import BatchColumns
 from kafkalog.layout import CODEC_MASK, TIMESTAMP_TYPE_MASK
+from kafkalog.records.memory_walk import walk_memory
 
 __all__ = ["ConversionUnit", "FileRecords", "UnitWalker"]
 
-_GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_BATCHES: Final = 4096
 # No append time: every message has a separate time, or none.
 _OWN_TIME: Final = -2
@@ -71,9 +70,6 @@ class UnitWalker:
         check_crc: whether the CRC of every batch is checked.
         merge: whether plain messages are joined to units; else each message is a unit.
 
-    The bytes are in memory, read by `walk_source` or by the caller, so this loop has no windows and
-    no damage to step over; `records` is a layer below `walk_source`.
-
     Thread-safety: none; one caller at a time.
     """
 
@@ -91,27 +87,20 @@ class UnitWalker:
             CorruptRecordError: a batch is damaged, cut, or out of order; the ones before it have
                 been yielded.
         """
-        columns = self._columns
-        position = 0
-        while position < len(run.data):
-            columns.clear()
-            result = scan_batches(
-                run.data,
-                position,
-                columns=columns,
-                check_crc=self._check_crc,
-                next_offset=self._next_offset,
-            )
-            yield from _cut(columns, merge=self._merge)
-            position, self._next_offset = result.position, result.next_offset
-            if result.status not in _GOOD:
-                check_status(result.status, run.position + position, run.path)
+        for step in walk_memory(
+            run.data,
+            self._columns,
+            check_crc=self._check_crc,
+            next_offset=self._next_offset,
+            path=run.path,
+            origin=run.position,
+        ):
+            yield from _cut(self._columns, merge=self._merge)
+            self._next_offset = step.next_offset
 
 
 def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[ConversionUnit]:
     count = len(columns)
-    if count == 0:
-        return
     magic = columns.magic[:count]
     attributes = columns.attributes[:count]
     codec = attributes & CODEC_MASK

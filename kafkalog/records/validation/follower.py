@@ -79,7 +79,12 @@ def validate_as_follower(data: Buffer, rules: AppendRules) -> MemoryRecords:
 
 
 def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> MemoryRecords:
-    """Check batch by batch: old formats, control batches, and what is wrong."""
+    """
+    Check batch by batch: old formats, control batches, and what is wrong.
+
+    Not `walk_memory`: each batch is refused with its own error, and runs of plain messages are
+    taken in one step.
+    """
     batches = BatchMetadata()
     position = record_count = next_offset = codec = 0
     ahead = _ENTRIES_AHEAD

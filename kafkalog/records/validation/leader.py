@@ -140,7 +140,12 @@ class _LeaderAppend:
         self._source_codec = self._target_codec = self._recompressed_count = 0
 
     def run(self) -> MemoryRecords:
-        """Check everything and return the run."""
+        """
+        Check everything and return the run.
+
+        Not `walk_memory`: the size of a batch is limited before its records are read, and its copy
+        may be replaced by another one.
+        """
         data, rules = self._data, self._rules
         position = 0
         while position < len(data):
