@@ -3,8 +3,10 @@
   * subclass: no class of the project has exactly one subclass in the project. Errors, protocols and
     the classes of `SINGLE_SUBCLASS_ALLOWED` are exempt.
   * name: no public class name occurs twice in the package.
-  * assignment: no function assigns an attribute of anything but `self` or `cls`, or of an object
-    that it returns; `self.a.b = ...` is refused as well.
+  * assignment: no function assigns or deletes an attribute of anything but `self` or `cls`, or of
+    an object that it returns; `self.a.b = ...` and `setattr` are refused as well. Nor does it
+    change a list, dictionary or set that is an attribute of another object, unless it made that
+    object: `other.names.append(...)`, `other.names[key] = ...`, `del other.names[key]`.
   * arguments: no constructor takes more than seven arguments besides `self`.
   * circle: no modules import each other in a circle, for type checking neither.
   * state: no Cython module has a `global` statement, or a variable in lower case at its top level.
@@ -23,7 +25,8 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +40,26 @@ SINGLE_SUBCLASS_ALLOWED = {
 }
 PARTS_USERS = ("log", "cleaner", "manager", "spark")
 PARTS = {"kafkalog.log.log.partition_of", "kafkalog.log.cleaner_access.cleaner_access"}
+# Functions that may change another object, each with its reason.
+FOREIGN_ALLOWED = {
+    "kafkalog.settings:check_config": "`__post_init__` of every frozen class of settings calls it",
+}
+# Types of attributes that only their owner changes, and the methods that change them.
+CONTAINERS = {"Counter", "OrderedDict", "bytearray", "defaultdict", "deque", "dict", "list", "set"}
+MUTATORS = {
+    *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "insert"),
+    *(
+        "intersection_update",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "setdefault",
+        "sort",
+    ),
+    *("subtract", "symmetric_difference_update", "update"),
+}
 CYTHON_CLASS = re.compile(r"^cdef class (\w+)(?:\(([\w., ]+)\))?:", re.MULTILINE)
 CYTHON_STATE = re.compile(
     r"^\s+global (\w+)"
@@ -55,6 +78,7 @@ FORMATS = (
 DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
 
 Trees = Mapping[Path, ast.Module]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def classes(trees: Trees) -> Iterator[tuple[str, str, list[str]]]:
@@ -100,27 +124,117 @@ def class_problems(trees: Trees) -> Iterator[str]:
             yield f"name: {name} in {', '.join(sorted(places))}"
 
 
-def function_problems(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Yield assignments to attributes of other objects, and constructors with many arguments."""
+def container_attributes(trees: Trees) -> set[str]:
+    """
+    Return the names of attributes that some class of the package makes a container.
+
+    A name that is elsewhere an object of a class with such methods is left out.
+    """
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    owners = {
+        each.name
+        for each in nodes
+        if isinstance(each, ast.ClassDef)
+        and any(isinstance(part, ast.FunctionDef) and part.name in MUTATORS for part in each.body)
+    }
+    containers, others = set[str](), set[str]()
+    for name, kind in (attribute for node in nodes for attribute in _attributes(node)):
+        (containers if kind in CONTAINERS else others if kind in owners else set()).add(name)
+    return containers - others
+
+
+def _attributes(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the attributes that a class or an assignment declares, with their types."""
+    if isinstance(node, ast.ClassDef):
+        for each in node.body:
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                yield each.target.id, _head(each.annotation)
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+        yield node.target.attr, _head(node.annotation)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Attribute):
+                yield target.attr, _made_type(node.value)
+
+
+def _head(node: ast.expr) -> str:
+    """Return the last name of an expression without its subscripts: `list` of `list[int]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _made_type(value: ast.expr) -> str:
+    """Return the type of what an expression makes, empty if its form does not show it."""
+    if isinstance(value, ast.Call):
+        return _head(value.func)
+    kinds = {ast.List: "list", ast.ListComp: "list", ast.Dict: "dict", ast.DictComp: "dict"}
+    return {**kinds, ast.Set: "set", ast.SetComp: "set"}.get(type(value), "")
+
+
+def function_problems(path: Path, tree: ast.Module, containers: AbstractSet[str]) -> Iterator[str]:
+    """Yield changes of attributes of other objects, and constructors with many arguments."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if node.name == "__init__" and len(names) - 1 > ARGUMENTS_MAX:
             yield f"arguments: {module_of(path)}:{enclosing(tree, node)} takes {len(names) - 1}"
-        own = {"self", "cls"} | {
-            each.value.id
-            for each in ast.walk(node)
-            if isinstance(each, ast.Return) and isinstance(each.value, ast.Name)
-        }
-        stores = (
-            each
-            for each in ast.walk(node)
-            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
-        )
-        for each in stores:
-            if not (isinstance(each.value, ast.Name) and each.value.id in own):
-                yield f"assignment: {module_of(path)}:{node.name} {ast.unparse(each)}"
+        name = f"{module_of(path)}:{node.name}"
+        if name not in FOREIGN_ALLOWED:
+            for change in foreign_changes(node, containers):
+                yield f"assignment: {name} {change}"
+
+
+def foreign_changes(function: Function, containers: AbstractSet[str]) -> Iterator[str]:
+    """Yield what a function changes of other objects: attributes, and containers in them."""
+    nodes = list(ast.walk(function))
+    own = {"self", "cls"} | {
+        each.value.id
+        for each in nodes
+        if isinstance(each, ast.Return) and isinstance(each.value, ast.Name)
+    }
+    taken = {each.arg for each in nodes if isinstance(each, ast.arg)}
+    own -= taken - {"self", "cls"}
+    made = own | _made_names(nodes)
+    for each in nodes:
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store | ast.Del):
+            changed, free = each.value, own
+        elif (owner := _changed_owner(each, containers)) is not None:
+            changed, free = owner, made
+        else:
+            continue
+        if not (isinstance(changed, ast.Name) and changed.id in free):
+            yield ast.unparse(each)
+
+
+def _made_names(nodes: Sequence[ast.AST]) -> set[str]:
+    """Return the local names of objects that are new: results of calls of classes."""
+    found = set()
+    for each in nodes:
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+            name = _head(each.value.func).lstrip("_")
+            if name[:1].isupper():
+                found |= {target.id for target in each.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _changed_owner(node: ast.AST, containers: AbstractSet[str]) -> ast.expr | None:
+    """Return whose container, or attribute by `setattr`, a node changes; None if it does not."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        held = node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in {"__setattr__", "__delattr__"}:
+            return node.args[0] if _head(node.func.value) == "object" else None
+        held = node.func.value if node.func.attr in MUTATORS else node
+    elif isinstance(node, ast.Call) and _head(node.func) in {"setattr", "delattr"}:
+        return node.args[0]
+    else:
+        return None
+    while isinstance(held, ast.Subscript):
+        held = held.value
+    is_held = isinstance(held, ast.Attribute) and held.attr in containers
+    return held.value if is_held and isinstance(held, ast.Attribute) else None
 
 
 def enclosing(tree: ast.Module, function: ast.AST) -> str:
@@ -189,8 +303,9 @@ def main() -> int:
     paths = sorted(PACKAGE.rglob("*.py"))
     trees = {path: ast.parse(path.read_text()) for path in paths}
     found = {*class_problems(trees), *circles(trees)}
+    containers = container_attributes(trees)
     for path, tree in trees.items():
-        found |= {*function_problems(path, tree), *parts_problems(path, tree)}
+        found |= {*function_problems(path, tree, containers), *parts_problems(path, tree)}
     found |= {
         problem
         for path in (*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxd"))

@@ -64,6 +64,12 @@ class CleaningStatistics:
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def add_difference(self, counts: CleaningStatistics, base: CleaningStatistics) -> None:
+        """Add what `counts` has more than `base`."""
+        for name in _NAMES:
+            difference = getattr(counts, name) - getattr(base, name)
+            setattr(self, name, getattr(self, name) + difference)
+
     def add_bytes(self, read: int, written: int) -> None:
         """Add the sizes of a run before and after."""
         self.bytes_read += read

@@ -227,9 +227,7 @@ class SecondPass:
 
     def add_difference(self, part: SecondPass, alone: SecondPass) -> None:
         """Add the changes of one part of the keys, without changes that need no keys (`alone`)."""
-        for name in alone.statistics.as_dict():
-            change = getattr(part.statistics, name) - getattr(alone.statistics, name)
-            setattr(self.statistics, name, getattr(self.statistics, name) + change)
+        self.statistics.add_difference(part.statistics, alone.statistics)
         for slot, before in self.segments.items():
             _, size, count = part.segments[slot]
             _, size_alone, count_alone = alone.segments[slot]
@@ -286,7 +284,8 @@ def _filtered(
         on_chunk=counts.add,
     )
     statistics = record_filter.statistics
-    found = SecondPass(statistics, tombstones=counts.tombstones, markers=counts.markers)
+    segments: dict[int, tuple[int, int, int]] = {}
+    old_tombstones = Counter[int]()
     for slot in target.slots_between(start, first.end_offset):
         before = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
         old_before = counts.old_tombstones
@@ -297,10 +296,10 @@ def _filtered(
                 on_bytes(len(run.data))
         after = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
         records, written, kept = (end - begin for begin, end in zip(before, after, strict=True))
-        found.segments[slot] = (records, written, kept)
+        segments[slot] = (records, written, kept)
         if old := counts.old_tombstones - old_before:
-            found.old_tombstones[slot] = old
-    return found
+            old_tombstones[slot] = old
+    return SecondPass(statistics, segments, counts.tombstones, counts.markers, old_tombstones)
 
 
 class _RetentionCounts:

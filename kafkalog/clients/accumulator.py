@@ -43,7 +43,13 @@ from kafkalog.log.log import Log
 from kafkalog.model import AppendInfo, Header, TopicPartition
 from kafkalog.records.codecs import Codec
 
-__all__ = ["Accumulator", "AccumulatorSettings", "Acknowledgement", "BufferMemory"]
+__all__ = [
+    "Accumulator",
+    "AccumulatorSettings",
+    "Acknowledgement",
+    "BufferMemory",
+    "IdleBuilders",
+]
 
 # More than the lengths, deltas and attributes of any record without headers take.
 RECORD_OVERHEAD: Final = 24
@@ -101,6 +107,33 @@ class BufferMemory:
         return True
 
 
+class IdleBuilders:
+    """
+    Builders of written batches, which the accumulators of a producer use again.
+
+    Thread-safety: every method from any thread: both are one call of a deque, which is atomic.
+    """
+
+    def __init__(self) -> None:
+        self._idle = deque[BatchBuilder](maxlen=IDLE_BUILDERS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self, capacity: int) -> BatchBuilder:
+        """Return an empty builder; a new one of that capacity if none is idle."""
+        try:
+            builder = self._idle.pop()
+        except IndexError:
+            return BatchBuilder(capacity=capacity)
+        builder.reset()
+        return builder
+
+    def give(self, builder: BatchBuilder) -> None:
+        """Keep a builder that is not used any more; of too many the oldest is dropped."""
+        self._idle.append(builder)
+
+
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
     """
@@ -123,7 +156,7 @@ class AccumulatorSettings:
     source: LogSource
     clock: Clock
     memory: BufferMemory
-    builders: list[BatchBuilder]
+    builders: IdleBuilders
     batch_size: int
     codec: Codec
     delivery_timeout_ms: int
@@ -272,8 +305,7 @@ class Accumulator:
                     acknowledged.append(self._give_up(batch, error))
                     continue
                 self.closed.popleft()
-                if len(self._settings.builders) < IDLE_BUILDERS_MAX:
-                    self._settings.builders.append(batch.builder)
+                self._settings.builders.give(batch.builder)
                 if self._settings.durable:
                     self._unsynced.append((batch, info))
                 else:
@@ -329,7 +361,8 @@ class Accumulator:
                 return None
             reserved_bytes = size_bytes
         now_ms = self._settings.clock.monotonic_ms()
-        batch = ProducerBatch(self.where, self._reuse_builder(), reserved_bytes, now_ms)
+        builder = self._settings.builders.take(self._settings.batch_size)
+        batch = ProducerBatch(self.where, builder, reserved_bytes, now_ms)
         try:
             delivery = batch.append(*record)
         except BaseException:
@@ -345,14 +378,6 @@ class Accumulator:
         if self._open is not None:
             self.closed.append(self._open)
             self._open = None
-
-    def _reuse_builder(self) -> BatchBuilder:
-        try:
-            builder = self._settings.builders.pop()
-        except IndexError:
-            return BatchBuilder(capacity=self._settings.batch_size)
-        builder.reset()
-        return builder
 
     def _append(self, batch: ProducerBatch) -> AppendInfo:
         try:

@@ -56,7 +56,15 @@ class BatchOutcome:
         state: state as that of a future: RUNNING until the outcome is set.
     """
 
-    __slots__ = ("append_time_ms", "base_offset", "condition", "error", "state", "watched", "where")
+    __slots__ = (
+        "_watched",
+        "append_time_ms",
+        "base_offset",
+        "condition",
+        "error",
+        "state",
+        "where",
+    )
 
     def __init__(self, where: TopicPartition, condition: threading.Condition | None = None) -> None:
         self.where = where
@@ -66,7 +74,7 @@ class BatchOutcome:
         self.append_time_ms: int | None = None
         self.error: BaseException | None = None
         # Futures with a callback, or with a thread in `concurrent.futures.wait`.
-        self.watched: list[Delivery] = []
+        self._watched: list[Delivery] = []
 
     def succeed(self, base_offset: int, append_time_ms: int | None) -> None:
         """Set the base offset of the batch in the log."""
@@ -79,6 +87,18 @@ class BatchOutcome:
         self.error = error
         self._finish()
 
+    def watch(self, delivery: Delivery) -> None:
+        """Notify a future once the outcome is set, unless it is; the condition is held."""
+        if self.state != _FINISHED and delivery not in self._watched:
+            self._watched.append(delivery)
+
+    def unwatch(self, delivery: Delivery) -> bool:
+        """Notify a future no more; return whether it was to be. The condition is held."""
+        if delivery not in self._watched:
+            return False
+        self._watched.remove(delivery)
+        return True
+
     def wait(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds, for ever if None; return whether the outcome is set."""
         with self.condition:
@@ -87,7 +107,7 @@ class BatchOutcome:
     def abandon(self, error: BaseException) -> None:
         """Set an error in a forked child, where no outcome will arrive; call no callbacks."""
         self.condition = threading.Condition()
-        self.watched = []
+        self._watched = []
         if self.state != _FINISHED:
             self.error, self.state = error, _FINISHED
 
@@ -95,7 +115,7 @@ class BatchOutcome:
         with self.condition:
             self.state = _FINISHED
             self.condition.notify_all()
-            watched, self.watched = self.watched, []
+            watched, self._watched = self._watched, []
         for delivery in watched:
             delivery._notify()
 
@@ -167,9 +187,8 @@ class Delivery(Future[RecordMetadata]):
     def move(self, outcome: BatchOutcome, slot: int) -> None:
         """Change the outcome, to one of the same condition, or the slot in the batch."""
         with outcome.condition:
-            if self in self._outcome.watched:
-                self._outcome.watched.remove(self)
-                outcome.watched.append(self)
+            if self._outcome.unwatch(self):
+                outcome.watch(self)
             self._outcome, self._slot = outcome, slot
 
     def _wait(self, timeout: float | None) -> BatchOutcome:
@@ -213,9 +232,7 @@ class Delivery(Future[RecordMetadata]):
         found = self.__dict__.get(name)
         if found is None:
             found = self.__dict__[name] = []
-            outcome = self._outcome
-            if not self.done() and self not in outcome.watched:
-                outcome.watched.append(self)
+            self._outcome.watch(self)
         return found
 
     @property

@@ -26,7 +26,7 @@ from typing import Self, SupportsIndex
 
 from kafkalog._core.murmur2 import partition_of
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.clients.accumulator import AccumulatorSettings, BufferMemory
+from kafkalog.clients.accumulator import AccumulatorSettings, BufferMemory, IdleBuilders
 from kafkalog.clients.batch_sender import BatchSender
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import Delivery
@@ -393,7 +393,7 @@ def _accumulator_settings(
         source=source,
         clock=clock,
         memory=BufferMemory(config.buffer_memory),
-        builders=[],
+        builders=IdleBuilders(),
         batch_size=config.batch_size,
         codec=Codec.NONE if codec is None else codec,
         delivery_timeout_ms=config.delivery_timeout_ms,

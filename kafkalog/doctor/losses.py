@@ -89,7 +89,7 @@ def _context_of(
         "compact" in _policy(check_context.config, survey, partition)
         or survey.checkpointed(CLEANER_OFFSET_CHECKPOINT, partition) is not None
     )
-    context.was_cleaned = lambda: is_cleaned
+    context.set_callbacks(on_storage_error=None, was_cleaned=lambda: is_cleaned)
     return context
 
 

@@ -269,7 +269,7 @@ def _survey_partition(
     # A metadata log is the controller's, and nothing here opens it.
     if not found.is_live or name.topic_partition.topic == CLUSTER_METADATA_TOPIC:
         return found
-    return replace(found, log_end_offset=_try_log_end(filesystem, found, clock))
+    return replace(found, log_end_offset=_try_log_end(filesystem, found, clock, problems))
 
 
 def _try_read(read: Callable[[], _Read], path: Path, problems: dict[Path, str]) -> _Read | None:
@@ -281,8 +281,10 @@ def _try_read(read: Callable[[], _Read], path: Path, problems: dict[Path, str]) 
         return None
 
 
-def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -> int | None:
-    """Return the log end offset, found without a recovery."""
+def _try_log_end(
+    filesystem: FileSystem, found: PartitionSurvey, clock: Clock, problems: dict[Path, str]
+) -> int | None:
+    """Return the log end offset, found without a recovery; None, perhaps with a problem, else."""
     bases = found.live_sizes()
     if not bases:
         return None
@@ -301,7 +303,7 @@ def _try_log_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -
     except (CorruptRecordError, InvalidRecordError):
         return None  # a recovery finds the end of a damaged log
     except KafkaLogError as error:
-        found.problems[found.path] = str(error)
+        problems[found.path] = str(error)
         return None
     finally:
         context.pool.close()

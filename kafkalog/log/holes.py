@@ -87,9 +87,7 @@ def find_hole(
         following_offset: base offset of the next segment.
     """
     context = segment.context
-    if following_offset in context.left_out:
-        return []
-    if context.can_have_holes():
+    if context.allows_missing_before(following_offset) or context.can_have_holes():
         return []
     if any(_has_holes(near.file, near.base_offset) for near in _nearest(segments, segment)):
         context.mark_holes_possible()

@@ -324,7 +324,8 @@ def _recover_segments(context: SegmentContext, stop: _LastStop, *, may_release: 
     """Clean the directory, open the segments, and find their end."""
     cleanup = _clean(context)
     # Offsets are missing before the segments of an exchange, although nothing was lost.
-    context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in cleanup.completed_swaps)
+    for path in cleanup.completed_swaps:
+        context.allow_missing_before(int(path.name[:OFFSET_DIGITS]))
     is_released = may_release and stop.is_clean and cleanup.is_empty
     segments = _open_segments(context, cleanup)
     recovery = _Recovery(context, segments, stop)
@@ -991,7 +992,7 @@ def _remove_all(
     for segment in segments:
         segment.close()
         files = SegmentFiles(context.directory, segment.base_offset)
-        cleanup.removed.extend(_remove_files(context, files))
+        cleanup.add_removed(*_remove_files(context, files))
     context.filesystem.sync_directory(context.directory)
 
 

@@ -173,7 +173,7 @@ class LocalLog:
         check_base_offset(base_offset, context.directory)
         path = context.files(base_offset).log
         self._name_changes += 1
-        context.left_out.add(base_offset)
+        context.allow_missing_before(base_offset)
         try:
             handle = self._new_log(base_offset, path, is_prepared=is_prepared)
             segment = LogSegment(

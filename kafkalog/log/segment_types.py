@@ -60,7 +60,7 @@ class SegmentContext:
     # True if the ends of all segments of the opening were searched.
     has_searched_holes: bool = False
     # Base offsets of segments made here, before which offsets are missing but none was lost.
-    left_out: set[int] = field(default_factory=set)
+    made_bases: set[int] = field(default_factory=set)
     # Returns whether a cleaner has compacted the log.
     was_cleaned: Callable[[], bool] = bool
     # Below it everything was on the disk when the log was opened, transaction indexes too: a fault
@@ -113,6 +113,14 @@ class SegmentContext:
         if self.may_have_holes is None:
             self.may_have_holes = "compact" in self.config.cleanup_policy or self.was_cleaned()
         return self.may_have_holes
+
+    def allow_missing_before(self, base_offset: int) -> None:
+        """Record that a segment was made here: no offset before it was lost."""
+        self.made_bases.add(base_offset)
+
+    def allows_missing_before(self, base_offset: int) -> bool:
+        """Return whether offsets that are missing before a segment were not lost."""
+        return base_offset in self.made_bases
 
     def mark_holes_possible(self) -> None:
         """Record that offsets may be missing between segments without any damage."""

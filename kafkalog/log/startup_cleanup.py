@@ -33,6 +33,7 @@ Thread-safety: during an opening, before the log has any other user.
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,7 @@ class StartupCleanup:
 
     Attributes:
         removed: files that were removed.
-        completed_swaps: segments of a finished exchange that got their names.
+        completed_swaps: segments of a finished exchange that got their names, ascending.
         refused_swaps: `.swap` files that were set aside.
         bases: base offsets of the current segments, ascending.
         swapped: those of them whose files are still `.swap`, for a read-only log.
@@ -91,6 +92,18 @@ class StartupCleanup:
     def is_empty(self) -> bool:
         """True if nothing was found."""
         return not (self.removed or self.completed_swaps or self.refused_swaps)
+
+    def add_removed(self, *paths: Path) -> None:
+        """Add files that were removed."""
+        self.removed.extend(paths)
+
+    def add_completed_swap(self, path: Path) -> None:
+        """Add a segment of a finished exchange that got its name."""
+        insort(self.completed_swaps, path)
+
+    def add_refused_swap(self, swap: RefusedSwap) -> None:
+        """Add a `.swap` file that was set aside."""
+        self.refused_swaps.append(swap)
 
     def include_earlier(self, before: StartupCleanup) -> None:
         """Include the changes of an earlier cleanup of the same opening."""
@@ -165,11 +178,11 @@ def _refuse(
         filesystem.rename(files.log, kept)
         reason = exchange.refusal or ""
         logger.warning("%s replaces nothing: %s; kept in %s", files.log, reason, kept)
-        done.refused_swaps.append(RefusedSwap(files.log, reason, kept))
+        done.add_refused_swap(RefusedSwap(files.log, reason, kept))
         for path in files:
             if filesystem.stat(path) is not None:
                 filesystem.unlink(path)
-                done.removed.append(path)
+                done.add_removed(path)
     filesystem.sync_directory(directory)
 
 
@@ -204,7 +217,7 @@ def _complete(
     if exchange.leaving and not exchange.is_marked and filesystem.stat(lowest) is not None:
         # From here on the exchange has begun, for the next start too: see `exchanges`.
         filesystem.unlink(lowest)
-        done.removed.append(lowest)
+        done.add_removed(lowest)
         filesystem.sync_directory(directory)
     for name in segment_files(filesystem, directory):
         if name.state is not FileState.LIVE:
@@ -216,9 +229,8 @@ def _complete(
     filesystem.sync_directory(directory)
     for base in sorted(exchange.swaps, reverse=True):
         name = SegmentFileName(base, FileKind.LOG, FileState.SWAP)
-        done.completed_swaps.append(_swap_in(filesystem, directory, name))
+        done.add_completed_swap(_swap_in(filesystem, directory, name))
         filesystem.sync_directory(directory)
-    done.completed_swaps.sort()
 
 
 def _finish(filesystem: FileSystem, directory: Path, done: StartupCleanup) -> None:
@@ -260,4 +272,4 @@ def _remove(
     path = directory / segment_file_name(*name)
     filesystem.unlink(path)
     logger.info("removed %s, left by unfinished work", path)
-    done.removed.append(path)
+    done.add_removed(path)

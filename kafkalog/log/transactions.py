@@ -324,15 +324,11 @@ def _replace(
 
 
 class _Spans:
-    """
-    The offsets that batches have.
-
-    Attributes:
-        unknown: offsets of control batches that cannot be read: an entry that names one is kept.
-    """
+    """The offsets that batches have."""
 
     def __init__(self) -> None:
-        self.unknown: set[int] = set()
+        # Of control batches that cannot be read: an entry that names one is kept.
+        self._unknown: set[int] = set()
         self._firsts: list[npt.NDArray[np.int64]] = []
         self._lasts: list[npt.NDArray[np.int64]] = []
 
@@ -341,9 +337,13 @@ class _Spans:
         self._firsts.append(columns.base_offset[:count].copy())
         self._lasts.append(columns.last_offset[:count].copy())
 
+    def add_unknown(self, offset: int) -> None:
+        """Add the offset of a control batch that cannot be read."""
+        self._unknown.add(offset)
+
     def contains(self, offset: int) -> bool:
         """Return whether an offset is that of a batch of a known kind."""
-        if offset in self.unknown:
+        if offset in self._unknown:
             return False
         for firsts, lasts in zip(self._firsts, self._lasts, strict=True):
             row = int(np.searchsorted(firsts, offset, "right")) - 1
@@ -460,7 +460,7 @@ class _MarkerWalk:
         try:
             is_abort = is_abort_marker(batch)
         except KafkaLogError:
-            self.spans.unknown.add(batch.header.last_offset)
+            self.spans.add_unknown(batch.header.last_offset)
             return
         if is_abort:
             before = self._marked.get(producer_id, -1)

@@ -16,7 +16,8 @@ partition has changed yet. Crash points of `close`: before the checkpoints, and 
 checkpoints and the marker; without the marker, every partition is recovered from the recovery
 points on the disk.
 
-Thread-safety: opening and closing by the manager, one at a time; the rest from any thread.
+Thread-safety: opening, closing and changes of `inventory` under the manager's lock
+(`ManagerGate.lock`), one at a time; the rest from any thread.
 """
 
 from __future__ import annotations
@@ -118,6 +119,23 @@ class Inventory:
     kept_aside: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     move_notes: list[str] = field(default_factory=list)
+
+    def add_partition(self, name: str, partition: TopicPartition) -> None:
+        """Add a live partition, by the name of its directory."""
+        self.partitions[name] = partition
+
+    def remove_partition(self, name: str) -> None:
+        """Remove a live partition, if it is there."""
+        self.partitions.pop(name, None)
+
+    def remove_kept_aside(self, name: str) -> None:
+        """Remove a stray or moving directory, if it is there."""
+        if name in self.kept_aside:
+            self.kept_aside.remove(name)
+
+    def clear_move_notes(self) -> None:
+        """Forget the names of the notes of moves: they were read."""
+        self.move_notes.clear()
 
 
 class DataDirectory:
@@ -282,8 +300,7 @@ class DataDirectory:
                 with contextlib.suppress(OSError):
                     remove_tree(filesystem, path)
                 raise
-        self.inventory.partitions[name] = partition
-        self.sessions.add(name)
+        self.register_partition(partition)
         self.checkpoints.recovery_points.set(partition, 0)
 
     def undo_partition(self, partition: TopicPartition) -> None:
@@ -294,10 +311,16 @@ class DataDirectory:
             self.filesystem.sync_directory(self.path)
         self.unregister_partition(partition)
 
+    def register_partition(self, partition: TopicPartition) -> None:
+        """Add a partition in memory, whose directory is on the disk under its name."""
+        name = partition_directory_name(partition)
+        self.inventory.add_partition(name, partition)
+        self.sessions.add(name)
+
     def unregister_partition(self, partition: TopicPartition) -> None:
         """Remove a partition in memory; the checkpoint files follow with their next write."""
         name = partition_directory_name(partition)
-        self.inventory.partitions.pop(name, None)
+        self.inventory.remove_partition(name)
         self.sessions.remove(name)
         for checkpoint in self.checkpoints.all:
             checkpoint.set(partition, None)

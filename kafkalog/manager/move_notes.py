@@ -155,13 +155,12 @@ class MoveNotes:
                     filesystem.rename(directory.path / future, directory.path / deleted)
                     filesystem.sync_directory(directory.path)
                     deleted_paths.append(directory.path / deleted)
-                    if future in inventory.kept_aside:
-                        inventory.kept_aside.remove(future)
+                    inventory.remove_kept_aside(future)
                     logger.info("%s: the move of %s is undone", directory.path, note.partition)
                     filesystem.unlink(directory.path / name)
                     continue
                 found.append(note)
-        inventory.move_notes.clear()
+        inventory.clear_move_notes()
         self._notes[directory] = found
         return deleted_paths
 

@@ -278,8 +278,7 @@ class _Move:
         filesystem.rename(self._future, target.path / self._name)
         filesystem.sync_directory(target.path)
         self.is_committed = True
-        target.inventory.partitions[self._name] = self.partition.topic_partition
-        target.sessions.add(self._name)
+        target.register_partition(self.partition.topic_partition)
 
     def undo(self) -> None:
         """Remove the copy and the notes; the old directory's note first, unless in doubt."""

@@ -37,7 +37,7 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from os import PathLike
 from typing import NamedTuple
@@ -195,6 +195,20 @@ class ProducerStates:
             now_ms,
             supports_epoch_bump=supports_epoch_bump,
         )
+
+    def record_producers(
+        self, entries: Mapping[int, ProducerEntry], verified: Iterable[int]
+    ) -> None:
+        """
+        Record the producers of an append; `ProducerAppend.commit` calls it.
+
+        Args:
+            entries: their entries after the append, by producer id.
+            verified: producers whose verification ends with the append.
+        """
+        self.entries.update(entries)
+        for producer_id in verified:
+            self.verification.clear(producer_id)
 
     def record_transactions(
         self, started: Iterable[tuple[int, int]], completed: Iterable[CompletedTransaction]
@@ -474,9 +488,7 @@ class ProducerAppend:
         aborted ones to the transaction index.
         """
         states = self._states
-        states.entries.update(self._entries)
-        for producer_id in self._verified:
-            states.verification.clear(producer_id)
+        states.record_producers(self._entries, self._verified)
         if self._started or self.completed:
             return states.record_transactions(self._started, self.completed)
         return []

@@ -166,6 +166,145 @@ def test_structure_import_of_log_parts_by_another_package_is_refused(
     assert is_refused == bool(list(module.parts_problems(path, tree)))
 
 
+def _trees(module: ModuleType, **sources: str) -> dict[Path, ast.Module]:
+    """Return the trees of imagined modules of the package."""
+    package = module.ROOT / "kafkalog" / "imagined"
+    return {package / f"{name}.py": ast.parse(text) for name, text in sources.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("class Base: ...\nclass Only(Base): ...", ["subclass: Base has only Only"]),
+        ("class Base: ...\nclass One(Base): ...\nclass Two(Base): ...", []),
+        ("class Base(Protocol): ...\nclass Only(Base): ...", []),
+        ("class Only(Foreign): ...", []),
+    ],
+)
+def test_structure_single_subclass_in_the_package_is_refused(
+    text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base with one subclass is one class in two places."""
+    module = _load("check_structure")
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    assert expected == list(module.class_problems(_trees(module, one=text)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Reader", ["name: Reader in kafkalog.imagined.one, kafkalog.imagined.two"]),
+        ("_Reader", []),
+    ],
+)
+def test_structure_public_class_name_in_two_modules_is_refused(
+    name: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A public name means one class in the whole package."""
+    module = _load("check_structure")
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    text = f"class {name}: ..."
+    assert expected == list(module.class_problems(_trees(module, one=text, two=text)))
+
+
+_OWNERS = """
+class Box:
+    items: list[int]
+    def __init__(self):
+        self.names = {}
+        self.counts: Counter[str] = Counter()
+        self.part = Part()
+class Part:
+    def add(self, item): ...
+class Other:
+    def __init__(self):
+        self.part = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("box.size = 1", "box.size"),
+        ("self.box.size += 1", "self.box.size"),
+        ("del box.size", "box.size"),
+        ("box.items.append(1)", "box.items.append(1)"),
+        ("self.box.items.clear()", "self.box.items.clear()"),
+        ("inventory = box.inside; inventory.counts.update(a=1)", "inventory.counts.update(a=1)"),
+        ("box.names['a'] = 1", "box.names['a']"),
+        ("box.names['a']['b'] = 1", "box.names['a']['b']"),
+        ("del self.box.names['a']", "self.box.names['a']"),
+        ("box.names['a'].add(1)", "box.names['a'].add(1)"),
+        ("setattr(box, 'size', 1)", "setattr(box, 'size', 1)"),
+        ("delattr(self.box, 'size')", "delattr(self.box, 'size')"),
+        ("object.__setattr__(box, 'size', 1)", "object.__setattr__(box, 'size', 1)"),
+        ("box.items.append(1); return box", "box.items.append(1)"),
+        ("for each in self.boxes: each.items.pop()", "each.items.pop()"),
+    ],
+)
+def test_structure_change_of_another_object_is_refused(body: str, expected: str) -> None:
+    """Each form of a change: assignment, deletion, method, subscript and `setattr`."""
+    module = _load("check_structure")
+    text = f"{_OWNERS}\ndef change(self, box):\n    {body}"
+    trees = _trees(module, one=text)
+    (path, tree), containers = next(iter(trees.items())), module.container_attributes(trees)
+    problems = list(module.function_problems(path, tree, containers))
+    assert [f"assignment: kafkalog.imagined.one:change {expected}"] == problems
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "self.size = 1",
+        "self.items.append(1); self.names['a'] = 1; del self.names['a']",
+        "cls.names['a'] = 1",
+        "items = box.items.copy(); items.append(1)",
+        "box.items.index(1)",
+        "box.part.add(1)",
+        "made = Box(); made.size = 1; return made",
+        "made = Box(); made.items.append(1); self.use(made)",
+        "setattr(self, 'size', 1); object.__setattr__(self, 'size', 1)",
+    ],
+)
+def test_structure_change_of_own_state_is_accepted(body: str) -> None:
+    """Own attributes, local containers, new objects, and methods of other classes are free."""
+    module = _load("check_structure")
+    text = f"{_OWNERS}\ndef change(self, box):\n    {body}"
+    trees = _trees(module, one=text)
+    (path, tree), containers = next(iter(trees.items())), module.container_attributes(trees)
+    assert [] == list(module.function_problems(path, tree, containers))
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(7, False), (8, True)])
+def test_structure_constructor_with_more_than_seven_arguments_is_refused(
+    count: int, is_refused: bool
+) -> None:
+    """`self` does not count."""
+    module = _load("check_structure")
+    names = ", ".join(f"a{number}" for number in range(count))
+    text = f"class Wide:\n    def __init__(self, {names}): ..."
+    ((path, tree),) = _trees(module, one=text).items()
+    expected = [f"arguments: kafkalog.imagined.one:Wide takes {count}"] if is_refused else []
+    assert expected == list(module.function_problems(path, tree, set()))
+
+
+@pytest.mark.parametrize(
+    ("back", "is_refused"),
+    [
+        ("from kafkalog.imagined import one", True),
+        ("from . import one", True),
+        ("if TYPE_CHECKING:\n    from kafkalog.imagined.one import One", True),
+        ("from kafkalog.imagined import three", False),
+    ],
+)
+def test_structure_modules_that_import_each_other_are_refused(back: str, is_refused: bool) -> None:
+    """By every import that is written in them, for type checking too."""
+    module = _load("check_structure")
+    trees = _trees(module, one="from kafkalog.imagined.two import Two", two=back, three="")
+    expected = ["circle: kafkalog.imagined.one, kafkalog.imagined.two"] if is_refused else []
+    assert expected == list(module.circles(trees))
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -7,7 +7,12 @@ from random import Random
 import pytest
 
 from kafkalog import KafkaLogError, Log, TopicPartition
-from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, BufferMemory
+from kafkalog.clients.accumulator import (
+    Accumulator,
+    AccumulatorSettings,
+    BufferMemory,
+    IdleBuilders,
+)
 from kafkalog.clients.batch_sender import BatchSender
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.producer_transaction import ProducerTransaction
@@ -32,7 +37,7 @@ def settings_of(logs: Logs, memory: BufferMemory, *, durable: bool = False) -> A
         source=logs,
         clock=logs.clock,
         memory=memory,
-        builders=[],
+        builders=IdleBuilders(),
         batch_size=1000,
         codec=Codec.NONE,
         delivery_timeout_ms=60_000,
