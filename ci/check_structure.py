@@ -11,8 +11,9 @@
   * circle: no modules import each other in a circle, for type checking neither.
   * state: no Cython module has a `global` statement, or a variable in lower case at its top level.
     This rule has no exceptions.
-  * format: no number of a format outside of the modules that define it: a big-endian `struct` or
-    NumPy type in Python, a comparison with a codec as a bound in Cython.
+  * format: no number of a format outside of the modules that define it: in Python a big-endian
+    `struct` or NumPy type, or `int.from_bytes(data[8:12])` with a literal bound; in Cython a
+    comparison with a codec as a bound.
   * parts: only the packages of `PARTS_USERS` import what leads from a log to its parts.
 
 `ci/structure-allowed.txt` lists the violations that are left, a line each. It may only shrink: an
@@ -68,11 +69,13 @@ CYTHON_STATE = re.compile(
     r"|^(_?[a-z]\w*)\s*(?::[^=\n]+)?=[^=]",
     re.MULTILINE,
 )
-BIG_ENDIAN = re.compile(r"Struct\(\s*[\"']>|[\"']>[bBhHiIqQfdu]\d?[\"']")
+# A `struct` format or a NumPy type, big-endian, of one field or more.
+BIG_ENDIAN = re.compile(r"[>!](?:\d*[?bBcdefhHiIlLnNpqQsuxX])+\d*")
 CODEC_BOUND = re.compile(r"[<>]=?\s*CODEC_(?!MASK)\w+|CODEC_(?!MASK)\w+\s*[<>]")
 # Modules and packages that define a format.
 FORMATS = (
     *("layout", "indexes.transaction_index", "state", "fetch", "log.conversion.digest"),
+    "records.control",
     "_core.codec",
 )
 DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
@@ -287,9 +290,25 @@ def format_problems(path: Path) -> Iterator[str]:
     """Yield numbers of a format in modules that do not define one."""
     module = module_of(path).removeprefix("kafkalog.")
     if not any(module == each or module.startswith(f"{each}.") for each in FORMATS):
-        rule = BIG_ENDIAN if path.suffix == ".py" else CODEC_BOUND
-        for match in rule.finditer(path.read_text()):
-            yield f"format: {module} {match[0].strip()}"
+        text = path.read_text()
+        is_python = path.suffix == ".py"
+        found = python_numbers(text) if is_python else (m[0] for m in CODEC_BOUND.finditer(text))
+        for each in found:
+            yield f"format: {module} {each.strip()}"
+
+
+def python_numbers(text: str) -> Iterator[str]:
+    """Yield the big-endian types, and the literal slices that become a number, of a source."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if BIG_ENDIAN.fullmatch(node.value):
+                yield node.value
+        elif isinstance(node, ast.Call) and _head(node.func) == "from_bytes" and node.args:
+            given = node.args[0]
+            if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
+                bounds = (given.slice.lower, given.slice.upper)
+                if any(isinstance(each, ast.Constant) for each in bounds):
+                    yield ast.unparse(node)
 
 
 def state_problems(path: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "CREATE_TIME",
     "DELETE_HORIZON_MASK",
     "FIELD_SIZE",
+    "LEADER_EPOCH_POSITION",
     "LOG_APPEND_TIME",
     "LOG_OVERHEAD",
     "MAGIC_POSITION",
@@ -43,6 +44,7 @@ __all__ = [
 BATCH_LENGTH_POSITION: Final = 8
 LOG_OVERHEAD: Final = 12
 BATCH_FRAME: Final = struct.Struct(">qi")
+LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
 MAGIC_V2: Final = 2
 

@@ -28,7 +28,7 @@ from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.control import ControlType
+from kafkalog.records.control import CONTROL_KEY_SIZE_MIN, ControlType, control_key_fields
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.memory_walk import walk_memory
 from kafkalog.records.reused_columns import ReusedColumns
@@ -47,7 +47,6 @@ _CHUNK_PAYLOAD_BYTES: Final = 1 << 20
 # may declare too many.
 _FAST_PATH_ROWS_MAX: Final = 1 << 18
 # Of the key of a control record, i16 version and i16 type.
-_CONTROL_KEY_SIZE_MIN: Final = 4
 
 
 @dataclass(slots=True)
@@ -113,8 +112,8 @@ class DecodedChunk:
             return None
         position, size = int(self.columns.key_position[row]), int(self.columns.key_size[row])
         key = memoryview(self.data)[position : position + max(0, size)]
-        version = int.from_bytes(key[:2], "big", signed=True)
-        if size < _CONTROL_KEY_SIZE_MIN or version < 0:
+        version, type_id = control_key_fields(key)
+        if size < CONTROL_KEY_SIZE_MIN or version < 0:
             offset = int(self.columns.offset[row])
             raise CorruptRecordError(
                 f"the control record at offset {offset} has a key of {size} bytes, version"
@@ -123,7 +122,6 @@ class DecodedChunk:
                 position=self.run.position + self.start,
                 base_offset=offset,
             )
-        type_id = int.from_bytes(key[2:4], "big", signed=True)
         known = type_id in ControlType._value2member_map_
         return ControlType(type_id) if known else ControlType.UNKNOWN
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafkalog.cleaner.selection import SegmentCleaningFacts
+from kafkalog.log.judging import RELATIVE_OFFSET_MAX
 
 __all__ = ["ENTRY_BYTES", "group_segments", "map_bytes_for", "parts_for"]
 
-# Offsets in an index are 31 bits relative to the base of the segment.
-_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 ENTRY_BYTES: Final = 24
 
 
@@ -55,7 +54,7 @@ def _fits(
         sum(segment.size_bytes for segment in group) <= segment_bytes
         and sum(segment.offset_index_bytes for segment in group) <= index_bytes
         and sum(segment.time_index_bytes for segment in group) <= index_bytes
-        and (group[-1].size_bytes == 0 or span <= _RELATIVE_OFFSET_MAX)
+        and (group[-1].size_bytes == 0 or span <= RELATIVE_OFFSET_MAX)
     )
 
 

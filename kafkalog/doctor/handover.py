@@ -43,6 +43,7 @@ from kafkalog.files.names import (
 )
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.batch_walk import CrcCheck, WalkDamage, WalkRange, walk_source
+from kafkalog.log.judging import RELATIVE_OFFSET_MAX
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
@@ -50,7 +51,6 @@ from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 
 __all__ = ["HandOver", "examine_handover"]
 
-RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _SETTINGS: Final = LogConfig()
 
 _LOWER: Final = "`kafkalog lower-epochs DIRECTORY...`, with all data directories"

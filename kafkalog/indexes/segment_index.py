@@ -33,6 +33,7 @@ from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
+from kafkalog.layout import MESSAGE_OVERHEAD_V0
 
 __all__ = ["IndexStorage", "SegmentIndex"]
 
@@ -40,11 +41,9 @@ logger = logging.getLogger(__name__)
 
 # A read-only log reloads the index once another process has appended this number of bytes.
 RELOAD_BYTES = 1024 * 1024
-# A message of format v0 without key and value; no batch is smaller.
-_SMALLEST_BATCH_BYTES = 26
 CHUNK_ENTRIES = 8192
-# Positions in an index are 31 bits.
-SEGMENT_BYTES_MAX = 2**31
+# One past the largest position that an entry can have: positions are 31 bits.
+POSITION_END = 2**31
 
 
 class _Sized(Protocol):
@@ -267,7 +266,7 @@ class SegmentIndex(Generic[View]):
             # A live writer's file has zeros after the entries; a sealed file must not.
             if not in_order and self._read_only:
                 # A live writer is ahead: its last entries may be of batches not yet read here.
-                in_order = self.kind.check(entries, SEGMENT_BYTES_MAX)[1]
+                in_order = self.kind.check(entries, POSITION_END)[1]
             if in_order and (used == len(entries) or self._read_only):
                 return self._adopt(entries[:used])
             # A zero tail is left by a crash; other damage may be a fault of the disk: a warning.
@@ -297,7 +296,7 @@ class SegmentIndex(Generic[View]):
     @property
     def _bytes_max(self) -> int:
         """Largest size of an index for a segment of this size: each entry has a batch."""
-        return (self._segment_size() // _SMALLEST_BATCH_BYTES + 2) * self.kind.entry_size
+        return (self._segment_size() // MESSAGE_OVERHEAD_V0 + 2) * self.kind.entry_size
 
     def _map(self) -> memoryview | None:
         """Map the whole file; None if it is missing, or too large for the index."""

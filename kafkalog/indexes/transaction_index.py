@@ -65,7 +65,10 @@ __all__ = [
     "encode_entries",
 ]
 
-ENTRY_LAYOUT: Final = struct.Struct(">hqqqq")
+# Fields of an entry, with the `struct` formats of their types.
+_FIELDS: Final = {"version": "h", "producer": "q", "first": "q", "last": "q", "stable": "q"}
+_LAYOUT: Final = np.dtype([(name, f">{code}") for name, code in _FIELDS.items()])
+ENTRY_LAYOUT: Final = struct.Struct(f">{''.join(_FIELDS.values())}")
 ENTRY_SIZE: Final = ENTRY_LAYOUT.size
 VERSION: Final = 0
 
@@ -75,9 +78,6 @@ _FIRST_CAPACITY: Final = 16
 # Entries that a search reads from the array at once: most searches need few.
 _CHUNK_ENTRIES: Final = 32
 _MAX_INT64: Final = 2**63 - 1
-_LAYOUT: Final = np.dtype(
-    [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
-)
 
 # Column of the rows in memory that a search compares.
 _LAST_OFFSET: Final = 2

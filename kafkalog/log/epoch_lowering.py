@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._engine.snapshot import ReadBound
-from kafkalog.layout import MAGIC_V2
+from kafkalog.layout import LEADER_EPOCH_POSITION, MAGIC_V2
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.reading import walk_whole_segment
 from kafkalog.log.segment import LogSegment
@@ -30,7 +30,6 @@ from kafkalog.log.segment import LogSegment
 __all__ = ["lower_batches"]
 
 WALK_BATCHES = 4096
-EPOCH_POSITION = 12
 
 
 def lower_batches(local: LocalLog, highest: int) -> int:
@@ -67,7 +66,7 @@ def _lower_segment(
         handle = filesystem.open(segment.path, write=True)
         try:
             for position in positions:
-                handle.pwrite(epoch, position + EPOCH_POSITION)
+                handle.pwrite(epoch, position + LEADER_EPOCH_POSITION)
             if facts is not None:
                 filesystem.set_modified_ms(segment.path, facts.modified_ms)
             handle.sync()

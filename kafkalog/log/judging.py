@@ -74,6 +74,7 @@ FULL: Final = STATUS_CODES["FULL"]
 BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
 OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 
+# Offsets in an index are 31 bits relative to the base of the segment.
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # No offset of a segment is further from the base: a segment has fewer bytes.
 OVERFLOW_MAX: Final = 2**40

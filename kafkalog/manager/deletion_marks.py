@@ -35,6 +35,7 @@ from kafkalog.files.names import (
     live_base_offset,
     partition_directory_name,
 )
+from kafkalog.layout import MESSAGE_OVERHEAD_V0
 from kafkalog.manager.directory import is_failure_of_disk
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint
@@ -42,8 +43,8 @@ from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 __all__ = ["PartitionMark", "read_marks"]
 
 SUFFIX = ".log"
-# Size of the smallest entry of any format; it includes the CRC of the batch in v0, v1 and v2.
-HEADER_BYTES = 26
+# No entry of any format is smaller; the CRC of the batch is in it, in v0, v1 and v2.
+HEADER_BYTES = MESSAGE_OVERHEAD_V0
 
 
 class PartitionMark(NamedTuple):

@@ -21,7 +21,17 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.message_fields import FieldReader
 
-__all__ = ["ControlRecord", "ControlType", "decode_control", "encode_marker"]
+__all__ = [
+    "CONTROL_KEY_SIZE_MIN",
+    "ControlRecord",
+    "ControlType",
+    "control_key_fields",
+    "decode_control",
+    "encode_marker",
+]
+
+# Version and type; later versions may have more fields.
+CONTROL_KEY_SIZE_MIN: Final = 4
 
 
 class ControlType(IntEnum):
@@ -52,6 +62,12 @@ class ControlRecord:
     type: ControlType
     type_id: int
     fields: dict[str, Any]
+
+
+def control_key_fields(key: memoryview) -> tuple[int, int]:
+    """Return version and type of a control record's key; of a short key, what its bytes give."""
+    version = int.from_bytes(key[:2], "big", signed=True)
+    return version, int.from_bytes(key[2:CONTROL_KEY_SIZE_MIN], "big", signed=True)
 
 
 def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog import LogConfig, RecoveryReport, open_log
+from kafkalog.layout import BATCH_FRAME, LOG_OVERHEAD
 
 from .writer import expected_record
 
@@ -121,7 +122,8 @@ def tear_tail(directory: Path) -> int:
     """Append the first half of the log's first batch to the file; return its size."""
     logs = sorted(directory.glob("*.log"))
     head = logs[0].read_bytes()[:4096]
-    torn = head[: (int.from_bytes(head[8:12]) + 12) // 2]
+    _base_offset, length = BATCH_FRAME.unpack_from(head)
+    torn = head[: (length + LOG_OVERHEAD) // 2]
     with logs[-1].open("ab") as log:
         log.write(torn)
     return len(torn)

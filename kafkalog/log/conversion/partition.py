@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from typing_extensions import Buffer
 
@@ -49,13 +48,12 @@ from kafkalog.log.conversion.small_files import copy_partition_files
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.segment_types import make_context
+from kafkalog.log.segment_writer import SEGMENT_BYTES_MAX
 from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.convert import convert_runs
 from kafkalog.records.conversion.report import ConversionReport
 
 __all__ = ["convert_partition", "modified_ms", "refuse_damage", "segment_bytes_for"]
-
-_SEGMENT_BYTES_MAX: Final = 2**31 - 1
 
 
 def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> LogConversion:
@@ -105,7 +103,7 @@ def modified_ms(plan: ConversionPlan, path: Path) -> int:
 
 def segment_bytes_for(plan: ConversionPlan, largest: int) -> int:
     """Return the size of segments: a present segment is not split because of a setting."""
-    return max(plan.config.segment_bytes, min(largest, _SEGMENT_BYTES_MAX))
+    return max(plan.config.segment_bytes, min(largest, SEGMENT_BYTES_MAX))
 
 
 class _Work:

@@ -38,6 +38,7 @@ from kafkalog._core.header import BatchHeader
 from kafkalog._core.record import Record
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.indexes.kinds import TIME_INDEX
 from kafkalog.log.ingest import FileBatch, file_batches
 from kafkalog.log.log import Log, partition_of
 from kafkalog.manager.manager import LogManager
@@ -239,7 +240,8 @@ class IntentExecutor:
             return False
         # Never more than one entry for each interval; the time index has the larger ones.
         entries = size // max(config.index_interval_bytes, 1) + 1
-        return size <= config.segment_bytes and entries * 12 <= config.segment_index_bytes
+        index_size = entries * TIME_INDEX.entry_size
+        return size <= config.segment_bytes and index_size <= config.segment_index_bytes
 
     def _map(self, entry: IntentEntry, size: int) -> memoryview:
         path = Path(entry.path)
