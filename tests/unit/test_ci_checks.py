@@ -89,6 +89,17 @@ def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) 
         ("cdef const int64_t* losses\n", ["losses"]),
         ("cdef object spare = Builder(1)\n", ["spare"]),
         ("names = []\n", ["names"]),
+        ("_CACHE = {}\n", ["_CACHE"]),
+        ("SEEN: set = set()\nPARTS = dict()\n", ["SEEN", "PARTS"]),
+        ("KNOWN = ['a']\n", ["KNOWN"]),
+        ("cdef dict CACHE = {}\n", ["CACHE"]),
+        ("cdef uint32_t slices[8]\n", ["slices"]),
+        ("cdef uint32_t SLICES[8][256]\n", ["SLICES"]),
+        ("_UNITS = {1: 2}\ndef f(x):\n    _UNITS[x] = 1\n", ["_UNITS"]),
+        ("_UNITS = {1: 2}\ndef f(x):\n    _UNITS.update(x)\n", ["_UNITS"]),
+        ("_UNITS = {1: 2}\ndef f(x):\n    return _UNITS[x] == 1\n", []),
+        ("NAMES = ('a', 'b')\nKINDS = frozenset({1})\n", []),
+        ("cdef int f(int n):\n    cdef int local[8]\n    cdef dict found = {}\n", []),
         ("cdef str KEY = 'key'\ncdef enum:\n    SIZE = 1\n", []),
         ("cdef inline int size_of(int kind) noexcept nogil:\n    kind = 1\n", []),
         ("cdef int value_of(int kind) except -1\n__all__ = ['value_of']\n", []),
@@ -101,6 +112,35 @@ def test_module_state_of_a_kernel_is_refused(
     module = _load("check_structure")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     path = tmp_path / "kernel.pyx"
+    path.write_text(text)
+    assert [f"state: kernel {name}" for name in expected] == list(module.state_problems(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("static int count;\n", ["count"]),
+        ("int64_t losses = 0;\n", ["losses"]),
+        ("static uint32_t once, twice;\n", ["once", "twice"]),
+        ("static uint32_t slices[8][256]; /* filled later */\n", ["slices"]),
+        ("static uint32_t slices[2] = {1, 2};\n", ["slices"]),
+        ("static _Atomic(block *) first;\n", ["first"]),
+        ("static struct {\n    int a, b;\n} folds;\n", ["folds"]),
+        ("static int (*chosen)(int);\n", ["chosen"]),
+        ("int f(void)\n{\n    static int calls = 0;\n    return calls++;\n}\n", ["calls"]),
+        ("static const uint8_t moves[2] = {1, 2};\n", []),
+        ("static inline int f(int a)\n{\n    int b = a;\n    return b;\n}\nint g(void);\n", []),
+        ("typedef struct pair { int a; } pair;\nstruct one { int a; };\n", []),
+        ("#define SIZE 8\nextern int64_t losses;\n/* static int old; */\n", []),
+    ],
+)
+def test_variable_of_a_c_source_is_refused(
+    text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants, types, functions and local variables are no state."""
+    module = _load("check_structure")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    path = tmp_path / "kernel.c"
     path.write_text(text)
     assert [f"state: kernel {name}" for name in expected] == list(module.state_problems(path))
 
