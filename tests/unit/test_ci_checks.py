@@ -72,13 +72,55 @@ def test_changelog_in_order_is_accepted() -> None:
         ("import os", True),
         ("    import threading", True),
         ("# import os", False),
+        ("from kafkalog import (\n    errors,\n    config,\n)", True),
+        ("from kafkalog import (\n    errors,  # and\n)", False),
+        ("from kafkalog \\\n    import config", True),
+        ("from ..config import LogConfig", True),
+        ("from .. import config", True),
+        ("from ..errors import CorruptRecordError", False),
+        ("from . import header", False),
+        ("from .cursor cimport Cursor", False),
+        ("import sys; import os", True),
+        ("if TYPE_CHECKING: from kafkalog.files import names", True),
+        ("def f():\n    import numpy, socket", True),
+        ('"""\nimport os\n"""', False),
+        ("os = __import__('os')", True),
+        ("import importlib", True),
+        ("value = sys.modules['os']", True),
+        ("exec('import os')", True),
+        ("from libc.time cimport time", True),
+        ("from libc cimport time", True),
+        ("from libc cimport stdint", False),
+        ("from libc.stdlib cimport malloc, free", False),
+        ("from libc.stdlib cimport malloc, system", True),
+        ("from cpython.mem cimport PyMem_RawMalloc", False),
+        ("from cpython.pystate cimport PyGILState_Ensure", True),
+        ("from posix.unistd cimport read", True),
+        ("from cython.parallel cimport prange", True),
+        ('cdef extern from "Python.h" nogil:', False),
+        ('cdef extern from "crc32c_hw.h":', False),
+        ('cdef extern from "<sys/socket.h>":', True),
+        ('cdef extern from "other.h":', True),
+        ('cdef extern from *:\n    """\n    #include <stddef.h>\n    """', False),
+        ('cdef extern from *:\n    """\n    #include <fcntl.h>\n    """', True),
     ],
 )
 def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) -> None:
     """Allowed and refused statements of the core, one by one."""
     module = _load("check_core_imports")
     path = module.ROOT / "kafkalog" / "_core" / "imagined.pyx"
-    assert is_refused == bool(module.problems_of(path, [statement]))
+    assert is_refused == bool(module.problems_of(path, statement.splitlines()))
+
+
+def test_core_import_over_several_lines_is_reported_at_its_first() -> None:
+    """The number of a line is that of the beginning of the statement."""
+    module = _load("check_core_imports")
+    path = module.ROOT / "kafkalog" / "_core" / "imagined.pyx"
+    text = (
+        '"""A module.\n\nTwo lines.\n"""\nimport \\\n    sys\nfrom kafkalog import (\n    model,\n)'
+    )
+    expected = ["kafkalog/_core/imagined.pyx:7: import of kafkalog.model"]
+    assert expected == module.problems_of(path, text.splitlines())
 
 
 @pytest.mark.parametrize(
