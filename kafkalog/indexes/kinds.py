@@ -5,6 +5,8 @@ Entry of a time index: timestamp, offset minus base offset.
 Big-endian, no header, no checksum: order and length are the only signs of damage.
 
 `kafkalog.layout` defines the fields; code of other packages uses the kinds.
+
+Thread-safety: immutable values, and pure functions over bytes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ compared with the batch before when its records are decoded: `check_wrapper`.
 A wrong base offset that contradicts no neighbour (the last batch of a log, or a flip into a hole)
 cannot be found.
 
-Pure functions over bytes; thread-safe.
+Thread-safety: pure functions over bytes; columns and results belong to one caller.
 """
 
 from __future__ import annotations

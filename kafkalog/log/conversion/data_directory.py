@@ -13,6 +13,9 @@ changed. Other files of a new data directory:
     directories `-delete`, `-stray`, ...  left out
 
 It is built under a temporary name, and renamed after the last partition.
+
+Thread-safety: functions over the disk, from any thread. A conversion in place holds the lock of the
+directory; of a conversion into a new one the source must have no writer.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ by all of its bytes: so both serve the same batches. For that alone a file is ma
 no memory that the system could not take back; where it is cut meanwhile, the judgement is one of
 what is left.
 
-Thread-safety: functions over an open file, and frozen values.
+Thread-safety: functions over an open file, and frozen values, from any thread; a `RangeJudge` has
+state and belongs to one walk.
 """
 
 from __future__ import annotations
