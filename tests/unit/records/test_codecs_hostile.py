@@ -17,7 +17,7 @@ from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import Codec, compress, decompress
 from tests.support.payloads import COMPRESSING, HELLO
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT_BYTES = 1 << 20
 
 
