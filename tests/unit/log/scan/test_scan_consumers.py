@@ -22,7 +22,7 @@ from tests.support.scanning import slow_rows
 
 pa = pytest.importorskip("pyarrow")
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BINARY_TYPES: tuple[Any, ...] = ("binary", "large_binary", "binary_view")
 VALUES = (b"v" * 40, None, b"", b"short", b"w" * 13, b"x" * 12, None)
 RECORDS = [
