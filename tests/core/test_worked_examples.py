@@ -1,5 +1,5 @@
 """Tests of the worked examples of Kafka's formats, read and written, and of bytes that a reader
-must refuse or accept. Old formats are tested in `tests/unit/test_reference_messages.py`.
+must refuse or accept. Old formats are tested in `tests/support/test_reference_messages.py`.
 """
 
 from __future__ import annotations
