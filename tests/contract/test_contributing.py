@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.targets import TARGETS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "contributing"
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| [^|]+ \|$", re.MULTILINE)
+# Files and functions of tests; `...` ends the beginning of a name, and `*` matches any text.
+TEST_FILE = re.compile(r"`(?:tests/)?((?:\w+/)*test_[\w*]+\.py)`")
+TEST_FUNCTION = re.compile(r"`((?:test|by)_\w+?)(\.\.\.)?`")
+TARGET_ROW = re.compile(r"^\| ((?:`[\w-]+`(?:, )?)+) \| [^|]+ \|$", re.MULTILINE)
 # Page, a pattern of source text, and the folder whose files with that text the page lists.
 USES = [
     ("add-a-codec", r'"zstd"|\bCODEC_ZSTD\b|\bCodec\.ZSTD\b|\bZSTD = 4\b', "kafkalog"),
@@ -89,3 +95,36 @@ def test_contributing_pages_are_linked_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text("ascii")
     for path in PAGES.glob("*.md"):
         assert f"](contributing/{path.name})" in index
+
+
+def page_texts() -> str:
+    """Return the text of all pages of the folder."""
+    return "\n".join(path.read_text("ascii") for path in sorted(PAGES.glob("*.md")))
+
+
+def test_contributing_pages_test_files_exist() -> None:
+    """A file is named with its folder below `tests`, or alone."""
+    named = set(TEST_FILE.findall(page_texts()))
+    assert len(named) > 20
+    absent = {name for name in named if not any((ROOT / "tests").rglob(name))}
+    assert set() == absent
+
+
+def test_contributing_pages_test_functions_exist() -> None:
+    """A renamed test makes the page fail."""
+    named = set(TEST_FUNCTION.findall(page_texts()))
+    assert len(named) > 10
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^def (\w+)\(", sources, re.MULTILINE))
+    absent = {
+        name
+        for name, begins in named
+        if not any(each == name or (begins and each.startswith(name)) for each in defined)
+    }
+    assert set() == absent
+
+
+def test_contributing_fuzzing_page_lists_all_targets() -> None:
+    """Each target is in one row of the table, and the table has no other."""
+    rows = TARGET_ROW.findall((PAGES / "fuzzing.md").read_text("ascii"))
+    assert sorted(TARGETS) == sorted(name for row in rows for name in re.findall(r"[\w-]+", row))
