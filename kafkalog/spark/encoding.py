@@ -49,10 +49,10 @@ from kafkalog.spark.write_behind import WriteBehind
 __all__ = ["EncodingRules", "TaskAttempt", "TaskWriter", "topics_in"]
 
 # Bytes of batches under construction in one task; above it the largest are closed.
-_PENDING_BYTES: Final = 64 * 1024 * 1024
-_OPEN_FILES: Final = 64
+PENDING_BYTES: Final = 64 * 1024 * 1024
+OPEN_FILES: Final = 64
 # For up to this many batches rows are written in turn; for more, they are brought together first.
-_SPREAD_MAX: Final = 64
+SPREAD_MAX: Final = 64
 _US_IN_MS: Final = 1000
 _INT16_MAX: Final = 2**15 - 1
 
@@ -284,7 +284,7 @@ class TaskWriter:
         )
         if isinstance(partitions, int):
             self._encode(topic, partitions, rows)
-        elif partitioner.partition_count <= _SPREAD_MAX and _column(rows, "headers") is None:
+        elif partitioner.partition_count <= SPREAD_MAX and _column(rows, "headers") is None:
             self._spread(topic, partitions, rows)
         else:
             for partition, part in _split(rows, partitions):
@@ -400,7 +400,7 @@ class TaskWriter:
     def _open(self, target: _Target) -> FileHandle:
         if target.handle is not None:
             return target.handle
-        if self._open_count >= _OPEN_FILES:
+        if self._open_count >= OPEN_FILES:
             for other in self._targets.values():
                 self._release(other)
         with storage_errors(self._staging.root, doing="creating a staged file"):
@@ -433,12 +433,12 @@ class TaskWriter:
     def _bound_memory(self) -> None:
         """Close the largest batches early if all of them together exceed the limit."""
         pending = sum(target.builder.size_bytes for target in self._targets.values())
-        if pending <= _PENDING_BYTES:
+        if pending <= PENDING_BYTES:
             return
         for target in sorted(self._targets.values(), key=_pending_bytes, reverse=True):
             pending -= target.builder.size_bytes
             self._close_batch(target)
-            if pending <= _PENDING_BYTES // 2:
+            if pending <= PENDING_BYTES // 2:
                 return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,12 @@ def test_compact_throttle_limits_bytes_per_second(
     waits: list[float] = []
     clock = ManualClock()
 
-    def wait(duration_ms: float) -> None:
-        waits.append(duration_ms)
-        clock.advance(int(duration_ms) + 1)
+    def sleep(duration_s: float) -> None:
+        waits.append(duration_s * 1000)
+        clock.advance(int(waits[-1]) + 1)
 
     monkeypatch.setattr(compact_logs_module, "SystemClock", lambda: clock)
-    monkeypatch.setattr(compact_logs_module, "_wait", wait)
+    monkeypatch.setattr(time, "sleep", sleep)
     (found,) = cleanings(alone, *COMPACT, "--throttle", "1000")
     size = found["map_bytes"] + found["statistics"]["bytes_read"]
     size += found["statistics"]["bytes_written"]

@@ -39,10 +39,10 @@ PACKED_SCHEMA: Final = pa.schema(
 )
 
 # Entries of a row. Spark returns rows ten thousand at a time: 13 MB of these.
-_ROW_ENTRIES: Final = 64
+ROW_ENTRIES: Final = 64
 # Capacity for a million keys: a worker has to stay small.
-_MAP_BYTES: Final = 28 << 20
-_BLOCK_ENTRIES: Final = 1 << 16
+MAP_BYTES: Final = 28 << 20
+BLOCK_ENTRIES: Final = 1 << 16
 # Largest number of entries of a slice in one task at a time, in five arrays of eight bytes each.
 _SLICE_ENTRIES_MAX: Final = 1 << 20
 # A smaller slice is not worth another file's share; this many slices occupy all cores.
@@ -71,7 +71,7 @@ class RangeKeyHashes:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         # Allocated by the system, which provides a page on first use.
-        self._map = OffsetMap(mmap.mmap(-1, _MAP_BYTES), identity="siphash", secret=secret)
+        self._map = OffsetMap(mmap.mmap(-1, MAP_BYTES), identity="siphash", secret=secret)
 
     def latest(
         self, number: int, slices: int, batches: Iterable[pa.RecordBatch]
@@ -107,7 +107,7 @@ class RangeKeyHashes:
     def _entries(self, number: int, slices: int) -> Iterator[pa.RecordBatch]:
         slot, left = 0, len(self._map)
         while left:
-            columns = [np.empty(min(left, _BLOCK_ENTRIES), np.int64) for _ in range(3)]
+            columns = [np.empty(min(left, BLOCK_ENTRIES), np.int64) for _ in range(3)]
             slot, count = self._map.entries(*columns, slot=slot)
             left -= count
             yield from _packed(number, slices, *(column[:count] for column in columns))
@@ -155,13 +155,13 @@ def _slices_of(high: NDArray[np.int64], slices: int) -> NDArray[np.unsignedinteg
 
 
 def _row_starts(of_each: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-    """Return the starts of rows: at each new slice, and after _ROW_ENTRIES entries of one."""
+    """Return the starts of rows: at each new slice, and after ROW_ENTRIES entries of one."""
     firsts = np.append(0, np.flatnonzero(np.diff(of_each)) + 1)
     sizes = np.diff(np.append(firsts, len(of_each)))
-    rows = -(-sizes // _ROW_ENTRIES)
+    rows = -(-sizes // ROW_ENTRIES)
     before = np.cumsum(rows) - rows
     within = np.arange(rows.sum()) - np.repeat(before, rows)
-    starts: NDArray[np.int64] = np.repeat(firsts, rows) + within * _ROW_ENTRIES
+    starts: NDArray[np.int64] = np.repeat(firsts, rows) + within * ROW_ENTRIES
     return starts
 
 

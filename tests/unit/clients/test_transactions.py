@@ -21,13 +21,11 @@ from kafkalog.clients.transaction_records import TransactionState, decode_value
 from kafkalog.clients.transactions import (
     Coordinators,
     TransactionCoordinator,
-    TransactionSession,
 )
 from kafkalog.errors import (
     DiskFullError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
-    LogStorageError,
     RecordTooLargeError,
     TopicExistsError,
     TransactionAbortedError,
@@ -143,14 +141,18 @@ def test_commit_after_a_failed_abort_raises(logs: Logs, monkeypatch: pytest.Monk
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
     producer.flush()
+    find = logs.log
 
-    def fail(*_arguments: object) -> None:
-        raise LogStorageError("no markers now")
+    def found(topic: str, partition: int) -> Log:
+        if topic == "orders":
+            raise LogOfflineError("no markers now")
+        return find(topic, partition)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TransactionCoordinator, "_finish", fail)
-        with pytest.raises(LogStorageError):
+        patch.setattr(logs, "log", found)
+        with pytest.raises(LogOfflineError, match="no markers now"):
             producer.abort_transaction()
+    assert states_of(logs)[-1] is TransactionState.PREPARE_ABORT
     with pytest.raises(TransactionAbortedError, match="abort it again"):
         producer.commit_transaction()
     producer.abort_transaction()
@@ -161,26 +163,28 @@ def test_commit_after_a_failed_abort_raises(logs: Logs, monkeypatch: pytest.Monk
     producer.close()
 
 
-def test_commit_retried_after_its_markers_succeeds(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With all markers written the error after them does not abort it."""
+def test_commit_retried_after_its_markers_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all markers written the error of a new producer id does not abort it."""
+    monkeypatch.setattr(transactions, "EPOCH_LAST", 1)
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/data"))
+    logs = Logs(Path("/data"), filesystem=disk)
+    logs.create_topic("orders", 1)
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
-    begin = TransactionCoordinator._restart
-
-    def begin_and_fail(coordinator: TransactionCoordinator, session: TransactionSession) -> None:
-        begin(coordinator, session)
-        raise LogStorageError("the note of a new producer id")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TransactionCoordinator, "_restart", begin_and_fail)
-        with pytest.raises(LogStorageError):
-            producer.commit_transaction()
+    producer.flush()
+    # The decision, the completion, and the first state of the new id.
+    writes = frozenset({"pwrite", "pwritev"})
+    state = "__transaction_state-0/00000000000000000000.log"
+    disk.fail_at(3, errno.ENOSPC, only=writes, suffix=state)
+    with pytest.raises(DiskFullError):
+        producer.commit_transaction()
+    assert states_of(logs)[-1] is TransactionState.COMPLETE_COMMIT
     producer.commit_transaction()
     assert [b"v"] == committed_values(logs)
     producer.close()
+    logs.close()
 
 
 def test_transaction_left_by_an_exception_is_aborted(logs: Logs) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
+import runpy
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,21 +73,33 @@ def test_is_stored_different_bytes_are_false(
     path = synced(tmp_path, 5000)
     if not has_direct_reads(path):
         pytest.skip("no direct reads are known of this file system")
-    read = stored._read_all
+    read = os.preadv
 
-    def read_other(descriptor: int, target: bytearray, size: int, position: int) -> int:
-        count = read(descriptor, target, size, position)
-        target[count - 1] ^= 1
+    def read_other(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        count = read(descriptor, buffers, position)
+        if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            buffers[0][count - 1] ^= 1
         return count
 
-    monkeypatch.setattr(stored, "_read_all", read_other)
+    monkeypatch.setattr(os, "preadv", read_other)
     assert not is_stored(path, 0)
 
 
 def test_is_stored_without_direct_reads_is_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Journaled data, encryption or an old kernel: the kernel states no alignment."""
+    """An old system: it has no function that states the alignment of direct reads."""
     path = synced(tmp_path, 5000)
-    monkeypatch.setattr(stored, "_statx", None)
-    assert not is_stored(path, 0)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_arguments, **_options: SimpleNamespace())
+    is_stored_there = runpy.run_path(str(stored.__file__))["is_stored"]
+    assert not is_stored_there(path, 0)
+
+
+def test_is_stored_without_an_alignment_is_false(tmp_path: Path) -> None:
+    """Journaled data or encryption, as a file in memory: the kernel states no alignment."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        pytest.skip("no file system in memory is known here")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        path = synced(Path(folder), 5000)
+        assert not is_stored(path, 0, mounts=mounts(tmp_path, "ext4"))

@@ -233,9 +233,9 @@ def test_many_partitions_use_bounded_memory_and_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread_max: int
 ) -> None:
     """The largest batches are closed early, and files are reopened."""
-    monkeypatch.setattr(encoding, "_SPREAD_MAX", spread_max)
-    monkeypatch.setattr(encoding, "_PENDING_BYTES", 4000)
-    monkeypatch.setattr(encoding, "_OPEN_FILES", 3)
+    monkeypatch.setattr(encoding, "SPREAD_MAX", spread_max)
+    monkeypatch.setattr(encoding, "PENDING_BYTES", 4000)
+    monkeypatch.setattr(encoding, "OPEN_FILES", 3)
     task = writer(tmp_path, rules(new_partitions=20, batch_bytes=1 << 20))
     partitions = pa.array([row % 20 for row in range(400)], pa.int32())
     for _ in range(4):

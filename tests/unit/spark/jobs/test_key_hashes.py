@@ -89,9 +89,9 @@ def test_full_key_map_is_yielded_and_restarted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No latest record is lost."""
-    monkeypatch.setattr(key_hashes, "_MAP_BYTES", 24 * 16)
-    monkeypatch.setattr(key_hashes, "_BLOCK_ENTRIES", 5)
-    monkeypatch.setattr(key_hashes, "_ROW_ENTRIES", 3)
+    monkeypatch.setattr(key_hashes, "MAP_BYTES", 24 * 16)
+    monkeypatch.setattr(key_hashes, "BLOCK_ENTRIES", 5)
+    monkeypatch.setattr(key_hashes, "ROW_ENTRIES", 3)
     records: list[tuple[int, bytes | None]] = [
         (number * 40, b"key %d" % (number % 30)) for number in range(90)
     ]
