@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 from kafkalog import Log, TopicPartition
 from kafkalog.cleaner.cleaning_result import CleaningStatistics
@@ -65,10 +66,18 @@ class FakeCleaners:
         self.spans: list[tuple[str, int, int]] = []
         self.threads: list[str] = []
         self.play: Callable[[Stage], object] = lambda _stage: None
+        self._allocated = WeakSet[FakeCleaner]()
+
+    @property
+    def allocated_count(self) -> int:
+        """The number of cleaners that a thread still holds, each with its memory."""
+        return len(self._allocated)
 
     def __call__(self, config: object, **arguments: Any) -> FakeCleaner:
         self.made.append({"config": config, **arguments})
-        return FakeCleaner(self, arguments["throttle"])
+        cleaner = FakeCleaner(self, arguments["throttle"])
+        self._allocated.add(cleaner)
+        return cleaner
 
 
 class FakeCleaner:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kafkalog import FileSystem, LogConfig, LogManager, ManagerConfig, Record
+from kafkalog.errors import LogStorageError
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import SimulatedDisk
 
-__all__ = ["ManualManager", "checkpointed", "has_marker", "manual_manager", "values"]
+__all__ = [
+    "ManualManager",
+    "checkpointed",
+    "fail_directory",
+    "has_marker",
+    "manual_manager",
+    "values",
+]
 
 # A small log: a few records fill a segment, and the clock of the tests may stand anywhere.
 SMALL_LOG = LogConfig(
@@ -71,6 +82,18 @@ ONE_PARTITION = ManagerConfig(
 def manual_manager(*directories: Path, **arguments: Any) -> ManualManager:
     """Open a manager with a manual clock whose work waits for a test to run it."""
     return ManualManager(directories, **arguments)
+
+
+def fail_directory(
+    disk: SimulatedDisk, manager: LogManager, topic: str, partition: int = 0
+) -> None:
+    """Let a sync of a partition fail, which marks its directory offline."""
+    path = manager.directory_of(topic, partition)
+    disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
+    with contextlib.suppress(LogStorageError):
+        manager.log(topic, partition).flush()
+    online = {each.path: each.is_online for each in manager.health().directories}
+    assert not online[path]
 
 
 def values(manager: LogManager, topic: str, partition: int = 0) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import socket
 import struct
 from collections.abc import Callable
@@ -24,7 +25,6 @@ from kafkalog import (
     Record,
 )
 from kafkalog.fetch import ReceivedReply, parse_multi_reply, parse_reply, receive_reply
-from kafkalog.log.fetch import FetchData
 from tests.support.damage import batch_positions, flip
 from tests.support.logs import manual_log, numbered
 from tests.support.old_appends import RELEASES
@@ -156,17 +156,16 @@ def test_reply_in_another_must_not_be_started() -> None:
         MultiFetchReply([reply])
 
 
-def test_reply_larger_than_its_length_is_refused(directory: Path) -> None:
-    """Before anything is sent."""
-
-    class Huge(FetchData):
-        size_bytes = 2**31 - 2
-
-        def __init__(self) -> None:
-            pass
-
-    with pytest.raises(ValueError, match="at most 2147483647 bytes"):
-        FetchReply(Huge())
+def test_reply_larger_than_its_length_is_refused(tmp_path: Path) -> None:
+    """Before anything is sent; the content is a file without blocks."""
+    size = 2**31 - 2
+    with (tmp_path / "sparse").open("w+b") as file:
+        file.truncate(size)
+        with (
+            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content,
+            pytest.raises(ValueError, match="at most 2147483647 bytes"),
+        ):
+            FetchReply(content)
 
 
 @pytest.fixture(name="directory")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from kafkalog.spark.jobs.job_source import JobProgress
 
-__all__ = ["copy", "copy_task"]
+__all__ = ["copy", "copy_task", "finish_copy", "plan_copy"]
 
 _TASK_BYTES: Final = 1 << 30
 _PIECE_BYTES: Final = 8 << 20
@@ -107,14 +107,15 @@ def copy(
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if not ledger.is_planned("copy"):
-        _plan(ledger, target, task_bytes)
+        plan_copy(ledger, target, task_bytes)
     reports = run_stage(spark, ledger, "copy", on_progress)
-    outcome = _finished(ledger, target, reports, begun)
+    outcome = finish_copy(ledger, target, reports, begun)
     ledger.end(outcome.to_json())
     return outcome
 
 
-def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
+def plan_copy(ledger: JobLedger, target: Path, task_bytes: int) -> None:
+    """Record the partitions of a copy, and their segments in tasks of about `task_bytes`."""
     filesystem = PosixFileSystem()
     read = with_internal_topics(ReadOptions.parse(ledger.arguments["read"]))
     found = QuerySnapshot.take(read)
@@ -157,7 +158,7 @@ def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
     ledger.plan("copy", tasks)
 
 
-def _finished(
+def finish_copy(
     ledger: JobLedger, target: Path, reports: Mapping[int, Mapping[str, Any]], begun: float
 ) -> JobReport:
     """Finish the partitions that are complete, and remove the files of the others."""

@@ -120,7 +120,7 @@ def export(
     if not ledger.is_planned("export"):
         _plan(ledger, task_bytes, cores_of(spark))
     reports = run_stage(spark, ledger, "export", on_progress)
-    _finish_files(directory, job_id, [each["files"] for each in reports.values()])
+    finish_files(directory, job_id, [each["files"] for each in reports.values()])
     outcome = _outcome(ledger, reports, begun)
     ledger.end(outcome.to_json())
     return outcome
@@ -142,7 +142,7 @@ def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
     ledger.plan("export", tasks)
 
 
-def _finish_files(directory: Path, job_id: str, files: list[list[dict[str, Any]]]) -> None:
+def finish_files(directory: Path, job_id: str, files: list[list[dict[str, Any]]]) -> None:
     """List the written files, after all other files of the job are removed."""
     listed = [each for of_task in files for each in of_task]
     _clear_away(listed)

@@ -174,7 +174,7 @@ def _append(
             ends = _ends(ledger, manager, files)
             for each in files:
                 log = manager.log(each["topic"], each["partition"])
-                _append_file(log, each, ends[f"{each['topic']}-{each['partition']}"])
+                append_file(log, each, ends[f"{each['topic']}-{each['partition']}"])
                 log.flush()
                 partitions.append({**each, "directory": str(log.directory), "status": "imported"})
                 if on_progress is not None:
@@ -232,7 +232,7 @@ def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -
     return known
 
 
-def _append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:
+def append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:
     """Append the batches of a file that are missing in the log."""
     if log.log_end_offset == end_before == log.log_start_offset and end_before == 0:
         # Else retention would find a log that begins far below its first record.

@@ -135,7 +135,7 @@ def split_and_pack(
     del parts
     splits = list(_splits(snapshot, runs, _pack(runs, split_bytes, limit)))
     if min_partitions is not None:
-        splits = _at_least(splits, min_partitions)
+        splits = split_at_least(splits, min_partitions)
     if len(splits) > TASKS_MAX:
         logger.warning(
             "%d tasks in one query; a larger splitBytes than %d makes fewer",
@@ -340,7 +340,7 @@ def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> I
         yield LogSplit(ranges, sum(sizes[run] for run in task))
 
 
-def _at_least(splits: list[LogSplit], wanted: int) -> list[LogSplit]:
+def split_at_least(splits: list[LogSplit], wanted: int) -> list[LogSplit]:
     """Halve the tasks with the most bytes until there are `wanted`, as long as that is possible."""
     heap = [(-split.size_bytes, number, split) for number, split in enumerate(splits)]
     heapq.heapify(heap)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import Log, LogManager, ManagerConfig, Record
-from kafkalog.log.log import partition_of
+from kafkalog import Log, LogConfig, LogManager, ManagerConfig, Record
 from tests.support.logs import manual_log
+from tests.support.managers import manual_manager
 from tests.support.manual_time import ManualClock, ManualScheduler
 
 pytestmark = pytest.mark.skipif(
@@ -102,23 +102,25 @@ def test_truncation_frees_space_at_once(
     assert held(directory) == []
 
 
-def test_reader_of_a_deleted_segment_keeps_only_what_it_reads(
-    directory: Path, log: Log, scheduler: ManualScheduler
-) -> None:
+def test_reader_of_a_deleted_segment_keeps_only_what_it_reads(tmp_path: Path) -> None:
     """DUR-6: a slice of a deleted segment is read to its end; then the space is free."""
-    pool = partition_of(log).view.snapshot().segments.active.file._pool
-    fetched, record = log.read(0, 10_000), log.get(60)
-    assert record is not None
-    log.delete_records(150)
-    let_pass(scheduler)
-    files = set(held(directory))
-    assert len(files) == 2
-    assert pool.retired_bytes > 0
-    assert len(list(fetched.records())) >= 5
-    assert record.value == bytes(1000)
-    del fetched, record
-    assert held(directory) == []
-    assert pool.retired_bytes == 0
+    settings = LogConfig(segment_bytes=20_000, file_delete_delay_ms=1000, retention_ms=-1)
+    with manual_manager(tmp_path, config=ManagerConfig(log=settings)) as manager:
+        manager.create_topic("orders")
+        log = manager.log("orders")
+        fill(log)
+        fetched, record = log.read(0, 10_000), log.get(60)
+        assert record is not None
+        log.delete_records(150)
+        let_pass(manager.scheduler)
+        files = set(held(log.directory))
+        assert len(files) == 2
+        assert manager.health().held_bytes > 0
+        assert len(list(fetched.records())) >= 5
+        assert record.value == bytes(1000)
+        del fetched, record
+        assert held(log.directory) == []
+        assert manager.health().held_bytes == 0
 
 
 def test_compaction_frees_space(tmp_path: Path) -> None:

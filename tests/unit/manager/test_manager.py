@@ -38,10 +38,12 @@ from kafkalog.state.partition_metadata import read_partition_metadata
 from tests.support.managers import (
     ManualManager,
     checkpointed,
+    fail_directory,
     has_marker,
     manual_manager,
     values,
 )
+from tests.support.simulated_disk import SimulatedDisk
 
 
 def test_reopened_manager_has_topics_records_and_settings(tmp_path: Path) -> None:
@@ -403,16 +405,18 @@ def ask_for_all(manager: ManualManager, opened: list[Log], start: threading.Barr
         opened.extend(manager.log("orders", number) for number in range(20))
 
 
-def test_create_topic_uses_the_directory_of_the_caller(tmp_path: Path) -> None:
+def test_create_topic_uses_the_directory_of_the_caller() -> None:
     """PAR-8: it must be an online directory of this manager."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    with manual_manager(a, b) as manager:
+    disk = SimulatedDisk()
+    a, b = Path("/disks/a"), Path("/disks/b")
+    with manual_manager(a, b, filesystem=disk) as manager:
         manager.create_topic("orders", 3, directory=b)
         manager.create_partition("orders", 3, directory=str(b) + "/")
         assert {b} == {manager.directory_of("orders", number) for number in range(4)}
         with pytest.raises(ConfigError, match="not a data directory of this manager"):
-            manager.create_topic("bills", directory=tmp_path / "c")
-        manager._directories.mark_offline(manager._directories.by_path[b], OSError(5, "gone"))
+            manager.create_topic("bills", directory=Path("/disks/c"))
+        manager.append("orders", 0, "lost")
+        fail_directory(disk, manager, "orders")
         with pytest.raises(LogOfflineError):
             manager.create_topic("bills", 2, directory=b)
         assert ["orders"] == list(manager.topics())

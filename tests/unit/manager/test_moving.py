@@ -30,7 +30,13 @@ from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.log import partition_of
 from kafkalog.manager import moving
 from kafkalog.state.partition_metadata import read_partition_metadata
-from tests.support.managers import ManualManager, checkpointed, manual_manager, values
+from tests.support.managers import (
+    ManualManager,
+    checkpointed,
+    fail_directory,
+    manual_manager,
+    values,
+)
 from tests.support.producing import Client
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -205,9 +211,9 @@ def test_move_of_unknown_partition_or_directory_is_refused() -> None:
             manager.move_partition("t", 1, B)
         with pytest.raises(ConfigError):
             manager.move_partition("t", 0, Path("/disks/c"))
-        manager._directories.mark_offline(
-            manager._directories.by_path[B], OSError(errno.EIO, "gone")
-        )
+        manager.create_topic("other", directory=B)
+        manager.append("other", 0, "lost")
+        fail_directory(disk, manager, "other")
         with pytest.raises(LogOfflineError):
             manager.move_partition("t", 0, B)
         assert TEXTS == values(manager, "t")

@@ -20,7 +20,7 @@ from kafkalog import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.manager.overrides import read_overrides
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
-from tests.support.managers import ManualManager, manual_manager, values
+from tests.support.managers import ManualManager, fail_directory, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.usefixtures("_quiet")
@@ -92,8 +92,8 @@ def test_delete_topic_after_its_directory_went_offline_stays_deleted() -> None:
     """PAR-2: the same for a directory whose partitions are known."""
     disk = two()
     manager = manual_manager(A, B, filesystem=disk)
-    directory = manager._directories.by_path[B]
-    manager._directories.mark_offline(directory, OSError(errno.EIO, "gone"))
+    manager.append("t", 1, "lost")
+    fail_directory(disk, manager, "t", 1)
     manager.delete_topic("t")
     assert {} == manager.topics()
     assert {"t"} == notes(disk)

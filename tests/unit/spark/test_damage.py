@@ -23,7 +23,7 @@ from kafkalog.log.ranges import reader as reader_module
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet, LogSplit, SplitRange
-from kafkalog.spark.plan.splitting import _at_least
+from kafkalog.spark.plan.splitting import split_at_least
 from tests.support.damage import batch_positions, flip, log_file, splice, truncate, zero_range
 from tests.support.logs import manual_log, numbered
 from tests.support.spark_rows import planned, read_batches, read_table
@@ -291,7 +291,7 @@ def test_damage_across_tasks_is_reported_once(
     options = ReadOptions.parse({"path": str(directory), "mode": "PERMISSIVE"})
     whole = LogSplit((SplitRange(str(directory), "orders", 3, 0, 16),), 16)
     for count in (2, 3, 5, 16):
-        splits = _at_least([whole], count)
+        splits = split_at_least([whole], count)
         batches = list(read_batches(splits, options, columns=COLUMNS))
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert [*range(6), 6, *range(12, 16)] == sorted(row["offset"] for row in rows)
@@ -302,7 +302,7 @@ def test_damage_across_tasks_is_reported_once(
     )
     caplog.clear()
     dropped = ReadOptions.parse({"path": str(directory), "mode": "DROPMALFORMED"})
-    assert list(read_batches(_at_least([whole], 5), dropped, columns=COLUMNS))
+    assert list(read_batches(split_at_least([whole], 5), dropped, columns=COLUMNS))
     assert 1 == len(caplog.records)
 
 

@@ -176,8 +176,7 @@ def test_cleaner_checkpoint_outside_the_log_is_corrected(
     manager.log("table").delete_records(2)
     # After the task that writes recovery points, which lowers larger offsets.
     manager.scheduler.advance(10_000)
-    notes = manager._directories.by_path[DATA].checkpoints.cleaner_offsets
-    notes.write_through(TopicPartition("table", 0), checkpoint)
+    partition_of(manager.log("table")).store.write_cleaner_offset(checkpoint)
     with caplog.at_level(logging.WARNING, "kafkalog.manager.cleaning"):
         first_round(manager)
     assert why in caplog.text
@@ -407,10 +406,9 @@ def test_cleaner_memory_is_allocated_on_demand_and_freed_when_idle(cleaners: Fak
     assert {64 << 10} == {made["memory_bytes"] for made in cleaners.made}
     count = len(cleaners.made)
     assert 1 <= count <= 2
-    buffers = [worker._buffers for worker in manager._compaction._workers]
-    assert any(buffers.holds_memory for buffers in buffers)
+    assert cleaners.allocated_count > 0
     manager.scheduler.advance(70_000)
-    assert not any(buffers.holds_memory for buffers in buffers)
+    assert 0 == cleaners.allocated_count
     fill(manager, "table", 4, 2)
     manager.scheduler.advance(BACKOFF_MS)
     assert count + 1 == len(cleaners.made)

@@ -27,7 +27,7 @@ from kafkalog import (
 from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.worker import CleanerWorker
 from tests.support.fake_cleaner import FakeCleaners, Stage
-from tests.support.managers import SMALL_LOG, ManualManager
+from tests.support.managers import SMALL_LOG, ManualManager, fail_directory
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.manager.cleaning.test_background import (
     COMPACTED,
@@ -310,15 +310,13 @@ def test_cleaner_thread_that_cannot_start_is_a_fault_and_retried(
     assert ((), []) == (manager.health().faults, cleaners.spans)
 
 
-def test_mark_offline_aborts_a_cleaning_without_waiting(
+def test_disk_error_aborts_a_cleaning_without_waiting(
     cleaners: FakeCleaners,
 ) -> None:
     """`bring_online` waits for its end."""
     disk, manager = dirty_manager()
     held = Stubborn(manager, cleaners)
-    directory = manager._directories.by_path[DATA]
-    manager._directories.mark_offline(directory, OSError("as asked"))
-    assert not manager.health().directories[0].is_online
+    fail_directory(disk, manager, "table")
     with in_background(lambda: manager.bring_online(DATA)):
         held.wait_until_aborted()
         held.release()
@@ -488,8 +486,8 @@ def test_forked_child_refuses_cleaning_and_closes_without_waiting(
 
 def test_compact_in_an_offline_directory_is_refused(cleaners: FakeCleaners) -> None:
     """With the error of every other write."""
-    _disk, manager = dirty_manager()
-    manager._directories.mark_offline(manager._directories.by_path[DATA], OSError("as asked"))
+    disk, manager = dirty_manager()
+    fail_directory(disk, manager, "table")
     with pytest.raises(LogOfflineError):
         manager.compact("table")
     assert [] == cleaners.spans

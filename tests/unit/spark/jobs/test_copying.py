@@ -11,7 +11,7 @@ from kafkalog import LogConfig, LogManager, Record, open_log
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.errors import KafkaLogSparkError
 from kafkalog.spark.group_progress import GroupProgress
-from kafkalog.spark.jobs.copying import _finished, _plan, copy_task
+from kafkalog.spark.jobs.copying import copy_task, finish_copy, plan_copy
 from kafkalog.spark.jobs.job_arguments import JobReport, read_options
 from kafkalog.spark.jobs.ledger import JobLedger
 
@@ -35,7 +35,7 @@ def planned(data: Path, out: Path, task_bytes: int = 5_000) -> JobLedger:
     """Plan a copy."""
     arguments = {"job": "copy", "read": read_options(data, None), "out": str(out)}
     ledger = JobLedger.begin(out.with_name("jobs"), "one", arguments)
-    _plan(ledger, out, task_bytes)
+    plan_copy(ledger, out, task_bytes)
     return ledger
 
 
@@ -48,7 +48,7 @@ def run(ledger: JobLedger, numbers: list[int] | None = None) -> None:
 
 def finished(ledger: JobLedger, out: Path) -> JobReport:
     """End a job whose tasks have run."""
-    return _finished(ledger, out, ledger.done("copy"), time.monotonic())
+    return finish_copy(ledger, out, ledger.done("copy"), time.monotonic())
 
 
 def logs(directory: Path) -> dict[str, bytes]:

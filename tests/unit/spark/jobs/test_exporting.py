@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from kafkalog.spark.jobs.exporting import _finish_files, export_task
+from kafkalog.spark.jobs.exporting import export_task, finish_files
 from kafkalog.spark.jobs.job_arguments import ranges_as_json, read_options
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
@@ -46,7 +46,7 @@ def test_repeated_task_writes_the_same_file(tmp_path: Path) -> None:
     killed.write_bytes(b"half of it")
     other = path.with_name(".of-others.parquet.1")
     other.write_bytes(b"of somebody else")
-    _finish_files(tmp_path / "out", "one", [files])
+    finish_files(tmp_path / "out", "one", [files])
 
     assert "t-0-00000000000000000000-00000000000000000040.parquet" == path.name
     assert [other.name, path.name] == sorted(each.name for each in path.parent.iterdir())

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from kafkalog import Codec, LogConfig, Record, open_log
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.importing import _append_file, import_
+from kafkalog.spark.jobs.importing import append_file, import_
 from kafkalog.spark.jobs.offset_keeping_writer import OffsetKeepingWriter
 
 Row = tuple[int, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
@@ -130,13 +130,13 @@ def test_repeated_append_continues_after_its_own_batches(
     with open_log(tmp_path / "t-0", config=config) as log:
         first = ends_of_batches(data)[0]
         log.append_batches(data[:first], assign_offsets=False)
-        _append_file(log, file, 0)
-        _append_file(log, file, 0)
+        append_file(log, file, 0)
+        append_file(log, file, 0)
         assert [value for _, _, value, *_ in rows] == [record.value for record in log.records()]
     with open_log(tmp_path / "t-1", config=config) as log:
         log.append([Record(value=b"of somebody else")])
         with pytest.raises(KafkaLogSparkError, match=r"TXN_CONFLICT.*t-1 has got .* at 0:"):
-            _append_file(log, file, 0)
+            append_file(log, file, 0)
         assert 1 == log.log_end_offset
 
 
