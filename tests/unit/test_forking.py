@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -111,22 +113,24 @@ def quietly(act: Callable[[], None]) -> Callable[[], str]:
     return call
 
 
-def locks_of(producer: Producer) -> list[object]:
-    """Return every lock that a send, a flush or a close acquires."""
-    sender, transaction = producer._sender, producer._transaction
-    (accumulator,) = sender._accumulators
-    (outcome,) = sender._pending
-    assert transaction is not None
-    return [
-        producer._lock,
-        producer._topics._lock,
-        sender._lock,
-        transaction._lock,
-        producer._memory._freed,
-        transaction._coordinator._lock,
-        accumulator._lock,
-        outcome.condition,
-    ]
+LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition)
+PARTS = (dict, list, tuple, set, deque, threading.Event)
+
+
+def locks_of(root: object, package: str = "kafkalog.clients") -> list[object]:
+    """Return every lock of an object, and of the objects of a package that it refers to."""
+    found: list[object] = []
+    seen, left = {id(root)}, [root]
+    while left:
+        for each in gc.get_referents(left.pop()):
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            if isinstance(each, LOCKS):
+                found.append(each)
+            elif isinstance(each, PARTS) or type(each).__module__.startswith(package):
+                left.append(each)
+    return found
 
 
 PRODUCER_CALLS: dict[str, Callable[[Producer], object]] = {
@@ -144,7 +148,9 @@ PRODUCER_CALLS: dict[str, Callable[[Producer], object]] = {
 @pytest.mark.parametrize("call", PRODUCER_CALLS)
 def test_producer_in_a_forked_child_raises(producer: Producer, call: str) -> None:
     """With each of its locks held by another thread of the parent; the parent continues."""
-    with _Held(*locks_of(producer)):
+    locks = locks_of(producer)
+    assert len(locks) >= 8
+    with _Held(*locks):
         said = output_of_child(lambda: str(PRODUCER_CALLS[call](producer)))
         assert said == ForkedLogError.__name__
         assert output_of_child(quietly(producer.close)) == "ended"
@@ -181,8 +187,9 @@ CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
 @pytest.mark.parametrize("call", CONSUMER_CALLS)
 def test_consumer_in_a_forked_child_raises(consumer: Consumer, call: str) -> None:
     """A thread that appends may hold its event and the lock of its positions."""
-    event_lock = consumer._changed._cond  # type: ignore[attr-defined]
-    with _Held(event_lock, consumer._offsets._lock):
+    locks = locks_of(consumer)
+    assert len(locks) >= 2
+    with _Held(*locks):
         said = output_of_child(lambda: str(CONSUMER_CALLS[call](consumer)))
         assert said == ForkedLogError.__name__
         assert output_of_child(quietly(consumer.close)) == "ended"
@@ -192,7 +199,9 @@ def test_consumer_in_a_forked_child_raises(consumer: Consumer, call: str) -> Non
 
 def test_manager_in_a_forked_child_makes_no_client(manager: LogManager) -> None:
     """It is released there without waiting for a thread."""
-    with _Held(manager._clients._lock):
+    locks = locks_of(manager)
+    assert locks
+    with _Held(*locks):
         assert output_of_child(lambda: str(manager.producer())) == ForkedLogError.__name__
         assert output_of_child(lambda: str(manager.consumer())) == ForkedLogError.__name__
         assert output_of_child(quietly(manager.close)) == "ended"
@@ -203,7 +212,9 @@ def test_appender_in_a_forked_child_raises(manager: LogManager) -> None:
     log = manager.log("t", 0)
     appender = log.appender()
     appender.append(b"k", b"v")
-    with _Held(appender._lock):
+    locks = locks_of(appender, "kafkalog.log.record_appender")
+    assert locks
+    with _Held(*locks):
         append = quietly(lambda: appender.append(b"k", b"w"))
         for act in (append, lambda: str(appender.flush())):
             assert output_of_child(act) == ForkedLogError.__name__
