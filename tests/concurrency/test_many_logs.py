@@ -81,11 +81,11 @@ def test_many_logs_few_open_keep_the_order_of_each_thread(tmp_path: Path) -> Non
         assert not reading.is_alive()
         assert [] == failures
         assert len(manager._open_log_limit) <= OPEN_LOGS + THREADS
-        awake = sum(
+        open_count = sum(
             not partition_of(manager.log("orders", number)).idle_files.is_released
             for number in range(LOGS)
         )
-        assert awake <= OPEN_LOGS + THREADS
+        assert open_count <= OPEN_LOGS + THREADS
         seen = all_values(manager)
     for thread in range(THREADS):
         mine = sorted(

@@ -217,7 +217,7 @@ def test_text_file_examples_parse_to_the_stated_values(tmp_path: Path) -> None:
 def test_name_examples_parse_to_the_stated_values() -> None:
     """In the order of the table."""
     names = re.findall(r"^\| `([^`]+)` \| ", page("names").split("Worked examples")[1], re.M)
-    log, index, broken, live, doomed = names
+    log, index, broken, live, deleted = names
     assert SegmentFileName(5000, FileKind.LOG) == parse_segment_file(log)
     parsed = parse_segment_file(index)
     assert SegmentFileName(5000, FileKind.OFFSET_INDEX, FileState.DELETED) == parsed
@@ -225,5 +225,5 @@ def test_name_examples_parse_to_the_stated_values() -> None:
     assert SegmentFileName(5000, FileKind.LOG, FileState.BROKEN, 817) == parsed
     partition = TopicPartition("orders-eu", 0)
     assert PartitionDirectory(partition) == parse_partition_directory(live)
-    parsed_directory = parse_partition_directory(doomed)
+    parsed_directory = parse_partition_directory(deleted)
     assert (partition, DirectoryState.DELETE) == parsed_directory[:2]

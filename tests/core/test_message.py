@@ -45,7 +45,7 @@ from tests.support.reference_records import Refused
 SETS = golden.vectors("legacy")["sets"]
 TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 PAYLOADS = {magic: reference.encode_messages(MIXED[magic]) for magic in (0, 1)}
-DOORS = (
+DECODERS = (
     decode_messages,
     decode_message_tuples,
     decode_message_lists,
@@ -346,16 +346,16 @@ def test_messages_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> 
 def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) -> None:
     """They are not clamped: a wrong position is a mistake of the caller."""
     header = as_batch_header(wrapper_header(1))
-    for door in DOORS:
+    for decode in DECODERS:
         with pytest.raises(IndexError, match="outside the 10 bytes"):
-            door(bytes(10), header, *bounds)
+            decode(bytes(10), header, *bounds)
 
 
 def test_header_of_the_other_kind_is_refused() -> None:
     """The kernels of each format refuse headers of the other."""
-    for door in DOORS:
+    for decode in DECODERS:
         with pytest.raises(ValueError, match="magic must be 0 or 1, got 2"):
-            door(PAYLOADS[1], as_batch_header(Header(record_count=1)), 0, len(PAYLOADS[1]))
+            decode(PAYLOADS[1], as_batch_header(Header(record_count=1)), 0, len(PAYLOADS[1]))
     old = as_batch_header(message_header(MIXED[1][0]))
     with pytest.raises(InvalidRecordError, match="magic 0 or 1"):
         decode_records(PAYLOADS[1], old, 0, len(PAYLOADS[1]))

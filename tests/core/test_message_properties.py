@@ -99,9 +99,9 @@ def assert_decoders_equal_the_reference(payload: bytes, header: Header) -> None:
         if isinstance(expected, tuple):
             assert expected == (status_name(summary.status), summary.position)
             assert expected[0] == status_name(status)
-            for door in (decode_messages, decode_message_tuples, decode_message_lists):
+            for decode in (decode_messages, decode_message_tuples, decode_message_lists):
                 with pytest.raises(KafkaLogError) as caught:
-                    door(*arguments, strict=strict)
+                    decode(*arguments, strict=strict)
                 assert expected[1] == caught.value.position
             with pytest.raises(KafkaLogError):
                 decode_message_columns(*arguments, RecordColumns(end + 1), strict=strict)

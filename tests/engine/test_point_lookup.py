@@ -32,7 +32,7 @@ def published(owner: object, end_offset: int, end_position: int, start: int) -> 
     return PublishedSnapshot(LogSnapshot(segments, end_offset, end_position, start))
 
 
-def test_point_table_find_uses_the_reader_of_the_segment() -> None:
+def test_point_lookup_table_find_uses_the_reader_of_the_segment() -> None:
     """The result is None below the first base offset, and for a segment without a reader."""
     readers = SegmentReaders("owner", (10, 13, 40), 2)
     table = PointLookupTable(published("owner", 240, 9, 0))
@@ -53,7 +53,7 @@ def test_point_table_find_uses_the_reader_of_the_segment() -> None:
     assert (None, None) == (table.readers, table.find(12))
 
 
-def test_point_table_find_outside_the_snapshot_returns_none() -> None:
+def test_point_lookup_table_find_outside_the_snapshot_returns_none() -> None:
     """The snapshot has segments, a start and an end; offsets over 64 bits are outside."""
     readers = SegmentReaders("owner", (10,), 1)
     readers.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
@@ -70,7 +70,7 @@ def test_point_table_find_outside_the_snapshot_returns_none() -> None:
         assert is_found == (table.find(offset) is not None)
 
 
-def test_point_table_finds_records_once_published() -> None:
+def test_point_lookup_table_finds_records_once_published() -> None:
     """A record is found as soon as its batch is published."""
     log = published("owner", 10, 0, 10)
     table, readers = PointLookupTable(log), SegmentReaders("owner", (10,), 1)
@@ -117,7 +117,7 @@ def table_of(
     return table
 
 
-def test_point_table_find_time_uses_cached_segments_only() -> None:
+def test_point_lookup_table_find_time_uses_cached_segments_only() -> None:
     """The result is None if the first such segment is not cached or has no reader."""
     points = table_of(timed(30, 50))
     found = points.find_time(11)
@@ -132,7 +132,7 @@ def test_point_table_find_time_uses_cached_segments_only() -> None:
     assert None is table_of(timed(-1, 30)).find_time(11)
 
 
-def test_point_table_invalid_arguments_raise() -> None:
+def test_point_lookup_table_invalid_arguments_raise() -> None:
     """More timestamps than segments, and a class that is not a named tuple."""
     with pytest.raises(ValueError, match="at most one per segment, 2, got 3"):
         timed(1, 2, 3)
@@ -141,7 +141,7 @@ def test_point_table_invalid_arguments_raise() -> None:
             PointLookupTable(published("segments", 3, 9, 0), answer)
 
 
-def test_point_table_slice_class_must_be_a_segment_slice() -> None:
+def test_point_lookup_table_slice_class_must_be_a_segment_slice() -> None:
     """Without segments of the readers `slice` returns None."""
     with pytest.raises(TypeError, match="subclass of SegmentSlice"):
         PointLookupTable(published("segments", 3, 9, 0), tuple, int)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_point_table_slice_class_must_be_a_segment_slice() -> None:
     assert None is points.slice(1, 10, True)
 
 
-def test_point_table_slice_ends_with_the_snapshot() -> None:
+def test_point_lookup_table_slice_ends_with_the_snapshot() -> None:
     """The end position bounds a slice, which has whole batches on request; nothing at the end."""
     first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
     log = published("segments", 3, len(first), 0)

@@ -1,4 +1,4 @@
-"""Sharing out batches among segments in one pass is what asking for each batch gives."""
+"""Tests of `RollPlanner`: a plan for all batches, compared with a decision for each batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink writes into a broker's own data directory, and the broker goes on with it.
+"""Tests of a broker's data directory that the sink writes to, and the broker uses again.
 
 A stopped broker's directory gets transactions of every kind: files that become segments, and files
 that are appended, after the batches of the broker. Kafka's tool finds no fault, the broker starts

@@ -1,4 +1,4 @@
-"""A flipped bit outside of base offsets costs one batch, and no wrong record is served."""
+"""Tests of flipped bits outside of base offsets: one lost batch, and no wrong record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compaction is killed at any call, a broker uses the directory, then the library again.
+"""Tests of directories of a killed compaction that a broker uses, then the library again.
 
 Every latest value is served, by a read-only log and by a log open for writing, and a second
 opening gives the same records (INT-1).

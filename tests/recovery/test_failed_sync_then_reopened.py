@@ -1,4 +1,4 @@
-"""A sync fails, and the log is opened again on the same running machine.
+"""Tests of logs with a failed sync, opened again on the same running machine.
 
 The page cache has everything, the disk lacks the bytes of the failed sync, and the next sync
 succeeds without writing them. Records that the new log calls durable must still be on the disk.

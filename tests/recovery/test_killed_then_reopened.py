@@ -1,4 +1,4 @@
-"""A process is killed, and the log is opened again on the same running machine.
+"""Tests of logs of a killed process, opened again on the same running machine.
 
 The page cache is unchanged; the sync journal has the position of the last sync, whose error may
 have been reported to the killed process. All records that the log serves afterwards are on the

@@ -363,16 +363,16 @@ def test_hole_of_a_compacted_log_is_not_reported_by_the_doctor(tmp_path: Path) -
     data = tmp_path / "data"
     take_segment(filled(data))
     data_directories = [tmp_path / name for name in ("topic", "defaults", "cleaner")]
-    for home in data_directories:
-        shutil.copytree(data, home)
-        assert ["logs.holes"] == [each.check for each in worst(home)]
+    for directory in data_directories:
+        shutil.copytree(data, directory)
+        assert ["logs.holes"] == [each.check for each in worst(directory)]
     with manual_manager(data_directories[0]) as manager:
         manager.reconfigure("orders", {"cleanup.policy": "compact,delete"})
     with manual_manager(data_directories[1]) as manager:
         manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
     (data_directories[2] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 12\n")
-    for home in data_directories:
-        assert not worst(home)
+    for directory in data_directories:
+        assert not worst(directory)
     config = LogConfig(cleanup_policy=("compact", "delete"))
     found = examine_directories([data], config=config).findings
     assert "logs.holes" not in [each.check for each in found]

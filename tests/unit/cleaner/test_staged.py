@@ -174,7 +174,7 @@ def test_install_without_the_staged_files_raises(tmp_path: Path) -> None:
         assert before == content(there)
 
 
-def test_marks_of_too_few_bits_raise() -> None:
+def test_live_record_bitmap_with_too_few_bits_raises() -> None:
     """A range needs a bit for each offset."""
     with pytest.raises(ValueError, match="bits must be at least 9, got 8"):
         LiveRecordBitmap(np.zeros(1, np.uint8), 0, 9)

@@ -226,29 +226,29 @@ def test_worst_findings_come_first(data: Path) -> None:
 
 def test_interrupted_move_is_found(tmp_path: Path) -> None:
     """PAR-8: until a manager has opened all directories; for a broker it is an error."""
-    homes = [healthy_directory(tmp_path / "one"), tmp_path / "two"]
-    homes[1].mkdir()
-    shutil.copy(homes[0] / "meta.properties", homes[1])
-    text = (homes[1] / "meta.properties").read_text().splitlines()
+    both = [healthy_directory(tmp_path / "one"), tmp_path / "two"]
+    both[1].mkdir()
+    shutil.copy(both[0] / "meta.properties", both[1])
+    text = (both[1] / "meta.properties").read_text().splitlines()
     kept = [line for line in text if not line.startswith("directory.id")]
-    (homes[1] / "meta.properties").write_text("\n".join(kept) + "\n")
-    with manual_manager(*homes):
+    (both[1] / "meta.properties").write_text("\n".join(kept) + "\n")
+    with manual_manager(*both):
         pass
-    directories = [DataDirectory(home, PosixFileSystem()) for home in homes]
+    directories = [DataDirectory(path, PosixFileSystem()) for path in both]
     for own, other in (directories, directories[::-1]):
         keys = frozenset({str(other.path)})
         note = MoveNote(ID, TopicPartition("orders", 0), own is directories[1], keys)
         write_note(own, note)
-    paths = tuple(home / f"{MOVE_NOTE}{ID}" for home in homes)
-    finding = only(examined(*homes), "moves.unfinished")
+    paths = tuple(path / f"{MOVE_NOTE}{ID}" for path in both)
+    finding = only(examined(*both), "moves.unfinished")
     assert (Severity.WARNING, paths) == (finding.severity, finding.paths)
     assert "orders-0" in finding.seen
-    handed = examine_directories(homes, machine=MadeUpMachine(), handover=HandOver())
+    handed = examine_directories(both, machine=MadeUpMachine(), handover=HandOver())
     (finding,) = [each for each in handed.findings if each.check == "handover.moves"]
     assert (Severity.ERROR, paths) == (finding.severity, finding.paths)
-    with manual_manager(*homes):
+    with manual_manager(*both):
         pass
-    assert [] == checks(examined(*homes))
+    assert [] == checks(examined(*both))
 
 
 def test_torn_note_of_a_move_is_ignored(data: Path) -> None:

@@ -228,12 +228,12 @@ def test_manager_partition_is_link_is_not_written(tmp_path: Path) -> None:
 
 def test_manager_deleted_directory_is_link_is_removed_and_not_emptied(tmp_path: Path) -> None:
     """HOST-6: what is removed after a deletion is the link."""
-    decoy, doomed = tmp_path / "decoy", tmp_path / f"t-0.{'0' * 32}-delete"
+    decoy, deleted = tmp_path / "decoy", tmp_path / f"t-0.{'0' * 32}-delete"
     decoy.mkdir()
     (decoy / "precious").write_bytes(PRECIOUS)
-    doomed.symlink_to(decoy, target_is_directory=True)
-    remove_tree(PosixFileSystem(), doomed)
-    assert not doomed.is_symlink()
+    deleted.symlink_to(decoy, target_is_directory=True)
+    remove_tree(PosixFileSystem(), deleted)
+    assert not deleted.is_symlink()
     assert PRECIOUS == (decoy / "precious").read_bytes()
 
 

@@ -128,7 +128,7 @@ class may_grow_to:  # noqa: N801 - reads as what it is used for
         resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
 
 
-def test_write_beyond_what_the_system_allows_says_why(
+def test_pwrite_above_the_file_size_limit_raises_efbig(
     filesystem: PosixFileSystem, tmp_path: Path
 ) -> None:
     """The error has the system's number, whether nothing was taken or a part."""

@@ -56,12 +56,12 @@ def by_batches(log: Log, rows: Rows) -> AppendInfo:
     return log.append_batches(builder.finish())
 
 
-WAYS = pytest.mark.parametrize("append", [by_records, by_lists, by_columns, by_batches])
-Way = Callable[[Log, Rows], AppendInfo]
+APPEND_APIS = pytest.mark.parametrize("append", [by_records, by_lists, by_columns, by_batches])
+AppendApi = Callable[[Log, Rows], AppendInfo]
 
 
-@WAYS
-def test_append_null_key_to_compacted_log_is_refused(directory: Path, append: Way) -> None:
+@APPEND_APIS
+def test_append_null_key_to_compacted_log_is_refused(directory: Path, append: AppendApi) -> None:
     """The error lists every such record, and nothing is appended. An empty key is valid."""
     good: Rows = [(b"a", START_MS), (b"", START_MS)]
     with manual_log(directory, cleanup_policy=("compact", "delete"), batch_bytes=90) as log:
@@ -74,8 +74,8 @@ def test_append_null_key_to_compacted_log_is_refused(directory: Path, append: Wa
         assert 0 == append(log, [(None, START_MS)]).last_offset
 
 
-@WAYS
-def test_append_timestamp_out_of_bounds_is_refused(directory: Path, append: Way) -> None:
+@APPEND_APIS
+def test_append_timestamp_out_of_bounds_is_refused(directory: Path, append: AppendApi) -> None:
     """Bounds are inclusive. Records without a timestamp pass, and so does LogAppendTime."""
     limits: dict[str, Any] = {
         "message_timestamp_before_max_ms": 10,

@@ -1,4 +1,4 @@
-"""A walk over batches gives the same batches for any cut of its bytes into windows."""
+"""Tests of walks over batches: the same batches for any division of the bytes into windows."""
 
 from __future__ import annotations
 

@@ -40,13 +40,13 @@ def test_deleted_directory_next_to_its_partition_is_refused(
     data: Path, state: DirectoryState, read_only: bool
 ) -> None:
     """The recovery point and log start of that name belong to the live directory."""
-    doomed = renamed(data, state)
+    deleted = renamed(data, state)
     with manual_log(data / "orders-0") as log:
         log.append(numbered(0, 3))
     before = snapshot(data)
     with pytest.raises(NotALogError, match="is next to orders-0:") as caught:
-        manual_log(doomed, read_only=read_only)
-    assert str(doomed) == caught.value.path
+        manual_log(deleted, read_only=read_only)
+    assert str(deleted) == caught.value.path
     assert before == snapshot(data)
     with manual_log(data / "orders-0") as log:
         assert log.recovery_report.clean

@@ -1,4 +1,4 @@
-"""`get` returns what `records` returns, one record at a time."""
+"""Tests of `get`, compared with `records`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An idle log has no file open for writing, is readable, and reopens its files with a write."""
+"""Tests of idle logs: no file open for writing, reads, and writes that reopen the files."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def fill(log: Log) -> None:
     log.set_high_watermark(HIGH_WATERMARK)
 
 
-WAYS: dict[str, Callable[[Log, Any], list[int]]] = {
+READ_APIS: dict[str, Callable[[Log, Any], list[int]]] = {
     "records": lambda log, how: [each.offset for each in log.records(isolation=how)],
     "batches": lambda log, how: [each.header.base_offset for each in log.batches(isolation=how)],
     "get": lambda log, how: [n for n in range(COUNT + 1) if log.get(n, isolation=how) is not None],
@@ -62,26 +62,26 @@ def read_all(log: Log, isolation: Any) -> list[int]:
         offset += batch_count
 
 
-WAYS["read"] = read_all
+READ_APIS["read"] = read_all
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", READ_APIS)
 @pytest.mark.parametrize("is_aware", [True, False], ids=["looked up before", "at first"])
 def test_log_end_isolation_reads_beyond_the_high_watermark(
-    directory: Path, way: str, is_aware: bool
+    directory: Path, name: str, is_aware: bool
 ) -> None:
     """PAR-10: every read API, on the handle that set it; the other isolations stay below."""
     with manual_log(directory) as log:
         fill(log)
         if is_aware:
             log.set_high_watermark(None)
-            WAYS[way](log, "read_uncommitted")
+            READ_APIS[name](log, "read_uncommitted")
             log.set_high_watermark(HIGH_WATERMARK)
-        assert list(range(COUNT)) == WAYS[way](log, "log_end")
+        assert list(range(COUNT)) == READ_APIS[name](log, "log_end")
         for isolation in ("read_uncommitted", "read_committed"):
-            assert list(range(HIGH_WATERMARK)) == WAYS[way](log, isolation)
+            assert list(range(HIGH_WATERMARK)) == READ_APIS[name](log, isolation)
         log.set_high_watermark(None)
-        assert list(range(COUNT)) == WAYS[way](log, "log_end")
+        assert list(range(COUNT)) == READ_APIS[name](log, "log_end")
 
 
 def test_log_end_isolation_shows_open_and_aborted_transactions(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plain messages of old formats are read and written in runs, with the result of single ones.
+"""Tests of runs of plain messages of old formats, compared with single messages.
 
 The tests compare runs with the path of single batches: `read_batches` replaces `read_parts`, and
 batches are staged one at a time.

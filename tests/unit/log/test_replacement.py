@@ -78,10 +78,10 @@ def test_replaced_segments_are_unlinked_after_the_delay(kept: tuple[int, ...]) -
         assert 16 == log.append(numbered(16, 1)).first_offset
         left = states(disk)
         assert not left[FileState.CLEANED] | left[FileState.SWAP]
-        doomed = left[FileState.DELETED]
-        assert {f"{base:020}.log.deleted" for base in (4, 8)} <= doomed
+        deleted = left[FileState.DELETED]
+        assert {f"{base:020}.log.deleted" for base in (4, 8)} <= deleted
         scheduler.advance(DELAY_MS - 1)
-        assert doomed == states(disk)[FileState.DELETED]
+        assert deleted == states(disk)[FileState.DELETED]
         scheduler.advance(1)
         assert not states(disk)[FileState.DELETED]
     with manual_log(DIRECTORY, filesystem=disk) as log:

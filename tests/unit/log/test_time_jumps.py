@@ -1,4 +1,4 @@
-"""Scans of a time range begin at a position from the time index, and lose no row."""
+"""Tests of scans of a time range from a position of the time index: no row is lost."""
 
 from __future__ import annotations
 

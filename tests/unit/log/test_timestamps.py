@@ -1,4 +1,4 @@
-"""Look-ups by time return the first record by offset at or above the time."""
+"""Tests of look-ups by time: the first record by offset at or above the time."""
 
 from __future__ import annotations
 

@@ -132,10 +132,10 @@ def test_truncate_unlinks_files_after_the_delay(directory: Path) -> None:
     scheduler = ManualScheduler()
     with filled(directory, scheduler) as log:
         log.truncate_to(50)
-        doomed = [name for name in names(directory) if name.endswith(".deleted")]
-        assert len(doomed) > 6
+        deleted = [name for name in names(directory) if name.endswith(".deleted")]
+        assert len(deleted) > 6
         scheduler.advance(59_999)
-        assert doomed == [name for name in names(directory) if name.endswith(".deleted")]
+        assert deleted == [name for name in names(directory) if name.endswith(".deleted")]
         scheduler.advance(1)
         assert [] == [name for name in names(directory) if name.endswith(".deleted")]
         assert [] == scheduler.errors

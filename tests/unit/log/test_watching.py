@@ -1,4 +1,4 @@
-"""Watchers of a log are notified of new data."""
+"""Tests of watchers of a log, which are notified of new data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EIO of any call takes the data directory offline as a fault; a full disk does not."""
+"""Tests of disk errors: EIO of any call marks the data directory offline, a full disk does not."""
 
 from __future__ import annotations
 

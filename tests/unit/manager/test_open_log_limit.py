@@ -18,8 +18,8 @@ from tests.support.simulated_disk import SimulatedDisk
 class Sleeper:
     """The part of a log that `OpenLogLimit` uses."""
 
-    def __init__(self, awake: OpenLogLimit) -> None:
-        self.awake = awake
+    def __init__(self, limiter: OpenLogLimit) -> None:
+        self.limiter = limiter
         self.is_closed = False
         self.is_released = True
         self.is_busy = False
@@ -27,7 +27,7 @@ class Sleeper:
 
     def wake(self) -> None:
         """Reopen the files, as an append does."""
-        self.awake.add(cast(IdleFiles, self))
+        self.limiter.add(cast(IdleFiles, self))
         self.is_released = False
 
     def try_release(self) -> bool:
@@ -39,11 +39,11 @@ class Sleeper:
 
 def sleepers(count: int, limit: int) -> tuple[OpenLogLimit, list[Sleeper]]:
     """Return logs that were all opened, one after the other."""
-    awake = OpenLogLimit(limit)
-    logs = [Sleeper(awake) for _ in range(count)]
+    limiter = OpenLogLimit(limit)
+    logs = [Sleeper(limiter) for _ in range(count)]
     for log in logs:
         log.wake()
-    return awake, logs
+    return limiter, logs
 
 
 def descriptor_count() -> int:
@@ -53,8 +53,8 @@ def descriptor_count() -> int:
 
 def test_open_logs_never_exceed_the_limit() -> None:
     """The log opened last is open."""
-    awake, logs = sleepers(10, 3)
-    assert 3 == len(awake) == sum(not log.is_released for log in logs)
+    limiter, logs = sleepers(10, 3)
+    assert 3 == len(limiter) == sum(not log.is_released for log in logs)
     assert not logs[-1].is_released
 
 
@@ -70,29 +70,29 @@ def test_log_written_since_the_last_check_stays_open() -> None:
 
 def test_busy_log_is_not_released() -> None:
     """The limit is exceeded while all are busy; later logs are released."""
-    awake, logs = sleepers(3, 3)
+    limiter, logs = sleepers(3, 3)
     for log in logs:
         log.is_busy = True
-    fourth = Sleeper(awake)
+    fourth = Sleeper(limiter)
     fourth.wake()
-    assert 4 == len(awake)
+    assert 4 == len(limiter)
     assert not any(log.is_released for log in [*logs, fourth])
     for log in logs:
         log.is_busy = False
-    Sleeper(awake).wake()
-    assert 3 == len(awake)
+    Sleeper(limiter).wake()
+    assert 3 == len(limiter)
 
 
 def test_closed_or_released_log_is_not_counted() -> None:
     """A closed log is removed by its caller; a released one is found."""
-    awake, logs = sleepers(3, 3)
-    awake.remove(cast(IdleFiles, logs[0]))
-    assert 2 == len(awake)
+    limiter, logs = sleepers(3, 3)
+    limiter.remove(cast(IdleFiles, logs[0]))
+    assert 2 == len(limiter)
     logs[1].is_closed = True
     logs[2].is_released = True
     for _ in range(3):
-        Sleeper(awake).wake()
-    assert 3 == len(awake)
+        Sleeper(limiter).wake()
+    assert 3 == len(limiter)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         OpenLogLimit(0)
 

@@ -1,4 +1,4 @@
-"""Estimates agree with the result of a conversion, within the limits of their samples."""
+"""Tests of estimates of conversions, within the limits of their samples."""
 
 from __future__ import annotations
 

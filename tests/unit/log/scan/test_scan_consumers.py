@@ -1,4 +1,4 @@
-"""Arrow consumers read a scan: pyarrow, polars, DuckDB and pandas get the records of the log."""
+"""Tests of scans read by Arrow consumers: pyarrow, polars, DuckDB and pandas."""
 
 from __future__ import annotations
 
