@@ -16,6 +16,8 @@
     `struct` or NumPy type, or `int.from_bytes(data[8:12])` with a literal bound; in Cython a
     comparison with a codec as a bound.
   * parts: only the packages of `PARTS_USERS` import what leads from a log to its parts.
+  * walk: no `while` loop goes from batch to batch by a function of `WALK_STEPS`, but in the
+    functions of `WALKS`. All others use `walk_source`, or `walk_memory` for bytes in memory.
 
 `ci/structure-allowed.txt` lists the violations that are left, a line each. It may only shrink: an
 entry that is no violation any more fails, too. Usage: `python ci/check_structure.py`.
@@ -52,6 +54,23 @@ MUTATORS = {
     *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "insert"),
     *("intersection_update", "pop", "popitem", "popleft", "remove", "reverse", "setdefault"),
     *("sort", "subtract", "symmetric_difference_update", "update"),
+}
+WALK_STEPS = {
+    *("scan_batches", "walk_batches", "parse_header", "read_header", "read_whole_header"),
+    *("next_header", "walk_headers"),
+}
+# Functions that go from batch to batch themselves, each with its reason.
+WALKS = {
+    "records.memory_walk:walk_memory": "the walk over memory",
+    "log.judging:collect": "the judgement, which the walk asks for",
+    "log.index_lookup:walk_headers": "finds one batch with a fifth of the instructions",
+    "spark.plan.log_files:_batches_as_late": "each step finds one batch by `walk_headers`",
+    "spark.plan.size_estimator:_batch_end": "finds one batch, in windows that grow",
+    "log.ingest:_walk_heads": "batches without offsets of a log; each is taken or refused",
+    "log.loader:_is_copy": "compares the headers of two files after a crash",
+    "records.validation.follower:_run_of_any": "each batch is refused with its own error",
+    "records.validation.leader:run": "each batch has limits of its own, and may be replaced",
+    "records.validation.old_formats:_rewrite": "batches that the loop itself encodes",
 }
 CYTHON_CLASS = re.compile(r"^cdef class (\w+)(?:\(([\w., ]+)\))?:", re.MULTILINE)
 CYTHON_STATE = re.compile(
@@ -307,6 +326,23 @@ def parts_problems(path: Path, tree: ast.Module) -> Iterator[str]:
             yield f"parts: {module} {name.rpartition('.')[2]}"
 
 
+def walk_problems(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Yield functions with a loop from batch to batch that are not listed, as `module:function`."""
+    module = module_of(path).removeprefix("kafkalog.")
+    for function in ast.walk(tree):
+        if not isinstance(function, Function):
+            continue
+        calls = (
+            call.func
+            for loop in ast.walk(function)
+            if isinstance(loop, ast.While)
+            for call in ast.walk(loop)
+            if isinstance(call, ast.Call)
+        )
+        if any(isinstance(each, ast.Name) and each.id in WALK_STEPS for each in calls):
+            yield f"{module}:{function.name}"
+
+
 def format_problems(path: Path) -> Iterator[str]:
     """Yield numbers of a format in modules that do not define one."""
     module = module_of(path).removeprefix("kafkalog.")
@@ -403,6 +439,9 @@ def main() -> int:
     containers = container_attributes(trees)
     for path, tree in trees.items():
         found |= {*function_problems(path, tree, containers), *parts_problems(path, tree)}
+    walks = {walk for path, tree in trees.items() for walk in walk_problems(path, tree)}
+    found |= {f"walk: {each}" for each in walks - set(WALKS)}
+    found |= {f"walk listed, and not there: {each}" for each in set(WALKS) - walks}
     compiled = list(compiled_sources())
     states = {problem for path in compiled for problem in state_problems(path)}
     exempt = {

@@ -256,6 +256,27 @@ def test_structure_import_of_log_parts_by_another_package_is_refused(
     assert is_refused == bool(list(module.parts_problems(path, tree)))
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("while rest:\n  found = scan_batches(data, at)", ["imagined:read"]),
+        (
+            "while rest:\n  if rest:\n    size = parse_header(data, at).size_bytes",
+            ["imagined:read"],
+        ),
+        ("for found in walk_source(source, bounds, columns):\n  parse_header(found.run)", []),
+        ("while rest:\n  rest = rest.find_timestamp(1)", []),
+        ("found = scan_batches(data, at)", []),
+    ],
+)
+def test_structure_loop_from_batch_to_batch_is_refused(body: str, expected: list[str]) -> None:
+    """A loop of its own could judge damage in its own way."""
+    module = _load("check_structure")
+    lines = body.replace("\n", "\n    ")
+    tree = ast.parse(f"def read(data, at, rest, source, bounds, columns):\n    {lines}\n")
+    assert expected == list(module.walk_problems(module.PACKAGE / "imagined.py", tree))
+
+
 def _trees(module: ModuleType, **sources: str) -> dict[Path, ast.Module]:
     """Return the trees of imagined modules of the package."""
     package = module.ROOT / "kafkalog" / "imagined"
