@@ -80,7 +80,7 @@ def page() -> str:
     lines += [f"- `{each.name}`: {each.reason}." for each in IGNORED if each.is_reported]
     told = sorted(option.name for option in OPTIONS if option.ignored_in == "batch")
     lines.append(
-        f"- in a batch, {', '.join(f'`{name}`' for name in told)}: only a stream heeds it."
+        f"- in a batch, {', '.join(f'`{name}`' for name in told)}: only a stream applies it."
     )
     return "\n".join(lines) + "\n"
 

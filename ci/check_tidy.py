@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-ROOMS = ROOT / "kafkalog"
-CLI = ROOMS / "cli"
+PACKAGE = ROOT / "kafkalog"
+CLI = PACKAGE / "cli"
 
 COLUMNS = 100
 FUNCTION_LINES = {".py": 60, ".pyx": 70}
@@ -55,7 +55,7 @@ def line_problems(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
             yield number, "TODO without the number of an issue"
         if path.suffix in {".pyx", ".pxd"} and BANNED.match(line):
             yield number, "DEF, IF and include are not used"
-        if ROOMS in path.parents and CLI not in path.parents and UPWARD.match(line):
+        if PACKAGE in path.parents and CLI not in path.parents and UPWARD.match(line):
             yield number, "an import of the whole package from within it"
 
 

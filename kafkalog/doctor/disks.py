@@ -118,8 +118,8 @@ def _judged(mount: Mount) -> Advice | None:
     if kind in NETWORK or kind in CLUSTERED:
         return Advice(
             Severity.WARNING,
-            "locks, syncs and sparse files are not what they are on a local disk: two writers may"
-            " not see each other's lock, and a failed write-back may be told to nobody",
+            "locks, syncs and sparse files differ from those of a local disk: two writers may"
+            " not see each other's lock, and a failed write-back may never be reported",
             move,
         )
     if kind in ("fuse", "fuseblk"):
@@ -217,21 +217,21 @@ def check_free_space(context: CheckContext) -> Iterator[Finding]:
         if space.available_bytes < FREE_BYTES_MIN:
             yield Finding(
                 Severity.ERROR,
-                "disk.room",
+                "disk.space",
                 left,
-                "appends fail with DiskFullError, and checkpoints cannot be replaced; reads go on,"
-                " and appends by themselves when there is room",
+                "appends fail with DiskFullError, and checkpoints cannot be replaced; reads work,"
+                " and appends do again when there is space",
                 "delete what is not needed, lower retention.bytes or retention.ms, or enlarge it",
                 paths,
             )
         elif space.available_bytes < needed:
             yield Finding(
                 Severity.WARNING,
-                "disk.room",
+                "disk.space",
                 left,
                 "truncations, compactions and conversions write a new segment next to the old one"
                 f" (the largest here has {size_text(largest)}), and deleted segments keep their"
-                " room for file.delete.delay.ms",
+                " space for file.delete.delay.ms",
                 f"keep {size_text(needed)} free: lower retention.bytes, or enlarge it",
                 paths,
             )
@@ -278,6 +278,6 @@ def _disk_spaces(context: CheckContext) -> Iterator[tuple[tuple[Path, ...], Disk
         try:
             space = context.machine.disk_space(paths[0])
         except OSError as error:
-            context.skip(f"the room on {point}: {error.strerror or error}")
+            context.skip(f"the space on {point}: {error.strerror or error}")
         else:
             yield tuple(paths), space, point

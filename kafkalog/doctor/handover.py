@@ -314,7 +314,7 @@ def _check_batches(
             Severity.ERROR,
             "offsets",
             f"{len(overflows)} segments ({named([path.name for path in overflows])}) have offsets"
-            " that do not fit 32 bits beside their base",
+            " that do not fit 32 bits above their base offset",
             "a broker splits them, or does not open the log",
             "`kafkalog convert --in-place` rewrites them, in segments that fit",
             overflows,

@@ -207,7 +207,7 @@ def check_shutdown(context: CheckContext) -> Iterator[Finding]:
             f" ({named([partition.path.name for partition in unclean])}) count as not closed in"
             " order",
             f"the next opening reads {size_text(size)} again, from the recovery points on, checks"
-            " every batch and makes the indexes anew; a torn end is cut",
+            " every batch and rebuilds the indexes; a torn end is cut",
             "nothing: open and close it cleanly",
             tuple(partition.path for partition in unclean),
         )
@@ -255,7 +255,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
                 f"{partition.path.name} ends at offset {end}, and everything below"
                 f" {recovery_point} was on the disk",
                 "records are missing at its end that were durable: the next opening reports them"
-                " as a fenced range, and gives none of their offsets out again",
+                " as a corrupt range, and does not assign their offsets again",
                 "restore the last segments from a copy, if they matter, before it is opened",
                 (partition.path,),
             )

@@ -89,9 +89,9 @@ class CorruptRange:
         """Return the error that a reader raises at this corrupt range."""
         meaning = status_meaning(STATUS_CODES[self.reason])
         return CorruptRecordError(
-            f"{meaning}: {self.size_bytes} bytes at position {self.position} of {self.path} are "
-            f"fenced; offsets {self.first_offset} to {self.next_offset - 1} may be missing "
-            f'(read on_corrupt="skip" to go around)',
+            f"{meaning}: {self.size_bytes} bytes at position {self.position} of {self.path} are a "
+            f"corrupt range; offsets {self.first_offset} to {self.next_offset - 1} may be missing "
+            f'(use on_corrupt="skip" to skip it)',
             path=self.path,
             position=self.position,
             base_offset=self.first_offset,

@@ -134,7 +134,7 @@ class RecoveryReport:
             kept = "all zeros" if tail.kept_in is None else f"kept in {tail.kept_in.name}"
             parts.append(f"cut {tail.size_bytes:,} torn bytes of {tail.path.name} ({kept})")
         parts.extend(
-            f"fenced {each.size_bytes:,} bytes of {each.path.name} at {each.position}"
+            f"corrupt range of {each.size_bytes:,} bytes of {each.path.name} at {each.position}"
             f" ({each.reason}; offsets {each.first_offset} to {each.next_offset - 1})"
             for each in self.corrupt_ranges
         )
@@ -142,7 +142,7 @@ class RecoveryReport:
             f"{swap.path.name} replaced nothing: {swap.reason} (kept in {swap.kept_in.name})"
             for swap in self.refused_swaps
         )
-        parts.extend(f"{path.name} is no segment" for path in self.ignored)
+        parts.extend(f"{path.name} is not a segment" for path in self.ignored)
         parts.extend(f"repaired {index.path.name}: {index.reason}" for index in self.repaired)
         if self.rebuilt:
             parts.append(f"rebuilt {len(self.rebuilt)} index files")

@@ -405,7 +405,7 @@ class LogSegment:
         """
         Return what a scan would, from the indexes of a segment that was closed in order.
 
-        Where the first batch that is not fenced is damaged, its timestamp counts as unknown.
+        Where the first batch outside of corrupt ranges is damaged, its timestamp counts as unknown.
         """
         return SegmentScan(
             whole_end=self.size_bytes,

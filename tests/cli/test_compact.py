@@ -62,7 +62,7 @@ def test_compact_log_keeps_the_latest_record_of_each_key(alone: Path) -> None:
     assert "cleaned orders-0, dirty offsets 0 to 20" in result.stdout
     assert [18, 19, 20] == offsets(alone)
     again = run(alone, *COMPACT)
-    assert "orders-0: nothing behind offset 20 may be cleaned; kafkalog plan" in again.stdout
+    assert "orders-0: nothing after offset 20 may be cleaned; kafkalog plan" in again.stdout
 
 
 @pytest.mark.parametrize(

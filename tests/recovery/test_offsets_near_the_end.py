@@ -45,7 +45,7 @@ def test_file_with_an_invalid_base_offset_is_ignored(directory: Path, suffix: st
         with manual_log(directory, read_only=read_only) as log:
             assert 3 == len(list(log.records()))
             assert (odd,) == log.recovery_report.ignored
-            assert f"{odd.name} is no segment" in log.recovery_report.summary()
+            assert f"{odd.name} is not a segment" in log.recovery_report.summary()
     found = [e for e in examine_directories([directory]).findings if e.check == "files.misnamed"]
     assert [(odd,)] == [each.paths for each in found]
     assert odd.exists()

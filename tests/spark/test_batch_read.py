@@ -180,9 +180,9 @@ def test_load_with_several_queries_keeps_their_filters_apart(
     assert 3 == frame.where("offset = 3").count()
     assert 210 == frame.count()
     assert 5 == frame.where("offset = 3").union(frame.where("offset = 12")).count()
-    heeding = reader(spark, filterPushdown="true").load(str(logs))
-    assert 3 == heeding.where("offset = 3").count() == heeding.where("offset = 3").count()
-    text = error_of(heeding.where("offset = 3").union(heeding.where("offset = 12")).count)
+    pushed_down = reader(spark, filterPushdown="true").load(str(logs))
+    assert 3 == pushed_down.where("offset = 3").count() == pushed_down.where("offset = 3").count()
+    text = error_of(pushed_down.where("offset = 3").union(pushed_down.where("offset = 12")).count)
     assert "filterPushdown" == detail_of(text, "OPTION_CONFLICT")["option"]
 
 

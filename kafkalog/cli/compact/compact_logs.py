@@ -108,8 +108,8 @@ def _text(cleaning: CleaningResult) -> str:
     if cleaning.passes:
         return cleaning.describe()
     return (
-        f"{cleaning.topic_partition}: nothing behind offset {cleaning.first_dirty} may be cleaned;"
-        " kafkalog plan says what holds it"
+        f"{cleaning.topic_partition}: nothing after offset {cleaning.first_dirty} may be cleaned;"
+        " kafkalog plan shows the reason"
     )
 
 

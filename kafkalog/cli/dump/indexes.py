@@ -130,10 +130,10 @@ def producer_snapshot(data: memoryview) -> Iterator[Fact]:
         return
     version, checksum, count = HEAD_LAYOUT.unpack_from(data)
     if version != 1:
-        yield DamageFact(0, len(data), "VERSION", f"snapshot version {version}, where 1 is known")
+        yield DamageFact(0, len(data), "VERSION", f"snapshot version must be 1, got {version}")
         return
     if checksum != crc32c.value(data[6:]):
-        yield DamageFact(2, 4, "CRC", "the CRC-32C does not match the bytes behind it")
+        yield DamageFact(2, 4, "CRC", "the CRC-32C does not match the bytes after it")
     size = PRODUCER_LAYOUT.size
     whole = (len(data) - HEAD_LAYOUT.size) // size
     if count != whole or (len(data) - HEAD_LAYOUT.size) % size:
@@ -188,7 +188,7 @@ def _odd_end(data: memoryview, entry_size: int) -> Iterator[Fact]:
 def _wrong_batch(log: memoryview, offset: int, position: int) -> str | None:
     """Return why the batch at `position` does not match an index entry; None if it does."""
     if position >= len(log):
-        return f"offset {offset} at {position} points behind the segment's {len(log)} bytes"
+        return f"offset {offset} at {position} points past the segment's {len(log)} bytes"
     try:
         header = parse_header(log, position)
     except (CorruptRecordError, InvalidRecordError) as error:

@@ -121,7 +121,7 @@ class ParsedOptions:
         Return why an option is ignored, "" if that needs no warning, None if it is not ignored.
         """
         if option is not None and option.ignored_in == self._where:
-            return "only a stream heeds it"
+            return "only a stream applies it"
         for each in IGNORED:
             if self._where in each.where and each.covers(key.lower()):
                 return each.reason if each.is_reported else ""

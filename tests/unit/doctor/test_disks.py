@@ -115,9 +115,9 @@ def test_unreadable_mount_table_is_reported_once_as_not_examined(data: Path) -> 
 )
 def test_scarce_space_is_found(data: Path, available: int, expected: Severity | None) -> None:
     """A twentieth of the whole; an error if no checkpoint could be replaced."""
-    room = DiskSpace(1000 * GIB, available, 1000, 1000)
-    diagnosis = examined(data, machine=MadeUpMachine(space=room))
-    finding = judged(diagnosis, "disk.room", expected)
+    space = DiskSpace(1000 * GIB, available, 1000, 1000)
+    diagnosis = examined(data, machine=MadeUpMachine(space=space))
+    finding = judged(diagnosis, "disk.space", expected)
     if finding is not None:
         assert "1000.0 GiB on /" in finding.seen
         assert (data,) == finding.paths
@@ -127,11 +127,11 @@ def test_space_below_two_of_the_largest_segment_is_found(data: Path) -> None:
     """A truncation rewrites a segment."""
     (data / "orders-0" / f"{8:020d}.log").write_bytes(bytes(20 << 20))
     (data / ".lock").unlink()
-    room = DiskSpace(100 << 20, 40 << 20, 1000, 1000)
-    assert "disk.room" not in checks(examined(data, machine=MadeUpMachine(space=room)))
-    room = DiskSpace(100 << 20, (40 << 20) - 1, 1000, 1000)
-    diagnosis = examined(data, machine=MadeUpMachine(space=room))
-    finding = next(each for each in diagnosis.findings if each.check == "disk.room")
+    space = DiskSpace(100 << 20, 40 << 20, 1000, 1000)
+    assert "disk.space" not in checks(examined(data, machine=MadeUpMachine(space=space)))
+    space = DiskSpace(100 << 20, (40 << 20) - 1, 1000, 1000)
+    diagnosis = examined(data, machine=MadeUpMachine(space=space))
+    finding = next(each for each in diagnosis.findings if each.check == "disk.space")
     assert WARNING is finding.severity
     assert "the largest here has 20.0 MiB" in finding.matters
     assert "keep 40.0 MiB free" in finding.remedy
@@ -143,9 +143,9 @@ def test_space_is_reported_once_for_all_directories_of_a_file_system(tmp_path: P
         healthy_directory(tmp_path / "a", "orders-0"),
         healthy_directory(tmp_path / "b", "orders-1"),
     )
-    room = DiskSpace(1000 * GIB, GIB, 1000, 1000)
-    diagnosis = examined(*directories, machine=MadeUpMachine(space=room))
-    assert directories == only(diagnosis, "disk.room").paths
+    space = DiskSpace(1000 * GIB, GIB, 1000, 1000)
+    diagnosis = examined(*directories, machine=MadeUpMachine(space=space))
+    assert directories == only(diagnosis, "disk.space").paths
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_scarce_inodes_are_found(
     data: Path, total: int, available: int, expected: Severity | None
 ) -> None:
     """If the file system has a limit at all."""
-    room = DiskSpace(1000 * GIB, 500 * GIB, total, available)
-    diagnosis = examined(data, machine=MadeUpMachine(space=room))
+    space = DiskSpace(1000 * GIB, 500 * GIB, total, available)
+    diagnosis = examined(data, machine=MadeUpMachine(space=space))
     finding = judged(diagnosis, "disk.inodes", expected)
     if finding is not None:
         assert f"{available} inodes left of {total} on /" == finding.seen
@@ -174,4 +174,4 @@ def test_unreadable_space_is_reported_as_not_examined(data: Path) -> None:
     machine = MadeUpMachine(space=OSError(5, "Input/output error"))
     diagnosis = examined(data, machine=machine)
     assert [] == checks(diagnosis)
-    assert ("the room on /: Input/output error",) == diagnosis.unseen
+    assert ("the space on /: Input/output error",) == diagnosis.unseen

@@ -229,7 +229,7 @@ def test_trigger_limits_are_read_for_a_stream() -> None:
 def test_trigger_limits_are_ignored_for_a_batch() -> None:
     """With a warning, as in Kafka's source."""
     names = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-    assert [f"{name}: only a stream heeds it" for name in names] == list(
+    assert [f"{name}: only a stream applies it" for name in names] == list(
         batch(**dict.fromkeys(names, "1")).ignored
     )
 
