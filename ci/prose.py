@@ -10,6 +10,7 @@ STRING = r'"""(?:[^"\\]|\\.|"(?!""))*"""|"(?:[^"\\\n]|\\.)*"'
 TOKEN = re.compile(rf"#[^\n]*(?:\n *#[^\n]*)*|{STRING}|{STRING.translate({34: 39})}", re.DOTALL)
 # These read text with zeros for strings and blanks for comments.
 DOCSTRING = re.compile(r"(?:\A|:\s*\n)\s*r?(?=\0\0\0)")
+LITERALS = re.compile(r"\0+(?:\s+[rbf]{0,2}\0+)*")
 MESSAGE = re.compile(r"raise |help=|logger\.\w+\(|Error\(")
 STATEMENT = re.compile(r"( *).*(?:\n\1[ )\]].*)*")
 NO_CODE = re.compile(r"(```.*?```|`[^`\n]*`)|[^`\n]+|`", re.DOTALL)
@@ -47,6 +48,15 @@ def _parts(path: str, text: str) -> Iterator[tuple[int, str, str]]:
         statement = STATEMENT.match(code, code.rfind("\n", 0, found.start()) + 1)
         if statement and statement.start() >= end:
             start, end = statement.span()
-            pairs = zip(text[start:end], statement[0], strict=True)
-            kept = (each if mask == "\0" or each.isspace() else "_" for each, mask in pairs)
-            yield start, "every messages", "".join(kept)
+            yield start, "every messages", _strings(text[start:end], statement[0])
+            code = code[:start] + re.sub("\0", " ", code[start:end]) + code[end:]
+    for found in LITERALS.finditer(code) if path.startswith("kafkalog/") else ():
+        strings = _strings(text[found.start() : found.end()], found[0])
+        if strings.count(" ") >= 3 and found.start() not in docstrings:
+            yield found.start(), "every messages", strings
+
+
+def _strings(text: str, code: str) -> str:
+    """Return the text with underscores for all that is neither a string nor white space."""
+    pairs = zip(text, code, strict=True)
+    return "".join(each if mask == "\0" or each.isspace() else "_" for each, mask in pairs)

@@ -17,7 +17,7 @@ _MEANINGS = {
     STATUS_VARINT_TOO_LONG: (
         "VARINT_TOO_LONG", CorruptRecordError, "a varint is longer than its type allows"),
     STATUS_BATCH_LENGTH: (
-        "BATCH_LENGTH", CorruptRecordError, "the batch length is one that no batch has"),
+        "BATCH_LENGTH", CorruptRecordError, "the batch length is impossible"),
     STATUS_MAGIC: ("MAGIC", CorruptRecordError, "the magic byte is not 0, 1 or 2"),
     STATUS_CRC: ("CRC", CorruptRecordError, "the CRC does not match the bytes"),
     STATUS_RECORD_COUNT: (
@@ -44,20 +44,20 @@ _MEANINGS = {
         "COMPRESSED", InvalidRecordError, "the payload is compressed and must be decompressed"),
     STATUS_LEGACY: (
         "LEGACY", InvalidRecordError, "the batch has an old message format (magic 0 or 1)"),
-    STATUS_FULL: ("FULL", InvalidRecordError, "the caller's buffer has no room left"),
+    STATUS_FULL: ("FULL", InvalidRecordError, "the caller's buffer is full"),
     STATUS_TOO_LARGE: (
         "TOO_LARGE", RecordTooLargeError, "the batch does not fit 32-bit lengths"),
     STATUS_BASE_OFFSET: (
         "BASE_OFFSET", CorruptRecordError,
-        "the base offset is negative, or lies behind the segment"),
+        "the base offset is negative or after the segment"),
     STATUS_NO_MEMORY: ("NO_MEMORY", MemoryError, "memory ran out"),
     STATUS_INTERNAL: ("INTERNAL", AssertionError, "an invariant of kafkalog broke: please report"),
     STATUS_RELATIVE_OFFSET: (
         "RELATIVE_OFFSET", OffsetOverflowError,
-        "an offset or position does not fit 32 bits beside its segment's base"),
+        "an offset or position does not fit 32 bits above its segment's base offset"),
     STATUS_NESTED_COMPRESSION: (
         "NESTED_COMPRESSION", CorruptRecordError,
-        "a compressed message lies inside a compressed message"),
+        "a compressed message contains a compressed message"),
     STATUS_EMPTY_WRAPPER: (
         "EMPTY_WRAPPER", CorruptRecordError, "a compressed message holds no message"),
 }

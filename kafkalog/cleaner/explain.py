@@ -201,7 +201,7 @@ class _Explainer:
         what = "control record" if rule.startswith(("control", "marker")) else "record"
         key = "" if found.key is None else f" with key {_format_key(found.key)}"
         if rule in _RULES_WITHOUT_RECORD:
-            return replace(found, text=f"There is no record at offset {self._offset}: {text}.")
+            return replace(found, text=f"No record exists at offset {self._offset}: {text}.")
         begins = f"The {what} at offset {self._offset}{key} {found.fate}"
         return replace(found, text=f"{begins}: {text}.")
 
@@ -311,7 +311,7 @@ class _Explainer:
             if self._target.key_at(later) != key:
                 text = (
                     f"offset {later} has another key with the same hash, which"
-                    " log.cleaner.hash.algorithm=siphash or exact would tell apart"
+                    " log.cleaner.hash.algorithm=siphash or exact would distinguish"
                 )
             return self._explain_rule(CompactionRule.SUPERSEDED, text, later_offset=later)
         if chunk.columns.value_size[row] < 0:

@@ -136,7 +136,7 @@ class Delivery(Future[RecordMetadata]):
     def __repr__(self) -> str:
         where = self._outcome.where
         if not self.done():
-            return f"<Delivery to {where}, under way>"
+            return f"<Delivery to {where}, pending>"
         error = self._outcome.error
         return f"<Delivery to {where}: {self.result() if error is None else error!r}>"
 

@@ -198,7 +198,7 @@ def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 "files.unknown",
-                f"directories that are no partitions: {named(_names(directories))}",
+                f"directories that are not partitions: {named(_names(directories))}",
                 "they are ignored here; a broker does not start on them",
                 _how_to_move(survey, directories),
                 tuple(directories),
@@ -289,8 +289,8 @@ def check_moves(context: CheckContext) -> Iterator[Finding]:
             "moves.unfinished",
             f"{len(moves)} partitions ({named(sorted(moves))}) were being moved to another data"
             " directory when a manager was interrupted",
-            "which of two copies counts is in the notes; a broker does not know them, and may"
-            " serve the one that was left behind",
+            "the notes have the valid one of two copies; a broker does not read them, and may"
+            " serve the old copy",
             "open all data directories with one manager: it ends the moves, or undoes them",
             tuple(path for paths in moves.values() for path in paths),
         )
@@ -341,7 +341,7 @@ def check_owners(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 "files.owner",
-                f"{len(others)} files are not of user {top.user_id}, who has {survey.path}"
+                f"{len(others)} files have another owner than user {top.user_id} of {survey.path}"
                 f" ({named(_names(others))})",
                 "another user has written here, root perhaps: the next writer may be refused",
                 f"chown -R {top.user_id} {shlex.quote(str(survey.path))}",

@@ -68,7 +68,7 @@ _OPTION_RULES: Final = (
         Severity.WARNING,
         "a file may have its new length before its bytes: after a power cut its end may hold what"
         " other files held before. Here that is a torn tail, which is cut; a broker's recovery cuts"
-        " it too, but old data of others lies in the .broken files",
+        " it too, but the .broken files contain old data of other files",
         "mount with data=ordered, the default, in /etc/fstab (not by a remount)",
     ),
     _Rule(
@@ -146,7 +146,7 @@ def _judged(mount: Mount) -> Advice | None:
     if kind == "ext2":
         return Advice(
             Severity.WARNING,
-            "without a journal, names and lengths that a failed sync left behind are believed"
+            "without a journal, names and lengths that a failed sync left are trusted"
             " until the machine is started again",
             move,
         )
@@ -154,7 +154,7 @@ def _judged(mount: Mount) -> Advice | None:
         return Advice(
             Severity.NOTE,
             "it is unknown whether it reports a failed write-back: after a kill, a recovery"
-            " writes again all that lies above the recovery point",
+            " writes again all bytes above the recovery point",
             "",
         )
     return None

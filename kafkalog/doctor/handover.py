@@ -219,7 +219,7 @@ def _check_states(check_context: CheckContext) -> Iterator[Finding]:
         yield _finding(
             Severity.WARNING,
             "directories",
-            f"{len(found)} directories ({named([path.name for path in found])}) are no live"
+            f"{len(found)} directories ({named([path.name for path in found])}) are not live"
             " partitions",
             "a broker removes -delete, continues with -future, and leaves -stray as they are",
             "remove what is not needed, or move it out of the data directory",
@@ -415,7 +415,7 @@ def _check_transactions(check_context: CheckContext, filesystem: FileSystem) -> 
             "transactions",
             f"{len(unfinished)} transactional ids ({named(unfinished)}) have a transaction that is"
             " not finished: " + ", ".join(sorted({states[name].name for name in unfinished})),
-            "a broker finishes it only where its controller knows __transaction_state with these"
+            "a broker finishes it only where its controller has __transaction_state with these"
             " topic ids; until then nothing after it is read by readers of committed records",
             _CLOSE,
             paths,

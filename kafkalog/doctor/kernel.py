@@ -52,7 +52,7 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
             "kernel.release",
             f"{context.machine.system()} {release}",
             "the meaning of a successful sync is known only for Linux; recoveries write again all"
-            " that lies above the recovery point",
+            " bytes above the recovery point",
             "keep data that has to survive a power cut on Linux",
         )
         return
@@ -74,7 +74,7 @@ def check_kernel(context: CheckContext) -> Iterator[Finding]:
             "kernel.release",
             f"Linux {release}",
             "before Linux 4.17 an error from before a file was opened is not reported: a recovery"
-            " writes again all that lies above the recovery point, as if every sync had failed",
+            " writes again all bytes above the recovery point, as if every sync had failed",
             "run Linux 4.17 or newer",
         )
 
@@ -90,7 +90,7 @@ def check_background_threshold(context: CheckContext) -> Iterator[Finding]:
             Severity.WARNING,
             "vm.dirty_background",
             f"write-back begins at {size_text(size)} of dirty pages ({shown})",
-            "it then comes in bursts, and every durable append and flush on that disk queues behind"
+            "it then comes in bursts, and every durable append and flush on that disk waits for"
             " it; a power cut takes up to that much of what was appended with wait='written'",
             _change("dirty_background_bytes", 512 << 20),
         )

@@ -52,7 +52,7 @@ _DAMAGE: Final = {
         "a manager takes the directory offline: with the defaults it would delete what a topic is"
         " to keep",
         "restore it from a copy, or of another directory of the manager; remove it if no topic has"
-        " settings of its own",
+        " separate settings",
     ),
     RECOVERY_POINT_CHECKPOINT: Advice(
         Severity.WARNING,
@@ -129,8 +129,8 @@ def check_identity(context: CheckContext) -> Iterator[Finding]:
                 "meta.properties",
                 f"{path} is of version 0, of a broker with ZooKeeper",
                 "brokers from 4.0 on do not start on it; here it makes no difference",
-                "before a broker takes it: migrate it with a broker of 3.9, as Kafka's upgrade"
-                " notes say",
+                "before a broker takes it: migrate it with a broker of 3.9 (see Kafka's upgrade"
+                " notes)",
                 (path,),
             )
 

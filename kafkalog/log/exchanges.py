@@ -379,7 +379,7 @@ def _refusal(
             return f"it overlaps the one at offset {base}"
     before = live.before(first)
     if before is not None and live.end_of(before) > first:
-        return f"it lies within the segment at offset {before}"
+        return f"it is within the segment at offset {before}"
     if not old:
         return None
     if (reason := _confusion(old, live)) is not None:

@@ -273,7 +273,7 @@ class TimeRetention:
         if self.future_guard and segment.max_timestamp_ms > now_ms + FUTURE_TOLERANCE_MS:
             return (
                 segment.file_time_ms,
-                f"its file (the timestamp {segment.max_timestamp_ms} lies far in the future)",
+                f"its file (the timestamp {segment.max_timestamp_ms} is far in the future)",
             )
         return segment.max_timestamp_ms, "its newest record"
 

@@ -143,7 +143,7 @@ def _held(log: LogFacts, segment: SegmentFacts, oldest: SegmentFacts) -> Iterato
     if segment.end_offset > log.limit_offset:
         yield RetentionReason(
             "limit",
-            f"reaches to offset {segment.end_offset - 1}, and only what lies below "
+            f"reaches to offset {segment.end_offset - 1}, and only segments below "
             f"{log.limit_offset} may go",
         )
     if segment is not oldest:

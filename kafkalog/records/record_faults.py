@@ -127,6 +127,6 @@ class RecordFaults:
         side = "before" if is_early else "after"
         limit = self._rules.before_ms if is_early else self._rules.after_ms
         return (
-            f"its timestamp {timestamp} lies {abs(self._now_ms - timestamp)} ms {side} the time of"
+            f"its timestamp {timestamp} is {abs(self._now_ms - timestamp)} ms {side} the time of"
             f" the append ({self._now_ms}), and message.timestamp.{side}.max.ms is {limit}"
         )

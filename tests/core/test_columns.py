@@ -319,7 +319,7 @@ def test_columns_too_small_for_a_batch_raise() -> None:
     """The columns are one row too short."""
     columns = RecordColumns(len(MIXED) - 1)
     header = as_batch_header(header_for(MIXED))
-    with pytest.raises(InvalidRecordError, match="no room left"):
+    with pytest.raises(InvalidRecordError, match="buffer is full"):
         decode_columns(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD), columns)
     assert 0 == len(columns)
 

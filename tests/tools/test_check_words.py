@@ -45,6 +45,12 @@ def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("x = 1  # a Grue\n", ["every -> grue"]),
         ('raise ValueError(\n    f"a {grue} and"\n    f" a grue"\n)\n', ["every -> grue"]),
         ('x = "a grue"\n', []),
+        ('x = "this is a grue"\n', ["every -> grue"]),
+        (
+            'f(\n    "this is a "  # ok\n    f"grue, as it "\n    "is frob"\n)\n',
+            ["every -> grue", "messages -> is frob"],
+        ),
+        ('x = "a b c"; y = "a grue"\n', []),
         ("grue = 1\n", []),
         ('"""A `grue` and grueling."""\n', []),
         ('"""A\n\n    grue\n    cave."""\n', ["every -> grue cave"]),

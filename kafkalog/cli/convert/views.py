@@ -93,7 +93,7 @@ def show_conversions(
             name = log.source.name
             print_line(console, f"stopped in {name}: {count} of its segments are converted")
     for name in made.left_out:
-        print_line(console, f"left out: {name}, which is no live partition")
+        print_line(console, f"left out: {name}, which is not a live partition")
     if not_done:
         print_line(console, f"not done: {', '.join(not_done)}")
     if made.copied:

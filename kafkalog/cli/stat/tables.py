@@ -30,7 +30,7 @@ def headline(survey: LogSurvey) -> str:
 def range_line(survey: LogSurvey) -> str:
     """Return the range that the next cleaning would clean, and why."""
     begins, end = survey.begins, survey.ends[0]
-    kind = "" if survey.is_compacted else "not compacted, as far as is known here; "
+    kind = "" if survey.is_compacted else "not compacted by the known settings; "
     return (
         f"{kind}dirty from {begins.offset:,} ({begins.text}), held from {end.offset:,} ({end.text})"
     )

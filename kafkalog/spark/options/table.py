@@ -247,10 +247,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         default="true",
         where=_READ,
         group=BAD_INPUT,
-        kafka="the same; a hole is no loss",
+        kafka="the same; a hole is not a loss",
         doc=(
             "Whether a query fails if requested records are gone: deleted by retention,"
-            " truncated, or the topic was recreated. Records that compaction removed are no loss."
+            " truncated, or the topic was recreated. Records that compaction removed are not lost."
         ),
     ),
     Option(
@@ -541,7 +541,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 IGNORED: Final[tuple[IgnoredOption, ...]] = (
-    IgnoredOption("kafka.*", _ALL, "there is no broker to connect to", is_prefix=True),
+    IgnoredOption("kafka.*", _ALL, "kafkalog does not connect to a broker", is_prefix=True),
     IgnoredOption("groupIdPrefix", _READ, "no consumer group is made; see `groupId`"),
     IgnoredOption("kafkaConsumer.pollTimeoutMs", _READ, "nothing is polled"),
     IgnoredOption("fetchOffset.numRetries", _READ, "see `io.retries`"),

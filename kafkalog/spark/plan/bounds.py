@@ -121,7 +121,7 @@ def _listed(snapshot: QuerySnapshot, spec: OffsetSpec) -> list[Position]:
     if missing or foreign:
         parts = []
         if missing:
-            parts.append(f"says nothing of {', '.join(missing[:5])}")
+            parts.append(f"omits {', '.join(missing[:5])}")
         if foreign:
             shown = sorted(f"{topic}-{number}" for topic, number in foreign)
             parts.append(f"names {', '.join(shown[:5])}, which is not read")

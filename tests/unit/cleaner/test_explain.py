@@ -85,7 +85,7 @@ RULES = [
     (8, "marker waits", "nothing is left of the transaction that producer 8 committed, and this "),
     (9, "marker waits", "that producer 8 committed: until 1970-01-01 00:00:01 UTC."),
     (10, "marker expired", "The control record at offset 10 goes: nothing is left of the transact"),
-    (11, "hole", "There is no record at offset 11: an earlier compaction removed its batch, or"),
+    (11, "hole", "No record exists at offset 11: an earlier compaction removed its batch, or"),
 ]
 
 

@@ -30,7 +30,7 @@ def test_delivery_pending_has_no_result() -> None:
     assert not delivery.done()
     assert not delivery.cancel()
     assert not delivery.cancelled()
-    assert repr(delivery) == "<Delivery to orders-2, under way>"
+    assert repr(delivery) == "<Delivery to orders-2, pending>"
     for ask in (delivery.result, delivery.exception):
         with pytest.raises(concurrent.futures.TimeoutError, match="is not known"):
             ask(0)

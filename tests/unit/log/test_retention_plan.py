@@ -118,7 +118,7 @@ def test_explain_has_the_reasons_to_keep_each_segment() -> None:
     ]
     assert [None, NOW_MS + 61, None] == [each.due_ms for each in explained]
     assert ["limit", "order"] == [reason.policy for reason in explained[2].reasons[:2]]
-    assert "reaches to offset 29, and only what lies below 20" in explained[2].reasons[0].text
+    assert "reaches to offset 29, and only segments below 20" in explained[2].reasons[0].text
     assert "segment 10 before it stays" in explained[2].reasons[1].text
 
 

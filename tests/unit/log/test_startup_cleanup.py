@@ -146,7 +146,7 @@ def test_swap_within_another_segment_is_refused(disk: SimulatedDisk) -> None:
     put(disk, f"{OTHER}.log.swap", batches(7, 9))
     assert [0] == live_bases(disk, DIRECTORY)
     done = clean_partition_directory(disk, DIRECTORY)
-    assert ["it lies within the segment at offset 0"] == [e.reason for e in done.refused_swaps]
+    assert ["it is within the segment at offset 0"] == [e.reason for e in done.refused_swaps]
     assert [0] == live_bases(disk, DIRECTORY)
 
 

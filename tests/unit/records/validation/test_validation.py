@@ -333,7 +333,7 @@ def test_client_batches_timestamp_bounds_are_inclusive(
     if is_allowed:
         assert validate_as_leader(data, config, NOW_MS).batches
     else:
-        expected = rf"record 1: its timestamp {timestamp_ms} lies .*\.max\.ms"
+        expected = rf"record 1: its timestamp {timestamp_ms} is .*\.max\.ms"
         with pytest.raises(InvalidTimestampError, match=expected) as caught:
             validate_as_leader(data, config, NOW_MS)
         assert [1] == [each.index for each in caught.value.record_errors]
@@ -380,7 +380,7 @@ def test_record_errors_are_collected_and_three_are_named() -> None:
     error = pickle.loads(pickle.dumps(caught.value))
     assert caught.value.record_errors == error.record_errors
     assert [0, 1, 2, 3, 4, 5] == [each.index for each in error.record_errors]
-    assert ["it has no key", (f"its timestamp {NOW_MS - 6} lies 6 ms before the time of the append"
+    assert ["it has no key", (f"its timestamp {NOW_MS - 6} is 6 ms before the time of the append"
             f" ({NOW_MS})"), "it has no key"] == [
         each.message.split(", and ")[0] for each in error.record_errors[:3]
     ]  # fmt: skip

@@ -54,7 +54,7 @@ def test_bounds_json_must_name_every_partition() -> None:
     assert ([5, 40, 9], [50, 100, 9]) == bounds(given)
     code, message = refused({"startingOffsets": '{"a": {"0": 5, "7": 1}}'})
     assert ErrorCode.OFFSET_INVALID == code
-    assert "says nothing of a-1, b-0 and names a-7, which is not read" in message
+    assert "omits a-1, b-0 and names a-7, which is not read" in message
 
 
 def test_bounds_partition_left_out_by_a_filter_may_be_listed() -> None:
