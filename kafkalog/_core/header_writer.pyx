@@ -69,11 +69,11 @@ cdef int check_codec(const BatchDraft* draft, int codec, object payload) except 
     if not is_known_codec(codec):
         raise_for_status(STATUS_UNKNOWN_CODEC, 0)
     if (codec == CODEC_NONE) != (payload is None):
-        raise InvalidRecordError("a payload belongs to a codec above 0, and to no other")
+        raise InvalidRecordError("payload must be set if codec is above 0, and None if it is 0")
     if codec != CODEC_NONE and draft.count == 0:
-        raise InvalidRecordError("a batch without records has no codec")
+        raise InvalidRecordError("codec must be 0 for a batch without records")
     if payload is not None and len(memoryview(payload)) == 0:
-        raise InvalidRecordError("a compressed payload is never empty")
+        raise InvalidRecordError("payload must be None or not empty, got 0 bytes")
     return 0
 
 
@@ -84,10 +84,10 @@ cdef int64_t checked_max_timestamp(
         raise InvalidRecordError(f"timestamp type must be 0 or 1, got {timestamp_type}")
     if max_timestamp is None:
         if timestamp_type == 1:
-            raise InvalidRecordError("timestamp type 1 needs max_timestamp, the append time")
+            raise InvalidRecordError("max_timestamp must be the append time for type 1")
         return draft.max_timestamp
     if timestamp_type == 0 and draft.count > 0:
-        raise InvalidRecordError("max_timestamp is that of the records: do not give it")
+        raise InvalidRecordError("max_timestamp must be None for timestamp type 0 with records")
     if max_timestamp < NO_TIMESTAMP or max_timestamp > INT64_MAX:
         raise InvalidRecordError(f"max_timestamp must be in -1 to 2^63-1, got {max_timestamp}")
     return max_timestamp
@@ -95,7 +95,7 @@ cdef int64_t checked_max_timestamp(
 
 cdef int check_delete_horizon(const BatchDraft* draft, bint delete_horizon) except -1:
     if delete_horizon and (draft.count == 0 or not draft.has_base_timestamp):
-        raise InvalidRecordError("a delete horizon needs records and reset(base_timestamp=...)")
+        raise InvalidRecordError("delete_horizon must have records and base_timestamp")
     return 0
 
 
@@ -104,7 +104,7 @@ cdef int32_t checked_last_offset_delta(
 ) except -1:
     if last_offset_delta is None:
         if draft.count == 0:
-            raise InvalidRecordError("a batch without records needs a last_offset_delta")
+            raise InvalidRecordError("last_offset_delta must be set for a batch without records")
         last_offset_delta = draft.last_offset_delta
     if not max(draft.last_offset_delta, 0) <= last_offset_delta <= INT32_MAX:
         raise InvalidRecordError(
@@ -119,7 +119,7 @@ cdef int32_t checked_last_offset_delta(
 
 
 cdef int check_producer(const BatchFields* fields) except -1:
-    """Hold the fields about producer, sequence and epoch against each other."""
+    """Check that the fields of producer, sequence and epoch agree."""
     if fields.partition_leader_epoch < NO_PARTITION_LEADER_EPOCH:
         raise InvalidRecordError(
             f"leader epoch must be -1 or more, got {fields.partition_leader_epoch}"
@@ -133,10 +133,12 @@ cdef int check_producer(const BatchFields* fields) except -1:
         raise InvalidRecordError(f"base sequence must be -1 or more, got {fields.base_sequence}")
     if fields.producer_id == NO_PRODUCER_ID:
         if fields.attributes & TRANSACTIONAL_MASK:
-            raise InvalidRecordError("a transactional batch needs a producer id")
+            raise InvalidRecordError("producer id must be set for a transactional batch")
         return 0
     if fields.producer_epoch == NO_PRODUCER_EPOCH:
-        raise InvalidRecordError("a producer id needs a producer epoch")
+        raise InvalidRecordError("producer epoch must be set if producer id is")
     if fields.base_sequence == NO_SEQUENCE and not fields.attributes & CONTROL_MASK:
-        raise InvalidRecordError("a producer id needs a base sequence, but for control batches")
+        raise InvalidRecordError(
+            "base sequence must be set if producer id is, except for control batches"
+        )
     return 0

@@ -159,10 +159,10 @@ cdef class MessageSetBuilder(RecordsBuilder):
         cdef MessageParts wrapper
         if codec == CODEC_NONE or not is_codec_of_format(codec, self.draft.magic):
             raise UnsupportedCodecError(
-                f"codec {codec} is none of a wrapper: the old formats have gzip, snappy and lz4"
+                f"codec {codec} cannot be in a wrapper: the old formats have gzip, snappy and lz4"
             )
         if data.shape[0] == 0:
-            raise InvalidRecordError("compressed messages are never empty")
+            raise InvalidRecordError("compressed must not be empty, got 0 bytes")
         self._check(base_offset)
         wrapper.offset = base_offset + self.draft.last_offset_delta
         wrapper.timestamp_ms = self.draft.max_timestamp

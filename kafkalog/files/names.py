@@ -410,6 +410,6 @@ def parse_partition_directory(name: str) -> PartitionDirectory:
     parsed = try_parse_partition_directory(name)
     if parsed is None:
         raise NotALogError(
-            f"{name!r} is not the name of a partition directory (topic-partition, as 'orders-0')"
+            f"a partition directory must be named topic-partition, as 'orders-0', got {name!r}"
         )
     return parsed

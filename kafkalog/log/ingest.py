@@ -186,7 +186,7 @@ def _ensure_new_format(head: memoryview, path: Path, position: int, size: int) -
         raise _damaged(path, position, size)
     if head[MAGIC_POSITION] < MAGIC_V2:
         raise UnsupportedForMessageFormatError(
-            f"{path}: a batch of an old format cannot be taken over as it is", path=path
+            f"{path}: a batch of an old format cannot be ingested", path=path
         )
 
 
@@ -194,15 +194,14 @@ def _file_batch(header: BatchHeader, path: Path, position: int) -> FileBatch:
     """Return the batch of a header; raise if a log cannot ingest it."""
     if header.producer_id >= 0 or header.is_control or header.is_transactional:
         raise InvalidRecordError(
-            f"{path}: the batch at {position} is of a producer; append it with append_batches",
+            f"{path}: the batch at {position} is of a producer; use append_batches",
             path=path,
             position=position,
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecordError(
             f"{path}: the batch at {position} has {header.record_count} records for"
-            f" {header.last_offset_delta + 1} offsets; a log takes over only what leaves none"
-            " out",
+            f" {header.last_offset_delta + 1} offsets; it must have one record per offset",
             path=path,
             position=position,
         )
@@ -230,7 +229,7 @@ def inspect_file(context: SegmentContext, path: Path, *, check_crc: bool = True)
     if context.config.message_magic < MAGIC_V2:
         raise UnsupportedForMessageFormatError(
             f"{context.directory}: message.format.version is an old one; a file of batches cannot"
-            " be taken over as it is",
+            " be ingested",
             path=context.directory,
         )
     handle = context.filesystem.open(path)
@@ -313,7 +312,8 @@ def _ensure_fitting(context: SegmentContext, file: IngestFile) -> None:
     config, path = context.config, file.path
     if file.size_bytes > config.segment_bytes:
         raise InvalidRecordError(
-            f"{path}: {file.size_bytes} bytes, and segment.bytes is {config.segment_bytes}",
+            f"{path} must have at most {config.segment_bytes} bytes (segment.bytes), got"
+            f" {file.size_bytes}",
             path=path,
         )
     if file.record_count - 1 > RELATIVE_OFFSET_MAX:

@@ -743,7 +743,7 @@ class Log(ClosingContextManager):
         """
         return self._partition.view.corrupt_ranges()
 
-    def look_for_holes(self) -> None:
+    def find_holes(self) -> None:
         """
         Search the end of each segment for missing offsets, at the first call.
 

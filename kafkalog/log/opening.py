@@ -264,7 +264,7 @@ def _try_load(
         names = [] if facts is None else paths.filesystem.list(paths.directory)
         if not is_last and any(name.endswith(FileState.DELETED.value) for name in names):
             # Between two steps of a truncation, unless everything was deleted for good.
-            raise FileNotFoundError(f"the segments of {paths.directory} have gone")
+            raise FileNotFoundError(f"the segments of {paths.directory} were removed")
         # A new partition has its topic's id, but no segment before the first write.
         if PARTITION_METADATA not in names:
             _ensure_present(paths)

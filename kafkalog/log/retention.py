@@ -294,7 +294,7 @@ class AllOf:
 
     def __post_init__(self) -> None:
         if not self.policies:
-            raise ValueError("AllOf needs a policy: all of none would delete everything")
+            raise ValueError("policies must not be empty: without a policy AllOf would delete all")
 
     @property
     def name(self) -> str:

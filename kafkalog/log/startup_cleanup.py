@@ -203,7 +203,7 @@ def _give_back(filesystem: FileSystem, directory: Path, base: int) -> None:
     for name in sorted(back):
         target = directory / segment_file_name(name.base_offset, name.kind)
         filesystem.rename(directory / segment_file_name(*name), target)
-        logger.warning("%s is back: nothing whole was to take its place", target)
+        logger.warning("%s restored: no complete replacement existed", target)
     if back:
         filesystem.sync_directory(directory)
 

@@ -318,7 +318,7 @@ def _replace(
             # Entries of a broker that do not fit between ours: the batches alone count.
             index.replace(replay())
     except LogStorageError as error:
-        logger.warning("%s is put right in memory only: %s", index.path, error)
+        logger.warning("%s is corrected in memory only: %s", index.path, error)
         return False
     return True
 

@@ -118,7 +118,7 @@ class BackgroundTasks:
                 # Otherwise the checkpoint would keep a line for each log with deleted segments, and
                 # be written for each of them.
                 partition_of(log).truncator.drop_log_start_checkpoint()
-            log.look_for_holes()
+            log.find_holes()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed in the meantime; a failure is reported where it occurred.
             return

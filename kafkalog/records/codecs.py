@@ -32,6 +32,7 @@ __all__ = [
     "CODECS",
     "DEFAULT_LIMIT_BYTES",
     "Codec",
+    "codec_names",
     "compress",
     "compress_if_smaller",
     "decompress",
@@ -72,7 +73,7 @@ class Codec(IntEnum):
             return cls(number)
         except ValueError as error:
             raise UnsupportedCodecError(
-                f"unknown codec {number}, 0 to {len(CODECS) - 1} are known"
+                f"codec must be 0 to {len(CODECS) - 1}, got {number}"
             ) from error
 
     @classmethod
@@ -90,7 +91,9 @@ class Codec(IntEnum):
         try:
             return cls[compression_type.upper()]
         except KeyError as error:
-            raise UnsupportedCodecError(f"unknown codec {compression_type!r}") from error
+            raise UnsupportedCodecError(
+                f"codec must be {codec_names(2)}, got {compression_type!r}"
+            ) from error
 
 
 # To ask an enumeration for its member takes three times as long, for each batch.
@@ -182,6 +185,12 @@ def is_codec_of(magic: int, number: int) -> bool:
     return number in _BY_NUMBER and magic >= CODECS[number].first_magic
 
 
+def codec_names(magic: int) -> str:
+    """Return the names of the codecs that batches of a magic can have, for an error."""
+    *names, last = [codec.kafka_name for codec in Codec if is_codec_of(magic, codec)]
+    return f"{', '.join(names)} or {last}"
+
+
 def _codec_of(number: int, magic: int) -> Codec:
     """Return the codec with a number, if batches of this magic can have it."""
     codec = _BY_NUMBER.get(number)
@@ -219,7 +228,7 @@ def _checked_level(codec: Codec, level: int | None) -> int:
     setting = _LEVELS.get(codec)
     if setting is None:
         if level is not None:
-            raise ConfigError(f"{codec.kafka_name} has no levels, {level!r} was given")
+            raise ConfigError(f"level must be None for {codec.kafka_name}, got {level!r}")
         return 0
     if level is None:
         level = setting.default

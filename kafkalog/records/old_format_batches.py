@@ -215,7 +215,7 @@ def too_large(
 ) -> RecordTooLargeError:
     """Return the error of a batch over `max.message.bytes`."""
     return RecordTooLargeError(
-        f"a batch of {count} records takes {size_bytes} bytes, and"
-        f" max.message.bytes is {rules.max_message_bytes}",
+        f"a batch of {count} records must have at most {rules.max_message_bytes} bytes"
+        f" (max.message.bytes), got {size_bytes}",
         base_offset=base_offset,
     )

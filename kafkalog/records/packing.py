@@ -98,7 +98,7 @@ def pack_records(
     if type(records) is list:
         wanted = records
     elif isinstance(records, Record):
-        raise TypeError("append takes an iterable of records: write append([record])")
+        raise TypeError("records must be an iterable, got one Record: use append([record])")
     else:
         # Before packing starts: the iterable may itself append.
         wanted = list(records)

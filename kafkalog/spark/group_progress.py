@@ -121,7 +121,7 @@ class _LogsOfDirectory:
         if log is None:
             directory = self._root / partition_directory_name(TopicPartition(topic, partition))
             if not directory.is_dir():
-                raise UnknownTopicOrPartitionError(f"{directory} is not there", path=directory)
+                raise UnknownTopicOrPartitionError(f"{directory} does not exist", path=directory)
             log = self._open[topic, partition] = open_log(directory, filesystem=self._disk)
         return log
 

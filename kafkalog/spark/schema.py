@@ -244,7 +244,7 @@ def choose(
     if not names or len(set(names)) < len(names):
         raise KafkaLogSparkError(
             ErrorCode.OPTION_INVALID,
-            f"{option} names at least one column, and none twice; not {', '.join(names)!r}",
+            f"{option} must have one or more distinct columns, got {', '.join(names)!r}",
             option=option,
         )
     return tuple(known[name] for name in names)

@@ -129,14 +129,14 @@ ONE_RECORD_REFUSALS = [
     ({"timestamp_type": 1}, "append time"),
     ({"timestamp_type": 2, "max_timestamp": 5}, "timestamp type"),
     ({"timestamp_type": 1, "max_timestamp": -2}, "max_timestamp must be in -1 to 2\\^63-1, got -2"),
-    ({"max_timestamp": 5}, "do not give"),
-    ({"delete_horizon": True}, "delete horizon"),
+    ({"max_timestamp": 5}, "must be None for timestamp type 0"),
+    ({"delete_horizon": True}, "delete_horizon"),
     ({"last_offset_delta": 0}, "last_offset_delta"),
     ({"last_offset_delta": -1}, "last_offset_delta"),
     ({"last_offset_delta": 2**31}, "last_offset_delta"),
     ({"codec": 1}, "payload"),
     ({"payload": b"x"}, "payload"),
-    ({"codec": 1, "payload": b""}, "never empty"),
+    ({"codec": 1, "payload": b""}, "must be None or not empty"),
 ]
 
 
@@ -163,9 +163,9 @@ def test_unknown_codec_is_refused(codec: int) -> None:
 def test_empty_batch_needs_a_last_offset_delta() -> None:
     """Compaction leaves such batches; the argument prevents empty batches by mistake."""
     builder = BatchBuilder()
-    with pytest.raises(InvalidRecordError, match="needs a last_offset_delta"):
+    with pytest.raises(InvalidRecordError, match="last_offset_delta must be set"):
         builder.finish()
-    with pytest.raises(InvalidRecordError, match="no codec"):
+    with pytest.raises(InvalidRecordError, match="codec must be 0"):
         builder.finish(codec=1, payload=b"x", last_offset_delta=3)
     expected = Header(last_offset_delta=3, base_timestamp=-1, max_timestamp=8)
     batch = builder.finish(last_offset_delta=3, max_timestamp=8)

@@ -404,7 +404,7 @@ def test_wrapper_with_invalid_arguments_is_refused() -> None:
     for codec in (-1, 0, 4, 5, 8, 9):
         with pytest.raises(UnsupportedCodecError, match=f"codec {codec}"):
             builder.wrap(codec, b"x")
-    with pytest.raises(InvalidRecordError, match="never empty"):
+    with pytest.raises(InvalidRecordError, match="must not be empty"):
         builder.wrap(1, b"")
     with pytest.raises(TypeError):
         builder.wrap(1, None)  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ def test_look_for_holes_reports_missing_offsets(tmp_path: Path, read_only: bool)
     with open_log(partition, read_only=read_only) as log:
         assert () == log.corrupt_ranges()
         for _again in range(2):
-            log.look_for_holes()
+            log.find_holes()
             (corrupt_range,) = log.corrupt_ranges()
             assert (16, 24) == (corrupt_range.first_offset, corrupt_range.next_offset)
 

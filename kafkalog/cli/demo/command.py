@@ -239,7 +239,7 @@ def act_broker(console: Console, golden: Path | None, findings: Findings) -> Non
             "[yellow]Left out:[/] the broker's files come with the repository, not with the "
             "installed package. Clone it, or name them with --golden.",
         )
-        findings.add("a broker's directory was not at hand (see --golden)", None)
+        findings.add("a broker's directory was not found (see --golden)", None)
         return
     if not (golden / "manifests").is_dir():
         raise DemoDirectoryError(f"{golden} must contain data/ and manifests/")

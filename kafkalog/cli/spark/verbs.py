@@ -67,7 +67,7 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
     for text in given or ():
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise ConfigError(f"{text!r} is not KEY=VALUE")
+            raise ConfigError(f"--conf must be KEY=VALUE, got {text!r}")
         found[key] = value
     return found
 
@@ -201,7 +201,7 @@ def snapshot(
     """Write the latest record of each key as Parquet; the logs are only read."""
     with error_boundary():
         if out.exists():
-            raise ConfigError(f"{out} is there already")
+            raise ConfigError(f"--out must not exist, got {out}")
     with _session(master, conf) as spark:
         from kafkalog.spark import jobs
 

@@ -82,7 +82,7 @@ class SegmentsBuilder:
         header = parse_header(batch)
         if header.base_offset < self._next_offset:
             raise CorruptRecordError(
-                f"the records at offset {header.base_offset} lie below {self._next_offset}, the"
+                f"the records at offset {header.base_offset} are below {self._next_offset}, the"
                 " end of those before them",
                 base_offset=header.base_offset,
             )

@@ -127,7 +127,7 @@ def ensure_equal(ours: RecordDigest, theirs: RecordDigest, source: Path) -> None
     """
     if ours.hexdigest() != theirs.hexdigest() or ours.next_offset != theirs.next_offset:
         raise CorruptRecordError(
-            f"what was made of {source} does not hold the same records:"
+            f"the conversion of {source} has different records:"
             f" {theirs.record_count} to offset {theirs.next_offset - 1}, where the source has"
             f" {ours.record_count} to {ours.next_offset - 1}",
             path=source,

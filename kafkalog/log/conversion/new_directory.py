@@ -35,7 +35,7 @@ def building(filesystem: FileSystem, target: Path) -> Iterator[Path]:
     """
     temporary = target.with_name(f".{target.name}.converting")
     if filesystem.stat(target) is not None:
-        raise _exists(target, "nothing is overwritten: name a directory that is not there yet")
+        raise _exists(target, "nothing is overwritten: choose a directory that does not exist")
     if filesystem.stat(temporary) is not None:
         raise _exists(temporary, "an earlier attempt left it, or one is running: remove it first")
     filesystem.make_directory(temporary)

@@ -23,7 +23,7 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import UnsupportedCodecError
 from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import Codec, compress, is_codec_of
+from kafkalog.records.codecs import Codec, codec_names, compress, is_codec_of
 from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.decoding import Decoder
 from kafkalog.records.conversion.options import ConversionOptions
@@ -80,9 +80,9 @@ class DownwardConverter:
             codec = view.codec
             if not is_codec_of(self._options.magic, codec):
                 raise UnsupportedCodecError(
-                    f"the batch at offset {header.base_offset} is compressed with"
-                    f" {codec.kafka_name}, which messages of v{self._options.magic} know not:"
-                    " name another codec",
+                    f"codec must be {codec_names(self._options.magic)} for"
+                    f" v{self._options.magic}, got {codec.kafka_name} in the batch at offset"
+                    f" {header.base_offset}: choose another codec",
                     path=view.path,
                     position=view.position,
                     base_offset=header.base_offset,

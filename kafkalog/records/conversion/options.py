@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalog.errors import ConfigError, UnsupportedCodecError
-from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, is_codec_of
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, codec_names, is_codec_of
 
 __all__ = ["DEFAULT_BATCH_BYTES", "ConversionOptions"]
 
@@ -42,11 +42,11 @@ class ConversionOptions:
             raise ValueError(f"magic must be 0, 1 or 2, got {self.magic}")
         if self.codec is not None and not is_codec_of(self.magic, self.codec):
             raise UnsupportedCodecError(
-                f"{self.codec.kafka_name} came with format v{self.codec.row.first_magic}:"
-                f" v{self.magic} has it not"
+                f"codec must be {codec_names(self.magic)} for v{self.magic},"
+                f" got {self.codec.kafka_name}"
             )
         if self.level is not None and self.codec is None:
-            raise ConfigError("a compression level belongs to a codec, and none is named")
+            raise ConfigError(f"level must be None without a codec, got {self.level}")
 
     def level_of(self, codec: Codec) -> int | None:
         """Return the level for a codec, which a batch may have kept."""

@@ -77,7 +77,7 @@ def check_size(header: BatchHeader, size_bytes: int, key: str, limit: int) -> No
     """Raise RecordTooLargeError where the batch takes more than the setting `key` allows."""
     if size_bytes > limit:
         raise RecordTooLargeError(
-            f"{_where(header)} takes {size_bytes} bytes, and {key} is {limit}",
+            f"{_where(header)} must have at most {limit} bytes ({key}), got {size_bytes}",
             position=header.position,
             base_offset=header.base_offset,
         )

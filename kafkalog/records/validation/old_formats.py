@@ -43,7 +43,7 @@ from kafkalog.errors import (
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec, is_codec_of
+from kafkalog.records.codecs import Codec, codec_names, is_codec_of
 from kafkalog.records.entry_columns import EntryColumns, scan_entries
 from kafkalog.records.old_format_batches import (
     EncodedBatches,
@@ -217,8 +217,8 @@ class OldFormatAppend:
         self._source_codec = header.codec or self._source_codec
         if not is_codec_of(self._rules.magic, codec):
             raise UnsupportedCodecError(
-                f"the batch at position {header.position} is compressed with {codec.kafka_name},"
-                f" which messages of v{self._rules.magic} do not know",
+                f"codec must be {codec_names(self._rules.magic)} for v{self._rules.magic}, got"
+                f" {codec.kafka_name} in the batch at position {header.position}",
                 position=header.position,
                 base_offset=header.base_offset,
             )

@@ -128,7 +128,7 @@ def plan_copy(ledger: JobLedger, target: Path, task_bytes: int) -> None:
             if filesystem.stat(directory) is not None and live_bases(filesystem, directory):
                 raise KafkaLogSparkError(
                     ErrorCode.OPTION_CONFLICT,
-                    f"{directory} is there already, and nothing is overwritten",
+                    f"{directory} exists already, and nothing is overwritten",
                     path=str(directory),
                 )
         source = found.directories[row]

@@ -62,7 +62,7 @@ def partition_count(topic: str, known: Sequence[int]) -> int:
         raise KafkaLogSparkError(
             ErrorCode.UNSUPPORTED,
             f"topic {topic} has the partitions {list(known)} here, and so others elsewhere: the"
-            " sink writes to topics that lie in one data directory",
+            " sink writes to topics that are in one data directory",
             topic=topic,
             partitions=list(known),
         )
@@ -140,7 +140,7 @@ def _changed(topic: str, there: int, here: int) -> KafkaLogSparkError:
     return KafkaLogSparkError(
         ErrorCode.TXN_CONFLICT,
         f"topic {topic} had {there} partitions when a task wrote, and has {here} now: the keys"
-        " would lie in the wrong ones; run it again",
+        " would be in the wrong ones; run it again",
         topic=topic,
         task_partitions=there,
         partitions=here,

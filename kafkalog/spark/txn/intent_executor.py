@@ -118,8 +118,8 @@ class IntentExecutor:
                 raise KafkaLogSparkError(
                     ErrorCode.DATA_LOSS,
                     f"{path} was taken over by {log.directory}, which should reach"
-                    f" {entry.end_offset} and ends at {end}: it was truncated since. To go on"
-                    " without these records remove the sink's intent file",
+                    f" {entry.end_offset} and ends at {end}: it was truncated since. To continue"
+                    " without these records, remove the sink's intent file",
                     path=str(path),
                     topic=entry.topic,
                     partition=entry.partition,
@@ -207,7 +207,7 @@ class IntentExecutor:
             ErrorCode.DATA_LOSS,
             f"{log.directory} was rewritten since {entry.path} was to be published at"
             f" {entry.base_offset}, and its records from {start} on do not show how much of it was:"
-            " it is not published again. To go on without what is missing remove the sink's"
+            " it is not published again. To continue without the missing records, remove the sink's"
             " intent file",
             path=entry.path,
             topic=entry.topic,

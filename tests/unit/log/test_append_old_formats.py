@@ -172,7 +172,7 @@ def test_append_old_message_over_the_limit_is_refused(directory: Path, magic: in
     """Each message is a batch: the limit applies to one message, not to their sum."""
     with old_log(directory, magic, max_message_bytes=100) as log:
         assert 19 == log.append(numbered(0, 20)).last_offset
-        with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 100"):
+        with pytest.raises(RecordTooLargeError, match=r"most 100 bytes \(max\.message\.bytes\)"):
             log.append([Record(value=b"x" * 100)])
         assert 20 == log.log_end_offset
 

@@ -221,7 +221,7 @@ def test_all_of_explains_with_all_reasons() -> None:
 
 def test_all_of_without_policies_is_refused() -> None:
     """No condition at all always holds: it would delete everything."""
-    with pytest.raises(ValueError, match="AllOf needs a policy"):
+    with pytest.raises(ValueError, match="policies must not be empty"):
         AllOf(())
 
 

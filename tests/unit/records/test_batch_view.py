@@ -171,7 +171,7 @@ def test_batch_view_unknown_codec_raises_when_records_are_read(codec: int) -> No
     """The header is readable nevertheless."""
     view = BatchView(named_hostile(f"codec_{codec}"), path=PATH)
     assert 3 == len(view)
-    with pytest.raises(UnsupportedCodecError, match=f"unknown codec {codec}"):
+    with pytest.raises(UnsupportedCodecError, match=f"codec must be 0 to 4, got {codec}"):
         view.records()
 
 

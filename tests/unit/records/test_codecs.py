@@ -182,13 +182,13 @@ def test_codec_has_kafkas_numbers_and_names() -> None:
 def test_codec_unknown_number_is_refused(number: int) -> None:
     """Three bits allow codecs that are not defined."""
     for call in (Codec.of, lambda each: compress(each, b""), lambda each: decompress(each, b"")):
-        with pytest.raises(UnsupportedCodecError, match=f"unknown codec {number}"):
+        with pytest.raises(UnsupportedCodecError, match=f"codec must be 0 to 4, got {number}"):
             call(number)
 
 
 def test_codec_unknown_word_is_refused() -> None:
     """Only the words of `compression.type`."""
-    with pytest.raises(UnsupportedCodecError, match="unknown codec 'brotli'"):
+    with pytest.raises(UnsupportedCodecError, match=r"codec must be .* or zstd, got 'brotli'"):
         Codec.of_config("brotli")
 
 

@@ -159,7 +159,7 @@ def test_recompression_that_grows_a_batch_is_checked_against_the_limits() -> Non
     small = batch(BatchSpec(Codec.ZSTD, (NOW_MS,) * 100, keys))
     config = LogConfig(compression_type="uncompressed", max_message_bytes=1000)
     assert len(small) < 1000
-    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000"):
+    with pytest.raises(RecordTooLargeError, match=r"most 1000 bytes \(max\.message\.bytes\)"):
         validate_as_leader(small, config, NOW_MS)
     tiny = batch(BatchSpec(timestamps=(NOW_MS,), keys=(b"k",)))
     run = validate_as_leader(tiny, LogConfig(compression_type="gzip"), NOW_MS)

@@ -146,7 +146,7 @@ def test_copy_to_an_existing_partition_is_refused(tmp_path: Path) -> None:
     data, out = made(tmp_path), tmp_path / "out"
     with open_log(out / "orders-1") as log:
         log.append([Record(value=b"mine")])
-    with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*orders-1 is there already"):
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*orders-1 exists already"):
         planned(data, out)
 
     assert PosixFileSystem().stat(out / "orders-0") is None
