@@ -21,6 +21,8 @@ def units(path: str, text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the offset, the scopes and the text of each part of a file that has words."""
     is_page = path.endswith(".md")
     yield 0, "names", f"{_code(text) if is_page else TOKEN.sub(_code_of_token, text)}\n{path}"
+    if path.startswith("kafkalog/"):
+        yield 0, "identifiers", TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     for start, scopes, unit in [(0, "every", text)] if is_page else _parts(path, text):
         # Names are not words: a name in backticks, and the values of a message.
         yield start, scopes, INLINE_CODE.sub(lambda found: "_" * len(found[0]), unit)

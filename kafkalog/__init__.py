@@ -328,7 +328,7 @@ __all__ = [
 
 # The public names by their modules, which are imported on first use of a name: a process that only
 # plans reads, or uses times only, does not import the modules that write a log.
-_HOMES = {
+_MODULES = {
     "_core.arrow_export": ("ArrowBatch",),
     "_core.bytes_column": ("BytesColumn",),
     "_core.headers_column": ("HeadersColumn",),
@@ -462,10 +462,10 @@ _HOMES = {
 
 if not TYPE_CHECKING:
 
-    def _load(home):
+    def _load(module_name):
         """Return a module of the package; ImportError in a source tree without compiled modules."""
         try:
-            return import_module(f"{__name__}.{home}")
+            return import_module(f"{__name__}.{module_name}")
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith(f"{__name__}._core."):
                 raise
@@ -482,11 +482,11 @@ if not TYPE_CHECKING:
             value = import_module("importlib.metadata").version(__name__)
             globals()[name] = value
             return value
-        for home, names in _HOMES.items():
+        for module_name, names in _MODULES.items():
             if name in names:
-                value = getattr(_load(home), name)
+                value = getattr(_load(module_name), name)
                 break
-            if name == home.partition(".")[0]:
+            if name == module_name.partition(".")[0]:
                 return _load(name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
-    is_ordinary,
+    is_plain_v2,
     load_whole_batch,
     prefetch_header,
 )
@@ -63,7 +63,7 @@ cdef inline bint is_valid_for_leader(const BatchFields* fields) noexcept nogil:
     elif fields.attributes & TRANSACTIONAL_MASK:
         return False
     return (
-        is_ordinary(fields, CODEC_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK)
+        is_plain_v2(fields, CODEC_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK)
         and fields.record_count > 0
         and fields.record_count == <int64_t>fields.last_offset_delta + 1
     )
@@ -72,7 +72,7 @@ cdef inline bint is_valid_for_leader(const BatchFields* fields) noexcept nogil:
 cdef inline bint is_valid_for_follower(const BatchFields* fields,
                                        int64_t next_offset) noexcept nogil:
     return (
-        is_ordinary(fields, CONTROL_MASK)
+        is_plain_v2(fields, CONTROL_MASK)
         and fields.base_offset >= next_offset
         and is_known_codec(fields.attributes & CODEC_MASK)
         and fields.partition_leader_epoch >= NO_PARTITION_LEADER_EPOCH

@@ -171,11 +171,11 @@ cdef class ArrowSource:
         return _rows_of(&self._schema.schema, hold)
 
     cdef int _check(self, int error) except -1:
-        cdef const char* told
+        cdef const char* message
         if error == 0:
             return 0
-        told = self._stream.get_last_error(&self._stream)
-        text = "no reason given" if told == NULL else (<bytes>told).decode("utf-8", "replace")
+        message = self._stream.get_last_error(&self._stream)
+        text = "no reason given" if message == NULL else (<bytes>message).decode("utf-8", "replace")
         raise OSError(error, f"the Arrow stream failed: {text}")
 
 
@@ -426,8 +426,8 @@ cdef object _timestamps_of(
     cdef const uint8_t* source
     cdef int64_t unit, slot, value = 0
     cdef int64_t[::1] times
-    told = _UNITS.get(type_format.split(b":")[0])
-    if told is None:
+    known_unit = _UNITS.get(type_format.split(b":")[0])
+    if known_unit is None:
         raise InvalidRecordError(
             f"Arrow: timestamp must be int64 (milliseconds) or a timestamp with a time zone, got"
             f" {_type_name(type_format)}"
@@ -437,7 +437,7 @@ cdef object _timestamps_of(
             "Arrow: timestamp must have a time zone, got one without; cast it to timestamp(unit,"
             ' "UTC") if its times are UTC'
         )
-    unit = told
+    unit = known_unit
     _check_array(schema, array, 2, 0, "timestamp")
     _check_range(array, first, count, "timestamp")
     result = numpy.empty(count, numpy.int64)

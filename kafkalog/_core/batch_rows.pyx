@@ -17,7 +17,7 @@ from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
-    is_ordinary,
+    is_plain_v2,
     last_offset_of,
     load_whole_batch,
     open_cursor,
@@ -54,7 +54,7 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
     while cursor.position < cursor.end:
         if (
             load_whole_batch(&cursor, &fields) != STATUS_OK
-            or not is_ordinary(&fields, TRANSACTIONAL_MASK | CONTROL_MASK)
+            or not is_plain_v2(&fields, TRANSACTIONAL_MASK | CONTROL_MASK)
             or fields.base_offset < next_offset
         ):
             check_object(run)

@@ -73,18 +73,18 @@ cdef inline uint8_t* write_short(
 
 
 cdef inline const uint8_t* _prefetch_to(
-    const uint8_t* asked, const uint8_t* data, const uint8_t* data_end
+    const uint8_t* prefetched, const uint8_t* data, const uint8_t* data_end
 ) noexcept nogil:
     """Prefetch the lines of a column up to SOURCE_DISTANCE after `data`, each of them once."""
     cdef const uint8_t* until = data_end
     if until - data > SOURCE_DISTANCE:
         until = data + SOURCE_DISTANCE
-    if until - asked > 2 * SOURCE_DISTANCE:
-        asked = data                   # cells need not follow each other
-    while asked < until:
-        prefetch(asked)
-        asked += LINE_SIZE
-    return asked
+    if until - prefetched > 2 * SOURCE_DISTANCE:
+        prefetched = data  # cells need not follow each other
+    while prefetched < until:
+        prefetch(prefetched)
+        prefetched += LINE_SIZE
+    return prefetched
 
 
 cdef void _extend_plain_kernel(
@@ -102,7 +102,7 @@ cdef void _extend_plain_kernel(
     cdef const uint8_t* value_end = end_of_cells(values)
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
-    cdef const uint8_t* asked = values.data
+    cdef const uint8_t* prefetched = values.data
     cdef int64_t fields_size, key_size = 0, value_size = 0
     cdef int64_t size = draft.size, row = slot[0]
     cdef int64_t base_timestamp = draft.base_timestamp
@@ -131,7 +131,7 @@ cdef void _extend_plain_kernel(
             or draft.capacity - size < fields_size + PLAIN_EXTRA_SIZE + 2 + SHORT_MOVE_SIZE
         ):
             break
-        asked = _prefetch_to(asked, value, value_end)
+        prefetched = _prefetch_to(prefetched, value, value_end)
         start = draft.data + size
         target = start + length_size
         target[0] = 0                  # attributes
@@ -170,7 +170,7 @@ cdef int extend_kernel(
     int64_t size_limit,
 ) noexcept nogil:
     """Add cells until one does not go in; `slot` is the first that did not."""
-    cdef const uint8_t* asked = values.data
+    cdef const uint8_t* prefetched = values.data
     cdef int status
     while True:
         _extend_plain_kernel(
@@ -185,7 +185,7 @@ cdef int extend_kernel(
         if status != STATUS_OK:
             return status
         if parts.value_size > 0:
-            asked = _prefetch_to(asked, parts.value, end_of_cells(values))
+            prefetched = _prefetch_to(prefetched, parts.value, end_of_cells(values))
         status = add_row(draft, parts, timestamps, slot, size_limit)
         if status != STATUS_OK:
             return status

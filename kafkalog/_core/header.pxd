@@ -94,7 +94,7 @@ cdef inline bint is_legacy(const BatchFields* fields) noexcept nogil:
     return fields.magic < MAGIC_V2
 
 
-cdef inline bint is_ordinary(const BatchFields* fields, int special) noexcept nogil:
+cdef inline bint is_plain_v2(const BatchFields* fields, int special) noexcept nogil:
     """Return whether a fast path can take a batch: format v2, none of the attributes `special`."""
     return not is_legacy(fields) and fields.attributes & special == 0
 

@@ -178,12 +178,12 @@ cdef int64_t entries_kernel(
     int64_t* firsts,
     int64_t* seconds,
     int64_t* offsets,
-    int64_t room,
+    int64_t limit,
 ) noexcept nogil:
-    """Copy what is in the slots until the last one or `room` entries; `slot` is then the next."""
+    """Copy what is in the slots until the last one or `limit` entries; `slot` is then the next."""
     cdef MapEntry entry
     cdef int64_t count = 0
-    while count < room and slot[0] < table.slot_count:
+    while count < limit and slot[0] < table.slot_count:
         load_entry(table, slot[0], &entry)
         slot[0] += 1
         if entry.offset_plus_one != 0:
@@ -358,7 +358,7 @@ cdef class OffsetMap:
             False if a record has no mark, or none yet; `latest` is then undefined.
         """
         cdef int64_t count = offsets.shape[0]
-        cdef bint told
+        cdef bint is_complete
         if latest.shape[0] < count:
             raise ValueError(f"latest must have {count} rows, got {latest.shape[0]}")
         if self._table.mark_count == 0 or self._table.part_count > 1:
@@ -366,10 +366,10 @@ cdef class OffsetMap:
         if count == 0:
             return True
         with nogil:
-            told = latest_kernel(
+            is_complete = latest_kernel(
                 &self._table, &offsets[0], count, self.latest_offset, &latest[0]
             )
-        return told
+        return is_complete
 
     def entries(
         self,
@@ -390,16 +390,16 @@ cdef class OffsetMap:
         Returns:
             (slot, rows): the next slot, and how many entries were copied: none after the last.
         """
-        cdef int64_t room = min(firsts.shape[0], seconds.shape[0], offsets.shape[0])
+        cdef int64_t limit = min(firsts.shape[0], seconds.shape[0], offsets.shape[0])
         cdef int64_t count
         cdef uint64_t reached = <uint64_t>slot
         if slot < 0:
             raise IndexError(f"slot not found: {slot}")
-        if room == 0:
+        if limit == 0:
             return slot, 0
         with nogil:
             count = entries_kernel(
-                &self._table, &reached, &firsts[0], &seconds[0], &offsets[0], room
+                &self._table, &reached, &firsts[0], &seconds[0], &offsets[0], limit
             )
         return <Py_ssize_t>reached, count
 

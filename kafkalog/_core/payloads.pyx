@@ -41,11 +41,11 @@ cdef const DecompressedPayload* find_decompressed(
     return NULL
 
 
-cdef int _reserve(Octets* memory, int64_t room) noexcept nogil:
-    if memory.size == 0 and (memory.capacity < room or memory.capacity > KEPT_BYTES_MAX):
+cdef int _reserve(Octets* memory, int64_t capacity) noexcept nogil:
+    if memory.size == 0 and (memory.capacity < capacity or memory.capacity > KEPT_BYTES_MAX):
         # Nothing in it is kept: the old one goes before the new one comes.
         discard(memory)
-    return reserve(memory, room)
+    return reserve(memory, capacity)
 
 
 cdef int open_payload(

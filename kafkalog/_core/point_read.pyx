@@ -92,7 +92,7 @@ cdef bint find_reaching_kernel(Cursor* cursor, int64_t offset, BatchFields* batc
 
 cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
     """Move the cursor to the plain batch with `offset`; return whether there is one."""
-    cdef const uint8_t* behind
+    cdef const uint8_t* following
     if not (
         find_reaching_kernel(cursor, offset, batch)
         and batch.base_offset <= offset
@@ -100,8 +100,8 @@ cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) 
     ):
         return False
     # No checksum covers the base offset; a raised one reaches above the start of the next batch.
-    behind = cursor.position + batch.size_bytes
-    return cursor.end - behind < 8 or load_i64(behind) > last_offset_of(batch)
+    following = cursor.position + batch.size_bytes
+    return cursor.end - following < 8 or load_i64(following) > last_offset_of(batch)
 
 
 cdef const uint8_t* skip_records(const uint8_t* position, const uint8_t* limit,
@@ -273,10 +273,10 @@ cdef class PointReader:
         cdef int64_t start = self._entry_of(offset, &entry_offset)
         cdef int64_t readable = min(end, <int64_t>self._ref.view.len)
         cdef BatchFields batch
-        cdef BatchFields behind
+        cdef BatchFields following
         cdef Cursor cursor
         memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernels load both
-        memset(&behind, 0, sizeof(behind))
+        memset(&following, 0, sizeof(following))
         if not 0 <= start < readable:
             return False
         cursor.position = data + start
@@ -298,8 +298,8 @@ cdef class PointReader:
         if cursor.position == data + end:
             return last_offset_of(&batch) < following_offset
         return (
-            load_whole_batch(&cursor, &behind) == STATUS_OK
-            and last_offset_of(&batch) < behind.base_offset
+            load_whole_batch(&cursor, &following) == STATUS_OK
+            and last_offset_of(&batch) < following.base_offset
         )
 
     cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,

@@ -20,7 +20,7 @@ from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport (
     BatchFields,
     is_legacy,
-    is_ordinary,
+    is_plain_v2,
     load_whole_batch,
     open_cursor,
 )
@@ -167,7 +167,7 @@ cdef int retained_batch_kernel(
         memcpy(start, batch, <size_t>fields.size_bytes)
         target.position += fields.size_bytes
         return STATUS_OK
-    if not is_ordinary(fields, CODEC_MASK):
+    if not is_plain_v2(fields, CODEC_MASK):
         return STATUS_LEGACY
     if space_left(target) < RECORD_BATCH_OVERHEAD:
         return STATUS_FULL

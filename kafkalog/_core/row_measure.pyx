@@ -172,13 +172,13 @@ cdef int measure_kernel(
 ) noexcept nogil:
     """Find how many rows from `portion.start` on fit; a row at fault ends them, or is the error."""
     cdef int64_t row = portion.start
-    cdef int64_t room = build.rows_max - build.count
+    cdef int64_t rows_left = build.rows_max - build.count
     cdef int64_t left = build.bytes_max - build.size_bytes
     cdef int64_t size = 0
     cdef int64_t count
     cdef int status = STATUS_OK
-    if end - row > room:
-        end = row + room
+    if end - row > rows_left:
+        end = row + rows_left
     while row < end and not build.wanted[COLUMN_HEADERS]:
         count = min(end - row, BLOCK_ROWS)
         if not _measure_block(build, rows, data_size, row, count, portion):

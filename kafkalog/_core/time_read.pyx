@@ -13,7 +13,7 @@ from kafkalog._core.header cimport (
     BatchFields,
     BatchHeader,
     is_legacy,
-    is_ordinary,
+    is_plain_v2,
     last_offset_of,
     load_whole_batch,
     prefetch_header,
@@ -58,7 +58,7 @@ cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry
         cursor.position += batch.size_bytes
     while load_whole_batch(cursor, batch) == STATUS_OK and not is_legacy(batch):
         if batch.max_timestamp >= timestamp_ms:
-            return is_ordinary(batch, CODEC_MASK | CONTROL_MASK)
+            return is_plain_v2(batch, CODEC_MASK | CONTROL_MASK)
         prefetch_header(cursor, batch.size_bytes)
         cursor.position += batch.size_bytes
     return False

@@ -1,4 +1,4 @@
-"""Iterators over records: those of a batch, made one at a time, and those of a gated list.
+"""Iterators over records: of a batch, made one at a time, or of a closable list.
 
 `decode_records` and `decode_tuples` make a whole list first; in `RecordIterator` the memory of each
 record is used again before the next is made. That is faster for large batches, and no object is
@@ -202,29 +202,29 @@ cdef class CloseSignal:
 @cython.final
 cdef class ClosableRecords:
     """
-    Iterator over a list that ends where the gate is shut, though the list goes on.
+    Iterator over a list that ends when its CloseSignal is closed.
 
     Args:
         records: they must not change during the iteration.
-        gate: checked before each of them.
+        signal: checked before each of them.
 
     Thread-safety: one thread at a time.
     """
 
     cdef list _records
-    cdef CloseSignal _gate
+    cdef CloseSignal _signal
     cdef Py_ssize_t _next
 
-    def __cinit__(self, list records not None, CloseSignal gate not None):
+    def __cinit__(self, list records not None, CloseSignal signal not None):
         self._records = records
-        self._gate = gate
+        self._signal = signal
 
     def __iter__(self):
         return self
 
     def __next__(self):
         cdef Py_ssize_t slot = self._next
-        if slot >= len(self._records) or not self._gate._is_open:
+        if slot >= len(self._records) or not self._signal._is_open:
             raise StopIteration
         self._next = slot + 1
         return self._records[slot]

@@ -236,17 +236,17 @@ cdef class RollPlanner:
 
     cdef int _reserve(self, Py_ssize_t more) except -1:
         """Reserve memory for more entries of each kind."""
-        cdef Py_ssize_t room = max(self._ready.offset_count, self._ready.time_count) + more
+        cdef Py_ssize_t capacity = max(self._ready.offset_count, self._ready.time_count) + more
         cdef void* grown
-        if room <= self._entry_capacity:
+        if capacity <= self._entry_capacity:
             return 0
-        room = max(room, 2 * self._entry_capacity)
-        grown = PyMem_RawRealloc(self._ready.offsets, <size_t>(room * OFFSET_INDEX_ENTRY_SIZE))
+        capacity = max(capacity, 2 * self._entry_capacity)
+        grown = PyMem_RawRealloc(self._ready.offsets, <size_t>(capacity * OFFSET_INDEX_ENTRY_SIZE))
         if grown != NULL:
             self._ready.offsets = <uint8_t*>grown
-            grown = PyMem_RawRealloc(self._ready.times, <size_t>(room * TIME_INDEX_ENTRY_SIZE))
+            grown = PyMem_RawRealloc(self._ready.times, <size_t>(capacity * TIME_INDEX_ENTRY_SIZE))
         if grown == NULL:
-            raise MemoryError(f"no memory for {room} index entries")
+            raise MemoryError(f"no memory for {capacity} index entries")
         self._ready.times = <uint8_t*>grown
-        self._entry_capacity = room
+        self._entry_capacity = capacity
         return 0

@@ -53,7 +53,7 @@ def check_descriptors(context: CheckContext) -> Iterator[Finding]:
     needed, _ = needs(context)
     partitions = sum(1 for _ in context.partitions())
     if needed > soft:
-        enough_room = hard is None or hard >= needed
+        is_allowed = hard is None or hard >= needed
         yield Finding(
             Severity.WARNING,
             "limits.descriptors",
@@ -61,7 +61,7 @@ def check_descriptors(context: CheckContext) -> Iterator[Finding]:
             f" read, take up to {needed}",
             "a manager closes the files of idle logs, which costs a sync, and opens their files"
             " again for the next append; without a manager an opening fails if none is left",
-            f"ulimit -n {needed}   ({'' if enough_room else 'as root: '}{_PERMANENT})",
+            f"ulimit -n {needed}   ({'' if is_allowed else 'as root: '}{_PERMANENT})",
         )
     segments = _segment_count(context)
     broker = segments + OTHER_DESCRIPTORS

@@ -165,13 +165,13 @@ class SegmentIndex(Generic[View]):
             growing.close()
             self._growing = None
 
-    def distrust(self, *, is_ordinary: bool = False) -> None:
+    def distrust(self, *, is_expected: bool = False) -> None:
         """
         Rebuild the index: a look-up found another batch than the entry promised.
 
         It is logged as a warning, unless a broker without a defect may have written the entry.
         """
-        level = logging.INFO if is_ordinary else logging.WARNING
+        level = logging.INFO if is_expected else logging.WARNING
         logger.log(level, "%s %s is wrong: rebuilt from its log", self.kind.name, self.path)
         self._install(self._rebuild())
 

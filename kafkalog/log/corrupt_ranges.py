@@ -138,9 +138,9 @@ def next_corrupt_range(ranges: Sequence[CorruptRange], position: int) -> Corrupt
 def gap_around(ranges: Sequence[CorruptRange], first: int, last: int, end: int) -> tuple[int, int]:
     """Return start and end of the gap between ranges, in order, that has the bytes of batches."""
     before = bisect_right(ranges, first, key=_end_of)
-    behind = bisect_left(ranges, last, key=_start_of)
+    slot_after = bisect_left(ranges, last, key=_start_of)
     start = ranges[before - 1].end_position if before else 0
-    return start, min(end, ranges[behind].position) if behind < len(ranges) else end
+    return start, min(end, ranges[slot_after].position) if slot_after < len(ranges) else end
 
 
 def _is_within(corrupt_range: CorruptRange, found: Sequence[CorruptRange]) -> bool:
@@ -191,15 +191,15 @@ def find_corrupt_range(
         if resume_min < end:
             resume = _find_batch(data, resume_min, end, offsets, holes)
     if resume < 0 or resume == end:
-        resume, behind = end, following_offset
+        resume, resume_offset = end, following_offset
     else:
-        behind = first_offset_at(data, resume, path)
+        resume_offset = first_offset_at(data, resume, path)
     return CorruptRange(
         path=path,
         position=position,
         size_bytes=resume - position,
         first_offset=next_offset,
-        next_offset=max(behind, next_offset),
+        next_offset=max(resume_offset, next_offset),
         reason=status_name(status),
     )
 

@@ -402,11 +402,11 @@ def _refusal(
 
 def _confusion(old: Sequence[int], live: _Live) -> str | None:
     """Return which old segment may have the name of another one, None if no segment has."""
-    for base, behind in pairwise([*old, MAX_OFFSET]):
+    for base, next_base in pairwise([*old, MAX_OFFSET]):
         if live.is_foreign(base):
             return f"the segment at {base} that it replaces has batches with offsets of another"
-        if live.end_of(base) > behind:
-            return f"the segment at {base} that it replaces reaches into the one at {behind}"
+        if live.end_of(base) > next_base:
+            return f"the segment at {base} that it replaces reaches into the one at {next_base}"
     return None
 
 

@@ -108,8 +108,8 @@ def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSeg
     """Return a few segments that are not empty: `segment`, the earlier ones, the later ones."""
     base_offset = segment.base_offset
     before = [each for each in segments if each.base_offset <= base_offset]
-    behind = [each for each in segments if each.base_offset > base_offset]
-    holding = [each for each in (*reversed(before), *behind) if each.size_bytes]
+    after = [each for each in segments if each.base_offset > base_offset]
+    holding = [each for each in (*reversed(before), *after) if each.size_bytes]
     return holding[:SEGMENTS_SEARCHED]
 
 

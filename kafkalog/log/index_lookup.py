@@ -175,5 +175,5 @@ class IndexLookup:
                     return position
                 # A broker that converted messages down to v0 has indexed their former times.
                 has_no_time = header.magic == 0
-            self._time_index.distrust(is_ordinary=has_no_time)
+            self._time_index.distrust(is_expected=has_no_time)
         return 0

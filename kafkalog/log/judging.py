@@ -60,7 +60,7 @@ __all__ = [
     "OVERFLOW_MAX",
     "RELATIVE_OFFSET_MAX",
     "Judgement",
-    "KnownEnd",
+    "LogEndFacts",
     "fits_after",
     "has_odd_end",
     "is_whole_without_offset",
@@ -92,7 +92,7 @@ BATCH_WEIGHT: Final = 1 << 80
 IMAGE_WEIGHT: Final = 1 << 40
 
 
-class KnownEnd(NamedTuple):
+class LogEndFacts(NamedTuple):
     """
     Facts about the end of a log.
 
@@ -253,7 +253,7 @@ def judge_batches(
     first_offset: int,
     offset_max: int,
     following_offset: int,
-    known_end: KnownEnd | None = None,
+    end_facts: LogEndFacts | None = None,
     questioned: Collection[int] = (),
     holes: Holes = (),
 ) -> Judgement:
@@ -267,7 +267,7 @@ def judge_batches(
         offset_max: largest offset that may be in it.
         following_offset: offset that follows the segment, for a corrupt range that reaches its end;
             raised if its batches take more offsets.
-        known_end: facts about the end of the log, for its last segment.
+        end_facts: facts about the end of the log, for its last segment.
         questioned: positions of wrappers whose records do not fit between their neighbours.
         holes: large holes of the file, which are not searched.
     """
@@ -284,10 +284,10 @@ def judge_batches(
             run.question()
         end_before = run.end
     judge = _Judge(runs, data, first_offset)
-    judge.judge(0 if known_end is None else known_end.end_offset or 0)
+    judge.judge(0 if end_facts is None else end_facts.end_offset or 0)
     if found.runs and found.runs[-1].may_be_image and not all(run.is_believed for run in runs):
         found.keep_tail()
-    free_offset = 0 if known_end is None else judge.judge_last(known_end)
+    free_offset = 0 if end_facts is None else judge.judge_last(end_facts)
     return _report(found, path, following_offset, free_offset)
 
 
@@ -419,13 +419,13 @@ class _Search:
 
 
 def has_odd_end(
-    known_end: KnownEnd, *, base_offset: int, expected: int, last_base: int, next_offset: int
+    end_facts: LogEndFacts, *, base_offset: int, expected: int, last_base: int, next_offset: int
 ) -> bool:
     """
     Return whether the known end of a log may contradict its last batch.
 
     Args:
-        known_end: facts about the end.
+        end_facts: facts about the end.
         base_offset: of the last segment.
         expected: the end of the batches before.
         last_base: base offset of the last batch.
@@ -433,10 +433,10 @@ def has_odd_end(
     """
     if next_offset - 1 > base_offset + RELATIVE_OFFSET_MAX:
         return True
-    end_offset = known_end.end_offset
+    end_offset = end_facts.end_offset
     return last_base > expected and (
         (end_offset is not None and next_offset > end_offset)
-        or expected < known_end.durable_offset <= last_base
+        or expected < end_facts.durable_offset <= last_base
     )
 
 
@@ -764,7 +764,7 @@ class _Judge:
             taken += 0 if run.may_be_image else run.space
         return shifts
 
-    def judge_last(self, known_end: KnownEnd) -> int:
+    def judge_last(self, end_facts: LogEndFacts) -> int:
         """
         Judge the last batch of a log by the facts about the end of the log.
 
@@ -778,8 +778,8 @@ class _Judge:
             return 0
         last = believed[-1]
         expected = believed[-2].next_offset if len(believed) > 1 else self._first_offset
-        begins, end_offset = last.first_offset, known_end.end_offset
-        limit = known_end.durable_offset if end_offset is None else end_offset
+        begins, end_offset = last.first_offset, end_facts.end_offset
+        limit = end_facts.durable_offset if end_offset is None else end_offset
         inside = last.record_offsets(self._data)
         if inside is not None:
             begins = inside[0]

@@ -53,7 +53,7 @@ from kafkalog.log.corrupt_ranges import CorruptRange, with_tail
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.holes import find_hole
 from kafkalog.log.index_lookup import read_header, read_whole_header
-from kafkalog.log.judging import KnownEnd
+from kafkalog.log.judging import LogEndFacts
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import RecoveryReport, TruncatedTail
 from kafkalog.log.scanner import SegmentScan, scan_file
@@ -523,19 +523,19 @@ class _Recovery:
     def _scan(self, slot: int) -> SegmentScan:
         """Scan a segment with all CRCs."""
         segment, stop = self._segments[slot], self._stop
-        offset_max = known_end = None
+        offset_max = end_facts = None
         if slot + 1 < len(self._segments):
             offset_max = self._segments[slot + 1].base_offset - 1
         else:
             end_offset = stop.recovery_point if stop.is_clean else None
             begin_offset = _begin_offset(self._segments, slot)
-            known_end = KnownEnd(stop.recovery_point, end_offset, begin_offset)
+            end_facts = LogEndFacts(stop.recovery_point, end_offset, begin_offset)
         scan = scan_file(
             segment.file,
             base_offset=segment.base_offset,
             interval=self._context.config.index_interval_bytes,
             offset_max=offset_max,
-            known_end=known_end,
+            end_facts=end_facts,
         )
         self.findings.record_scan(segment, scan)
         segment.mark_judged()

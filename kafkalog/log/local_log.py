@@ -280,8 +280,8 @@ class LocalLog:
             files = SegmentFiles(self.context.directory, segment.base_offset)
             for kind in kinds:
                 if filesystem.stat(files.path(kind)) is not None:
-                    doomed = files.in_state(FileState.DELETED).path(kind)
-                    filesystem.rename(files.path(kind), doomed)
+                    deleted_path = files.in_state(FileState.DELETED).path(kind)
+                    filesystem.rename(files.path(kind), deleted_path)
             if in_order:
                 filesystem.sync_directory(self.context.directory)
 

@@ -268,7 +268,7 @@ def _segment_parts(
 ) -> Iterator[BatchView | MessageRun]:
     path, columns = walk_start.segment.path, BatchColumns(ahead)
     for walked in walk_place(walk_start, expected, columns, on_corrupt):
-        for first, stop, is_plain in _stretches(columns, walked.count):
+        for first, stop, is_plain in _slices(columns, walked.count):
             if is_plain:
                 offsets = columns.base_offset[first:stop]
                 wanted_stop = first + max(int(offsets.searchsorted(end_offset)), 1)
@@ -301,7 +301,7 @@ def _views(
         yield BatchView(data[start : start + size], path=path, position=origin + start)
 
 
-def _stretches(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bool]]:
+def _slices(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bool]]:
     """Yield (first, stop, whether plain messages of old formats) of adjacent rows."""
     is_old = columns.magic[:count] < MAGIC_V2
     if not is_old.any():

@@ -93,10 +93,10 @@ class LogFacts:
 
     @cached_property
     def _sizes_after(self) -> dict[int, int]:
-        sizes, behind = {}, 0
+        sizes, size_after = {}, 0
         for segment in reversed(self.segments):
-            sizes[segment.base_offset] = behind
-            behind += segment.size_bytes
+            sizes[segment.base_offset] = size_after
+            size_after += segment.size_bytes
         return sizes
 
 

@@ -32,7 +32,7 @@ from kafkalog.log.corrupt_ranges import CorruptRange, find_resume
 from kafkalog.log.judging import (
     OVERFLOW_MAX,
     RELATIVE_OFFSET_MAX,
-    KnownEnd,
+    LogEndFacts,
     fits_after,
     has_odd_end,
     is_whole_without_offset,
@@ -109,7 +109,7 @@ def scan_segment(
     base_offset: int,
     interval: int,
     offset_max: int | None = None,
-    known_end: KnownEnd | None = None,
+    end_facts: LogEndFacts | None = None,
     find_holes: Callable[[], Holes] = tuple,
 ) -> SegmentScan:
     """
@@ -121,11 +121,11 @@ def scan_segment(
         base_offset: base offset of the segment.
         interval: `index.interval.bytes`.
         offset_max: largest offset that may be in the segment; any if None.
-        known_end: known end of the log, for its last segment.
+        end_facts: facts about the end of the log, for its last segment.
         find_holes: returns large holes of the file, which a search after damage skips.
     """
     limit = _limit(base_offset, offset_max)
-    scanner = _Scanner(base_offset, interval, limit, known_end)
+    scanner = _Scanner(base_offset, interval, limit, end_facts)
     if scanner.run_in_order(
         MappedSource(data), lambda damage: _is_tail(data, damage, base_offset, limit, find_holes)
     ):
@@ -136,7 +136,7 @@ def scan_segment(
         first_offset=base_offset,
         offset_max=limit,
         following_offset=0 if offset_max is None else offset_max + 1,
-        known_end=known_end,
+        end_facts=end_facts,
         questioned=scanner.questioned,
         holes=find_holes(),
     )
@@ -162,7 +162,7 @@ def scan_file(
     base_offset: int,
     interval: int,
     offset_max: int | None = None,
-    known_end: KnownEnd | None = None,
+    end_facts: LogEndFacts | None = None,
 ) -> SegmentScan:
     """
     Scan a segment in its file: as `scan_segment`, and a file without damage window by window.
@@ -170,7 +170,7 @@ def scan_file(
     Args: as of `scan_segment`.
     """
     if not file.maps:
-        scanner = _Scanner(base_offset, interval, _limit(base_offset, offset_max), known_end)
+        scanner = _Scanner(base_offset, interval, _limit(base_offset, offset_max), end_facts)
         if scanner.run_in_order(file.source(file.size_bytes), lambda _damage: False):
             return scanner.finish()
     # The extent and kind of damage can be found only with all bytes.
@@ -180,7 +180,7 @@ def scan_file(
         base_offset=base_offset,
         interval=interval,
         offset_max=offset_max,
-        known_end=known_end,
+        end_facts=end_facts,
         find_holes=file.holes,
     )
 
@@ -208,19 +208,19 @@ class _Scanner:
         base_offset: base offset of the segment.
         interval: `index.interval.bytes`.
         limit: largest offset that may be in the segment.
-        known_end: known end of the log, for its last segment.
+        end_facts: facts about the end of the log, for its last segment.
 
     Attributes:
         questioned: position of the last batch, if it is a wrapper that does not fit.
     """
 
     def __init__(
-        self, base_offset: int, interval: int, limit: int, known_end: KnownEnd | None
+        self, base_offset: int, interval: int, limit: int, end_facts: LogEndFacts | None
     ) -> None:
         self._base_offset = base_offset
         self._interval = interval
         self._limit = limit
-        self._known_end = known_end
+        self._end_facts = end_facts
         self._columns = BatchColumns(CHUNK_BATCHES)
         self.questioned: tuple[int, ...] = ()
         self._begin()
@@ -254,10 +254,10 @@ class _Scanner:
             is_odd = not is_tail(damage)
 
         self._walk(source, 0, source.size_bytes, stop)
-        if is_odd or self._known_end is None:
+        if is_odd or self._end_facts is None:
             return not is_odd
-        return not self._has_odd_end(self._known_end) and self._last_wrapper_fits(
-            source, self._known_end.begin_offset
+        return not self._has_odd_end(self._end_facts) and self._last_wrapper_fits(
+            source, self._end_facts.begin_offset
         )
 
     def _last_wrapper_fits(self, source: ByteSource, begin_offset: int) -> bool:
@@ -297,7 +297,7 @@ class _Scanner:
             columns.position[:count] += walked.origin
         self._tally.add(columns, count)
         self._entries.select(columns, walked)
-        if self._known_end is not None:
+        if self._end_facts is not None:
             self._record_last_batch(walked)
         self._next_offset = self._free_offset = walked.next_offset
         self._whole_end = walked.end_position
@@ -310,10 +310,10 @@ class _Scanner:
         place = int(columns.position[row]), int(columns.size_bytes[row])
         self._last_wrapper = place if is_wrapper else None
 
-    def _has_odd_end(self, known_end: KnownEnd) -> bool:
+    def _has_odd_end(self, end_facts: LogEndFacts) -> bool:
         """Return whether the known end of the log may contradict the last batch."""
         return has_odd_end(
-            known_end,
+            end_facts,
             base_offset=self._base_offset,
             expected=self._before_last,
             last_base=self._last_base,

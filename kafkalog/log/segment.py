@@ -571,8 +571,8 @@ class LogSegment:
         if position + header.size_bytes >= bound.end:
             is_below = header.last_offset < bound.following_offset
         else:
-            behind = read_whole_header(self.file, position + header.size_bytes, bound.end)
-            is_below = behind is not None and header.last_offset < behind.base_offset
+            successor = read_whole_header(self.file, position + header.size_bytes, bound.end)
+            is_below = successor is not None and header.last_offset < successor.base_offset
         return begins and is_below and (not header.is_wrapper or self._fits_at(position, bound))
 
     def _find_slow_path(self, offset: int, position: int, bound: ReadBound) -> int | None:

@@ -41,7 +41,7 @@ from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.exchanges import present_segments
-from kafkalog.log.judging import OVERFLOW_MAX, KnownEnd, is_whole_without_offset, judge_batches
+from kafkalog.log.judging import OVERFLOW_MAX, LogEndFacts, is_whole_without_offset, judge_batches
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
@@ -316,7 +316,7 @@ class ReadOnlyTail:
             first_offset=segment.base_offset,
             offset_max=segment.base_offset + OVERFLOW_MAX,
             following_offset=0,
-            known_end=None if is_sealed else KnownEnd(),
+            end_facts=None if is_sealed else LogEndFacts(),
             holes=segment.file.unpublished_holes(len(data)),
         )
         return judgement.whole_end, max(judgement.next_offset, judgement.free_offset)

@@ -185,14 +185,14 @@ def _verify(
     was_verified = own.verified_end >= 0
     is_absent = not own.is_loaded and context.filesystem.stat(index.path) is None
     found = _compare(context, snapshot, slot, fresh)
-    told: list[AbortedTransaction] = []
+    added: list[AbortedTransaction] = []
     if found.missing:
-        told = [
+        added = [
             each
             for each in _replayed(context, snapshot, slot)
             if (each.producer_id, each.last_offset) in found.missing
         ]
-    if found.damage is None and not told and not found.wrong:
+    if found.damage is None and not added and not found.wrong:
         return
     is_late = found.is_followed and was_verified and found.damage is None and not found.wrong
     logger.log(
@@ -200,13 +200,13 @@ def _verify(
         "%s contradicts its segment%s: %d entries are added, %d removed",
         index.path,
         "" if found.damage is None else f" ({found.damage})",
-        len(told),
+        len(added),
         len(found.wrong),
     )
-    is_written = _replace(index, found.kept, told, lambda: _replayed(context, snapshot, slot))
+    is_written = _replace(index, found.kept, added, lambda: _replayed(context, snapshot, slot))
     if not is_absent and own.repaired is None:
         is_written = is_written and not context.read_only
-        own.record_repair(_contradiction(context, index.path, found, told, is_written=is_written))
+        own.record_repair(_contradiction(context, index.path, found, added, is_written=is_written))
 
 
 @dataclass(slots=True)
@@ -269,14 +269,14 @@ def _contradiction(
     context: SegmentContext,
     path: Path,
     found: _Compared,
-    told: Sequence[AbortedTransaction],
+    added: Sequence[AbortedTransaction],
     *,
     is_written: bool,
 ) -> RepairedIndex | None:
     """Return what was wrong with an index that a crash does not explain, None where nothing was."""
     is_settled = found.end_offset <= context.settled_offset
     settled = LONG_MAX if is_settled else context.settled_offset
-    lost = [each for each in told if each.last_offset < settled]
+    lost = [each for each in added if each.last_offset < settled]
     if found.damage is not None:
         # The entries of synced markers come first; later ones may be from a crash.
         if not is_settled and (found.damage.position or 0) // ENTRY_SIZE >= len(lost):
@@ -307,13 +307,13 @@ def _may_lack_markers(context: SegmentContext) -> bool:
 def _replace(
     index: TransactionIndex,
     kept: list[AbortedTransaction],
-    told: list[AbortedTransaction],
+    added: list[AbortedTransaction],
     replay: Callable[[], list[AbortedTransaction]],
 ) -> bool:
     """Give an index its entries; return whether the disk took them."""
     try:
         try:
-            index.replace(sorted((*kept, *told), key=lambda each: each.last_offset))
+            index.replace(sorted((*kept, *added), key=lambda each: each.last_offset))
         except ValueError:
             # Entries of a broker that do not fit between ours: the batches alone count.
             index.replace(replay())

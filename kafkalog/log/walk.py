@@ -108,8 +108,8 @@ def walk_batches(
     )
     if result.count and result.next_offset - 1 > offset_max:
         result = _up_to(data, position, columns, result, next_offset, offset_max)
-    behind = result.next_offset if result.count else next_offset
-    walk = WalkResult(result.count, result.position, result.status, behind, result.position + 1)
+    end_offset = result.next_offset if result.count else next_offset
+    walk = WalkResult(result.count, result.position, result.status, end_offset, result.position + 1)
     if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
         return walk
     if result.position == len(data):
@@ -119,7 +119,7 @@ def walk_batches(
         # Possible damage: the batches before it are no more certain than within a run.
         status = scan_batches(data, result.position, check_crc=False).status
         return walk if status in (OK, TRUNCATED) else replace(walk, status=status)
-    if following is None or following.base_offset >= behind or not check_order:
+    if following is None or following.base_offset >= end_offset or not check_order:
         return walk
     return _blame(data, columns, walk, following, next_offset)
 

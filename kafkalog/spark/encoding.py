@@ -134,7 +134,7 @@ class _Target:
         """Begin another file."""
         self.path: Path | None = None
         self.handle: FileHandle | None = None
-        self.behind = WriteBehind(self._keep_bytes)
+        self.write_behind = WriteBehind(self._keep_bytes)
         self.record_count = self.batch_count = self.size_bytes = 0
         self.largest_batch_bytes = self.null_key_count = 0
         self.min_timestamp = self.max_timestamp = NO_TIMESTAMP
@@ -393,7 +393,7 @@ class TaskWriter:
             ) as batch,
         ):
             handle.pwrite(batch, target.size_bytes)
-            target.behind.wrote(handle, target.size_bytes, size)
+            target.write_behind.wrote(handle, target.size_bytes, size)
         target.count_batch(size)
         builder.reset()
 

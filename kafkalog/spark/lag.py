@@ -50,11 +50,11 @@ def lag_between(read: OffsetJson | str, newest: OffsetJson | str) -> StreamLag:
     """
     done, ends = _offsets(read), _offsets(newest)
     # A partition that was not read yet counts whole: the offsets alone do not show its start.
-    behind = [max(end - done.get(name, 0), 0) for name, end in ends.items()]
-    if not behind:
+    lags = [max(end - done.get(name, 0), 0) for name, end in ends.items()]
+    if not lags:
         return StreamLag(0, 0, 0, 0.0, 0)
-    total = sum(behind)
-    return StreamLag(len(behind), min(behind), max(behind), total / len(behind), total)
+    total = sum(lags)
+    return StreamLag(len(lags), min(lags), max(lags), total / len(lags), total)
 
 
 def unread_bytes(options: ReadOptions, read: OffsetJson | str) -> int:

@@ -45,27 +45,31 @@ def require_java() -> int:
     Raises:
         KafkaLogSparkError: JAVA_MISSING if there is none, or one before JAVA_MIN.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
     if java is None or not Path(java).is_file():
-        where = f"JAVA_HOME is {home}, which has none" if home else "there is none on the PATH"
-        raise _missing(where, home)
+        where = (
+            f"JAVA_HOME is {java_home}, which has none"
+            if java_home
+            else "there is none on the PATH"
+        )
+        raise _missing(where, java_home)
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=60
         ).stderr
     except OSError as error:
-        raise _missing(f"{java} does not start: {error}", home) from error
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+        raise _missing(f"{java} does not start: {error}", java_home) from error
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     version = 0 if found is None else int(found[1])
     if version < JAVA_MIN:
-        raise _missing(f"{java} is {told.partition(chr(10))[0] or 'silent'}", home)
+        raise _missing(f"{java} is {output.partition(chr(10))[0] or 'silent'}", java_home)
     return version
 
 
-def _missing(why: str, home: str | None) -> KafkaLogSparkError:
+def _missing(why: str, java_home: str | None) -> KafkaLogSparkError:
     return KafkaLogSparkError(
         ErrorCode.JAVA_MISSING,
         f"Spark needs Java {JAVA_MIN} or later: {why}; install one, and let JAVA_HOME name it",
-        java_home=home,
+        java_home=java_home,
     )

@@ -367,7 +367,7 @@ def test_columns_too_small_keep_their_rows() -> None:
     header, size = as_batch_header(wrapper_header(1)), len(PAYLOADS[1])
     columns = RecordColumns(11)
     decode_message_columns(PAYLOADS[1], header, 0, size, columns)
-    with pytest.raises(InvalidRecordError, match="no room"):
+    with pytest.raises(InvalidRecordError, match="buffer is full"):
         decode_message_columns(PAYLOADS[1], header, 0, size, columns)
     assert 6 == len(columns)
 

@@ -22,6 +22,7 @@ Wumpus -> a noun -> first-word
 is frob -> must be -> messages
 OldName -> NewName -> names
 log/frob -> log/nice -> names
+is_hunt -> is_search -> identifiers
 """
 
 
@@ -52,6 +53,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ),
         ('x = "a b c"; y = "a grue"\n', []),
         ("grue = 1\n", []),
+        ('f(is_hunt="is_hunt")  # is_hunt\n', ["identifiers -> is_hunt"]),
         ('"""A `grue` and grueling."""\n', []),
         ('"""A\n\n    grue\n    cave."""\n', ["every -> grue cave"]),
         ("# A grue\n# cave.\n", ["every -> grue cave"]),
@@ -166,7 +168,7 @@ def test_long_subjects_are_found_and_missing_history_is_skipped(
 def test_rules_of_the_project_are_unique_and_complete(check: ModuleType) -> None:
     """Each line has a pattern, a replacement and a scope, and no pattern is twice in a scope."""
     rules = check.read_rules(check.WORDS.read_text())
-    assert {"every", "first-word", "messages", "names", "subjects"} == rules.keys()
+    assert {"every", "first-word", "identifiers", "messages", "names", "subjects"} == rules.keys()
     for _, _, lines in rules.values():
         assert all(len(each) == 3 and all(each) for each in lines)
         assert [] == [key for key, count in Counter(each[0] for each in lines).items() if count > 1]

@@ -22,7 +22,7 @@ from kafkalog.files.zeros import is_zero
 from kafkalog.log.batch_walk import ResumePoint, WalkDamage, WalkRange, walk_source
 from kafkalog.log.byte_source import MappedSource
 from kafkalog.log.corrupt_ranges import CorruptRange, find_corrupt_range
-from kafkalog.log.judging import RELATIVE_OFFSET_MAX, KnownEnd, judge_batches
+from kafkalog.log.judging import RELATIVE_OFFSET_MAX, LogEndFacts, judge_batches
 
 from .facts import BatchFact, DamageFact, Fact, ZerosFact
 
@@ -108,7 +108,7 @@ class _BelievedBatches:
                 first_offset=self._base_offset,
                 offset_max=MAX_OFFSET - 1,
                 following_offset=0,
-                known_end=KnownEnd(),
+                end_facts=LogEndFacts(),
             ).corrupt_ranges
         return not any(
             each.position <= position < each.end_position for each in self._corrupt_ranges

@@ -98,11 +98,11 @@ def _print_progress(progress: JobProgress) -> None:
 
 def _once(report: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
     """Leave out warnings that were printed before."""
-    told: list[JobProgress] = []
+    reported: list[JobProgress] = []
 
     def report_new(progress: JobProgress) -> None:
-        if told != [progress]:
-            told[:] = [progress]
+        if reported != [progress]:
+            reported[:] = [progress]
             report(progress)
 
     return report_new
@@ -164,8 +164,8 @@ def verify(
         rows = _show_rows(frame.where(bad), as_json=as_json)
         sums = ["count(*) n", *(f"coalesce(sum({name}), 0) {name}" for name in _SUMMED)]
         (all_of,) = frame.selectExpr(*sums).collect()
-    told = ", ".join(f"{all_of[name]:,} {name}" for name in _SUMMED)
-    typer.echo(f"{all_of['n']:,} segments, {told}: {len(rows)} segments are bad", err=True)
+    totals = ", ".join(f"{all_of[name]:,} {name}" for name in _SUMMED)
+    typer.echo(f"{all_of['n']:,} segments, {totals}: {len(rows)} segments are bad", err=True)
     if rows:
         raise typer.Exit(EXIT_DAMAGE_FOUND)
 

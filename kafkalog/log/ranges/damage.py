@@ -36,7 +36,7 @@ from kafkalog.log.corrupt_ranges import (
 )
 from kafkalog.log.judging import (
     Judgement,
-    KnownEnd,
+    LogEndFacts,
     has_odd_end,
     is_whole_without_offset,
     judge_batches,
@@ -55,7 +55,7 @@ from kafkalog.log.wrapper_checks import (
 __all__ = [
     "Damage",
     "RangeJudge",
-    "known_end_of",
+    "end_facts_of",
     "last_batch_is_odd",
 ]
 
@@ -274,7 +274,7 @@ class RangeJudge:
             first_offset=first_offset,
             offset_max=offset_max,
             following_offset=self._following,
-            known_end=known_end_of(self._filesystem, segment) if judges_end else None,
+            end_facts=end_facts_of(self._filesystem, segment) if judges_end else None,
             questioned=self._questioned,
             holes=holes,
         )
@@ -365,7 +365,7 @@ def last_batch_is_odd(
     if base <= expected and last <= segment.largest_relative:
         return False
     return has_odd_end(
-        known_end_of(filesystem, segment),
+        end_facts_of(filesystem, segment),
         base_offset=segment.base_offset,
         expected=expected,
         last_base=base,
@@ -373,14 +373,14 @@ def last_batch_is_odd(
     )
 
 
-def known_end_of(filesystem: FileSystem, segment: SegmentOnDisk) -> KnownEnd:
+def end_facts_of(filesystem: FileSystem, segment: SegmentOnDisk) -> LogEndFacts:
     """Return the end of a log by checkpoints and the marker of a clean stop."""
     try:
         store = FileCheckpointStore(find_partition_paths(filesystem, segment.directory))
     except NotALogError:
-        return KnownEnd()
+        return LogEndFacts()
     recovery_point = store.read_recovery_point()
-    return KnownEnd(recovery_point, recovery_point if store.was_closed_in_order() else None)
+    return LogEndFacts(recovery_point, recovery_point if store.was_closed_in_order() else None)
 
 
 def damage_of(handle: FileHandle, corrupt_range: CorruptRange, size: int) -> Damage:
@@ -411,8 +411,8 @@ def _unknown_magic(handle: FileHandle, data: memoryview, position: int, size: in
     magic, known[MAGIC_POSITION] = known[MAGIC_POSITION], MAGIC_V2
     if check_batch(known) == OK:
         return None
-    behind = handle.pread(RECORD_BATCH_OVERHEAD, position + end)
-    if not behind:
+    following_bytes = handle.pread(RECORD_BATCH_OVERHEAD, position + end)
+    if not following_bytes:
         return magic
-    same = len(behind) > MAGIC_POSITION and behind[MAGIC_POSITION] == magic
-    return magic if same or declared_size(memoryview(behind)) is not None else None
+    same = len(following_bytes) > MAGIC_POSITION and following_bytes[MAGIC_POSITION] == magic
+    return magic if same or declared_size(memoryview(following_bytes)) is not None else None

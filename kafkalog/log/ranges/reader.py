@@ -267,13 +267,13 @@ class RangeReader:
             self._on_damage(damage)
         # A wrong header may have offsets of the next segment.
         following = segment.following
-        behind = (
+        resume_offset = (
             corrupt_range.next_offset
             if following is None
             else min(corrupt_range.next_offset, following)
         )
-        self.next_offset = max(self.next_offset, min(behind, self._end))
-        return ResumePoint(corrupt_range.end_position, max(expected, behind))
+        self.next_offset = max(self.next_offset, min(resume_offset, self._end))
+        return ResumePoint(corrupt_range.end_position, max(expected, resume_offset))
 
 
 def all_batches(

@@ -32,7 +32,7 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
+_MODULES = {
     "JobProgress": "job_source",
     "compact": "compacting",
     "copy": "copying",
@@ -47,6 +47,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load a job on first use."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -152,13 +152,13 @@ def _cleaned(
         for each in report["runs"]:
             reports.setdefault(each["number"], []).append(each)
     outcomes = {
-        each["number"]: {"directory": each["directory"], "status": "failed", "error": told}
+        each["number"]: {"directory": each["directory"], "status": "failed", "error": message}
         for each in planned
-        if (told := errors.get(each["number"])) is not None
+        if (message := errors.get(each["number"])) is not None
     }
     for each in good:
-        told_of = sorted(reports[each["number"]], key=lambda report: int(report["first"]))
-        outcomes[each["number"]] = _adopted(each, told_of, dry_run=dry_run)
+        slice_reports = sorted(reports[each["number"]], key=lambda report: int(report["first"]))
+        outcomes[each["number"]] = _adopted(each, slice_reports, dry_run=dry_run)
     return outcomes
 
 

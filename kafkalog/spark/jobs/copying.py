@@ -163,7 +163,7 @@ def finish_copy(
 ) -> JobReport:
     """Finish the partitions that are complete, and remove the files of the others."""
     filesystem = PosixFileSystem()
-    changed = {number: told for each in reports.values() for number, told in each["changed"]}
+    changed = {number: message for each in reports.values() for number, message in each["changed"]}
     starts: dict[TopicPartition, int] = {}
     outcomes = []
     for number, each in enumerate(ledger.tasks("partitions")):
@@ -171,8 +171,8 @@ def finish_copy(
         directory = target / partition_directory_name(name)
         outcome = {"directory": each["from"], "status": "copied"}
         with storage_errors(directory, doing="finishing"):
-            if (told := changed.get(number)) is not None:
-                outcome |= {"status": "changed", "error": told}
+            if (message := changed.get(number)) is not None:
+                outcome |= {"status": "changed", "error": message}
                 _remove(filesystem, directory)
             else:
                 _finish_partition(filesystem, Path(each["from"]), directory)
@@ -218,9 +218,9 @@ def copy_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
     for each in task["segments"]:
         directory = Path(each["to"])
         with storage_errors(directory, doing="copying to"):
-            told = _copy_segment(filesystem, each)
-        if told is not None:
-            changed.append((each["number"], told))
+            message = _copy_segment(filesystem, each)
+        if message is not None:
+            changed.append((each["number"], message))
         else:
             copied += each["bytes"]
     done = len(task["segments"]) - len(changed)

@@ -189,10 +189,10 @@ def _outcome(
             totals["files"] += 1
             totals["rows"] += each["rows"]
             totals["bytes"] += each["bytes"]
-        for directory, told in report["ranges"].items():
+        for directory, message in report["ranges"].items():
             known = by_directory.setdefault(directory, {"directory": directory, "status": "done"})
-            if told is not None:
-                known |= {"status": "failed", "error": told}
+            if message is not None:
+                known |= {"status": "failed", "error": message}
     failed = any(each["status"] == "failed" for each in by_directory.values())
     return JobReport(
         "export",
@@ -222,10 +222,10 @@ def export_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterato
             ranges.setdefault(each.directory, None)
         except KafkaLogError as error:
             writer.abandon()
-            told = partition_error(error)
-            if told is None:
+            message = partition_error(error)
+            if message is None:
                 raise
-            ranges[each.directory] = told
+            ranges[each.directory] = message
         except BaseException:
             writer.abandon()
             raise

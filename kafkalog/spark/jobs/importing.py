@@ -178,8 +178,8 @@ def _append(
                 log.flush()
                 partitions.append({**each, "directory": str(log.directory), "status": "imported"})
                 if on_progress is not None:
-                    told = JobProgress(ledger.job_id, "append", len(partitions), len(files))
-                    on_progress(told)
+                    progress = JobProgress(ledger.job_id, "append", len(partitions), len(files))
+                    on_progress(progress)
     except KafkaLogSparkError:
         raise
     except KafkaLogError as error:

@@ -227,8 +227,8 @@ class _LatestOfTask:
             latest.abandon()
             raise
         if waiting:
-            told = [pa.nulls(waiting - 1, pa.string()), texts_of([json.dumps(written)])]
-            yield pa.concat_arrays(told)
+            parts = [pa.nulls(waiting - 1, pa.string()), texts_of([json.dumps(written)])]
+            yield pa.concat_arrays(parts)
 
 
 def latest_slices(spark: SparkSession, ledger: JobLedger) -> list[list[Any]]:
@@ -248,8 +248,8 @@ def latest_slices(spark: SparkSession, ledger: JobLedger) -> list[list[Any]]:
     report = arrow_udf(write, "string").asNondeterministic()
     slices = stage_frame(spark, ledger, "keys").repartition("number", "slice")
     rows = slices.sortWithinPartitions("number", "slice")
-    told = rows.select(report("number", "slice", "base", "entries").alias("report"))
-    found = told.where("report is not null").collect()
+    reported = rows.select(report("number", "slice", "base", "entries").alias("report"))
+    found = reported.where("report is not null").collect()
     return [each for row in found for each in json.loads(row["report"])]
 
 

@@ -88,10 +88,10 @@ def outcome_of(error: KafkaLogError, status: str) -> dict[str, str]:
     """
     if isinstance(error, LogLockedError):
         return {"status": "locked", "error": str(error)}
-    told = partition_error(error)
-    if told is None:
+    message = partition_error(error)
+    if message is None:
         raise error
-    return {"status": status, "error": told}
+    return {"status": status, "error": message}
 
 
 def records_of(
@@ -124,10 +124,10 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
             batches = records_of(each, _KEYS, options)
             yield from keys.latest(partition_number, slices[str(partition_number)], batches)
         except KafkaLogError as error:
-            told = partition_error(error)
-            if told is None:
+            message = partition_error(error)
+            if message is None:
                 raise
-            errors[partition_number] = told
+            errors[partition_number] = message
     ledger.record_done("keys", number, {"errors": errors})
 
 
@@ -142,7 +142,7 @@ def stage_runs(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator
 
 def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
     run = StagingRun(**task["run"])
-    told_of = {"number": task["number"], "first": run.first}
+    identity = {"number": task["number"], "first": run.first}
     name = f"staged/{task['number']}/{run.first}"
     ledger.discard(name)
     folder = ledger.folder(name)
@@ -158,12 +158,12 @@ def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
             target = log_to_clean(log, now_ms=ledger.arguments["now_ms"])
             staged = stage_cleaning(log, target, marks, folder, expected=expected, run=run)
     except KafkaLogError as error:
-        told = partition_error(error)
-        if told is None:
+        message = partition_error(error)
+        if message is None:
             raise
         ledger.discard(name)
-        return {**told_of, "status": "failed", "error": told}
-    return {**told_of, "status": "staged", "staged": staged.to_json()}
+        return {**identity, "status": "failed", "error": message}
+    return {**identity, "status": "staged", "staged": staged.to_json()}
 
 
 def read_latest(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:

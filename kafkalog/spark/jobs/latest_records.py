@@ -76,5 +76,5 @@ def find_latest(
         ledger.finish(KEY_HASHES_STAGE, facts)
     errors: dict[int, str] = {}
     for report in ledger.done("keys").values():
-        errors |= {int(number): told for number, told in report["errors"].items()}
+        errors |= {int(number): message for number, message in report["errors"].items()}
     return slices_by_partition(facts["slices"]), errors

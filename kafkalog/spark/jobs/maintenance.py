@@ -161,8 +161,8 @@ def _verified_rows(ledger: JobLedger, task: Mapping[str, Any]) -> Iterator[dict[
     options = ReadOptions.parse(arguments["read"])
     for _partition, split_range in ranges_of(task):
         row = verify_segment(PosixFileSystem(), split_range, options)
-        told = _find_record_error(split_range, arguments["read"]) if arguments["deep"] else None
-        yield {**row, "error": told}
+        message = _find_record_error(split_range, arguments["read"]) if arguments["deep"] else None
+        yield {**row, "error": message}
 
 
 def _find_record_error(split_range: SplitRange, read: Mapping[str, str]) -> str | None:
@@ -172,10 +172,10 @@ def _find_record_error(split_range: SplitRange, read: Mapping[str, str]) -> str 
         for _batch in records_of(split_range, names, options):
             pass
     except KafkaLogError as error:
-        told = partition_error(error)
-        if told is None:
+        message = partition_error(error)
+        if message is None:
             raise
-        return told
+        return message
     return None
 
 

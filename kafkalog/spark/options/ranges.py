@@ -39,7 +39,7 @@ _EARLIEST_OFFSET: Final = -2
 _LATEST_OFFSET: Final = -1
 _MAX: Final = 2**63 - 1
 _MAX_PARTITION: Final = 2**31 - 1
-_BEHIND_LATEST: Final = re.compile(r"latest\s*-\s*([0-9]{1,19})", re.ASCII)
+_BEFORE_LATEST: Final = re.compile(r"latest\s*-\s*([0-9]{1,19})", re.ASCII)
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -90,7 +90,7 @@ def parse_offset_word(text: str) -> Position | None:
         return EARLIEST
     if lowered == "latest":
         return LATEST
-    match = _BEHIND_LATEST.fullmatch(lowered)
+    match = _BEFORE_LATEST.fullmatch(lowered)
     if match is None or int(match[1]) > _MAX:
         return None
     return Position("latest", int(match[1]))

@@ -38,7 +38,7 @@ from kafkalog.log.batch_walk import WalkDamage, WalkedBatches, WalkRange, walk_s
 from kafkalog.log.byte_source import PreadSource
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.index_lookup import read_whole_header, walk_headers
-from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
+from kafkalog.log.ranges.damage import end_facts_of, last_batch_is_odd
 from kafkalog.log.ranges.on_disk import HandleReader, SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.reader import all_batches
 from kafkalog.log.scan.conditions import Integers
@@ -252,7 +252,7 @@ class _LastSegment:
         resume, _ = find_resume(rest, 0, len(rest), segment.base_offset, segment.offset_max)
         if resume < len(rest):
             return True
-        return next_offset < known_end_of(self._filesystem, segment).durable_offset
+        return next_offset < end_facts_of(self._filesystem, segment).durable_offset
 
     def _ends_oddly(self, walked: WalkedBatches, size: int) -> bool:
         """Return whether the records or checkpoints contradict the last batch of a walk."""

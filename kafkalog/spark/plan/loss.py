@@ -57,8 +57,8 @@ def find_loss(
         same_topic: False if the topic was recreated.
     """
     if not same_topic:
-        behind = start if end is None else max(start, end)
-        return DataLoss("another topic", start, behind, log_start_offset, log_end_offset)
+        next_offset = start if end is None else max(start, end)
+        return DataLoss("another topic", start, next_offset, log_start_offset, log_end_offset)
     highest = start if end is None else max(start, end)
     if highest > log_end_offset:
         first = max(start, log_end_offset) if end is not None and start <= end else log_end_offset

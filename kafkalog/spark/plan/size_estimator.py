@@ -78,20 +78,20 @@ class SizeEstimator:
 
     def _bytes_of(self, row: int, start: int, end: int) -> int:
         total = 0
-        for base, behind, size in self._segments(row, start, end):
-            total += size * (min(end, behind) - max(start, base)) // max(behind - base, 1)
+        for base, next_base, size in self._segments(row, start, end):
+            total += size * (min(end, next_base) - max(start, base)) // max(next_base - base, 1)
         return max(total, 1)
 
     def _reach(self, row: int, start: int, size: int, *, by_index: bool) -> int:
         """Return the offset that is `size` bytes after `start`."""
         directory = Path(self._snapshot.directories[row])
         reached, rest = start, size
-        for base, behind, segment_size in self._segments(row, start, 2**63 - 1):
+        for base, next_base, segment_size in self._segments(row, start, 2**63 - 1):
             from_offset = max(start, base)
             view = self._index(directory, base, segment_size) if by_index else None
             if view is None:
-                span = max(behind - base, 1)
-                taken = segment_size * (behind - from_offset) // span
+                span = max(next_base - base, 1)
+                taken = segment_size * (next_base - from_offset) // span
                 if taken > rest:
                     return from_offset + rest * span // max(segment_size, 1)
             else:
@@ -103,7 +103,7 @@ class SizeEstimator:
                         reached = self._batch_end(directory, base, position, start)
                     return reached
             rest -= taken
-            reached = behind
+            reached = next_base
         return reached
 
     def _index(self, directory: Path, base: int, segment_size: int) -> OffsetIndexView | None:

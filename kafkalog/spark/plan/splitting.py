@@ -216,8 +216,8 @@ def _cuts_of(
     first, stop = int(snapshot.first_rows[row]), int(snapshot.first_rows[row + 1])
     segment = first + int(snapshot.base_offsets[first:stop].searchsorted(start, "right")) - 1
     base, size = int(snapshot.base_offsets[segment]), int(snapshot.sizes[segment])
-    behind = snapshot.base_offsets[segment + 1] if segment + 1 < stop else snapshot.log_ends[row]
-    span = max(int(behind) - base, 1)
+    next_base = snapshot.base_offsets[segment + 1] if segment + 1 < stop else snapshot.log_ends[row]
+    span = max(int(next_base) - base, 1)
     from_byte, to_byte = (start - base) * size // span, (end - base) * size // span
     count = -((from_byte - to_byte) // split_bytes)
     step = (to_byte - from_byte) / count
@@ -299,14 +299,14 @@ def _pack(runs: _Pieces, split_bytes: int, offsets_max: int) -> list[list[int]]:
     sizes, counts = runs.sizes.tolist(), (runs.ends - runs.starts).tolist()
     tasks: list[list[int]] = []
     offsets_left: list[int] = []
-    room: list[tuple[int, int]] = []
+    open_tasks: list[tuple[int, int]] = []
     for run in order:
         size, count = sizes[run], counts[run]
-        at = bisect_left(room, (size, 0))
-        while at < len(room) and offsets_left[room[at][1]] < count:
+        at = bisect_left(open_tasks, (size, 0))
+        while at < len(open_tasks) and offsets_left[open_tasks[at][1]] < count:
             at += 1
-        if at < len(room):
-            left, task = room.pop(at)
+        if at < len(open_tasks):
+            left, task = open_tasks.pop(at)
             tasks[task].append(run)
         else:
             left, task = split_bytes, len(tasks)
@@ -314,7 +314,7 @@ def _pack(runs: _Pieces, split_bytes: int, offsets_max: int) -> list[list[int]]:
             offsets_left.append(offsets_max)
         offsets_left[task] -= count
         if left > size and offsets_left[task] > 0:
-            insort(room, (left - size, task))
+            insort(open_tasks, (left - size, task))
     return tasks
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from kafkalog.log.judging import Judgement, KnownEnd, judge_batches
+from kafkalog.log.judging import Judgement, LogEndFacts, judge_batches
 from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 
 ANY_OFFSET = 2**63 - 2
@@ -33,10 +33,10 @@ class Segment:
     def judge(self, data: bytes, end: str) -> Judgement:
         """Return the judgement of damaged bytes."""
         known = {
-            "open": KnownEnd(),
+            "open": LogEndFacts(),
             "sealed": None,
-            "clean": KnownEnd(self.end_offset, self.end_offset),
-            "durable": KnownEnd(self.end_offset),
+            "clean": LogEndFacts(self.end_offset, self.end_offset),
+            "durable": LogEndFacts(self.end_offset),
         }[end]
         return judge_batches(
             memoryview(data),
@@ -44,7 +44,7 @@ class Segment:
             first_offset=self.chapters[0].first_offset,
             offset_max=self.end_offset - 1 if end == "sealed" else ANY_OFFSET,
             following_offset=self.end_offset if end == "sealed" else 0,
-            known_end=known,
+            end_facts=known,
         )
 
     def flipped(self, number: int, bit: int) -> bytes:
