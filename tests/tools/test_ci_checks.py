@@ -270,7 +270,7 @@ def test_structure_import_of_log_parts_by_another_package_is_refused(
     ],
 )
 def test_structure_loop_from_batch_to_batch_is_refused(body: str, expected: list[str]) -> None:
-    """A loop of its own could judge damage in its own way."""
+    """A separate loop could judge damage by another rule."""
     module = _load("check_structure")
     lines = body.replace("\n", "\n    ")
     tree = ast.parse(f"def read(data, at, rest, source, bounds, columns):\n    {lines}\n")
