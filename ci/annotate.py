@@ -1,4 +1,4 @@
-"""Show what Cython makes of each line: `python ci/annotate.py kafkalog/_core/NAME.pyx`.
+"""Cython's C for each line: `python ci/annotate.py kafkalog/_core/NAME.pyx`.
 
 Writes `build/annotate/NAME.html`, with the directives that setup.py builds with: the yellower a
 line, the more Python its C contains; a click shows the C. Nothing else is written.

@@ -1,4 +1,4 @@
-"""Run the core's tests under AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGUMENTS]`.
+"""Runner of the core's tests with AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGS]`.
 
 Without arguments it runs `tests/core` and `tests/engine`, replays the corpora of `tests/fuzz`, and
 gives each of its targets new inputs for some seconds, by a fresh seed; properties get a quarter of

@@ -1,4 +1,4 @@
-"""Set everything up and compare with other programs: `python3 ci/bench.py [--quick] [GROUP ...]`.
+"""Comparison with other programs, with its setup: `python3 ci/bench.py [--quick] [GROUP ...]`.
 
 Measures together with aiokafka, kafka-python, librdkafka, LMDB, RocksDB, SQLite, Arrow IPC, Kafka's
 storage classes (where there are a JDK and Maven) and bare calls of the system; keeps the results in

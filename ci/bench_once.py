@@ -1,4 +1,4 @@
-"""Run every benchmark once and fail if one fails. `python ci/bench_once.py [asv's -b patterns]`.
+"""Check that every benchmark runs once: `python ci/bench_once.py [asv's -b patterns]`.
 
 A benchmark that skips itself because "this version has no ..." counts as failed: it may do so in an
 old version, not in the one it lives in. Nothing is measured here: a shared machine has no figures

@@ -1,4 +1,4 @@
-"""Fail if a compiled kernel or leaf touches the Python C-API: `python ci/check_annotation.py`.
+"""Check that no compiled kernel or leaf calls the Python C-API: `python ci/check_annotation.py`.
 
 What `cython -a` shows in yellow, as an exit status. Checked is the generated C of every function
 that is declared `noexcept nogil`, in a .pyx or as an inline leaf in a .pxd, wherever it was

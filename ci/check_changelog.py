@@ -1,4 +1,4 @@
-"""Fail if `CHANGELOG.md` is not in the form of Keep a Changelog. `python ci/check_changelog.py`.
+"""Check that `CHANGELOG.md` has the form of Keep a Changelog: `python ci/check_changelog.py`.
 
 Checked: an Unreleased section comes first; versions are semantic, fall, and carry an ISO date;
 headings below them are the six known ones, each at most once and in that order; every entry is a

@@ -1,4 +1,4 @@
-"""Fail if `docs/configuration.md` differs from the settings in the code.
+"""Check that `docs/configuration.md` has the settings of the code.
 
 python ci/check_config_docs.py            compare
 python ci/check_config_docs.py --write    write it

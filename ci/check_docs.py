@@ -1,4 +1,4 @@
-"""Fail if a link of the documentation leads nowhere. `python ci/check_docs.py`.
+"""Check that the target of every link of the documentation exists: `python ci/check_docs.py`.
 
 Checked in every Markdown file of the project (the golden data's own excepted): relative links to
 files, and `#fragments` of Markdown targets against their headings. Links to the network are not

@@ -1,4 +1,4 @@
-"""Compare docs/spark-options.md with the table of options in the code, or write the page.
+"""Check that docs/spark-options.md has the table of options of the code, or writer of the page.
 
 python ci/check_spark_options.py            1 and a message where the page is not up to date
 python ci/check_spark_options.py --write    make the page

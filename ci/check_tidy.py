@@ -1,4 +1,4 @@
-"""Fail if a source breaks a rule of form that no other tool checks. `python ci/check_tidy.py`.
+"""Check of rules of form that no other tool checks: `python ci/check_tidy.py`.
 
 Every file: ASCII, at most 100 columns, no absolute paths of a machine. Python and Cython: a module
 docstring; functions of at most 60 lines (70 in Cython); no `TODO` without the number of an issue.

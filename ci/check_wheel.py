@@ -1,4 +1,4 @@
-"""Fail if the project cannot be installed by a stranger. `python ci/check_wheel.py`.
+"""Check that the project can be installed without its checkout: `python ci/check_wheel.py`.
 
 A source archive is made from a copy of the working tree, a wheel is built from that archive alone
 (pip's own isolated build: a C compiler and a package index, nothing else), and the wheel is

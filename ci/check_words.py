@@ -1,4 +1,4 @@
-"""Fail if counts of words (`ci/words.txt`) are not as allowed: `ci/check_words.py [--write]`."""
+"""Check that counts of words (`ci/words.txt`) are as allowed: `ci/check_words.py [--write]`."""
 
 from __future__ import annotations
 

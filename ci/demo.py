@@ -1,4 +1,4 @@
-"""Set everything up and run `kafkalog demo`: `python3 ci/demo.py [options of the demo]`.
+"""Runner of `kafkalog demo`, with its setup: `python3 ci/demo.py [options of the demo]`.
 
 Needs Python 3.11, a C compiler and a package index, no more. The first run makes `.venv`, which
 takes a minute or two; later ones start at once.

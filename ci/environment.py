@@ -62,7 +62,7 @@ def ensure(extras: str) -> Path:
 
 
 def become(name: str, extras: str, *arguments: str) -> NoReturn:
-    """Make or refresh the environment and go on as its interpreter, in the project's root."""
+    """Make or refresh the environment and continue as its interpreter, in the project's root."""
     try:
         python = ensure(extras)
     except SetupError as error:

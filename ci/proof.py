@@ -1,4 +1,4 @@
-"""Set everything up and let the judges run: `python3 ci/proof.py [PART ...] [--minutes N]`.
+"""Runner of the failure tests, with their setup: `python3 ci/proof.py [PART ...] [--minutes N]`.
 
 Cuts the power, kills processes, lets calls fail and mutates directories, and judges what the
 library makes of it; results go to `tests/proof/results.json` and draw `docs/proof.md`.

@@ -1,4 +1,4 @@
-"""Set everything up and run every check: `python3 ci/test.py [--quick] [STEP ...]`.
+"""Runner of every check, with its setup: `python3 ci/test.py [--quick] [STEP ...]`.
 
 Steps, in the order of the table: lint, layers, types, checks, tests, asan, bench, proof, wheel.
 Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed

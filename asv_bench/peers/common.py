@@ -1,4 +1,4 @@
-"""Measure kafkalog and a peer side by side in one process, and print both sides of each ratio.
+"""Measurements of kafkalog and a peer side by side in one process, with both sides of each ratio.
 
 Absolute times on shared machines move by 40 %, ratios by 10 to 15 %: so the cases of a comparison
 are interleaved round by round, and medians are compared. CPU-bound work is timed by the thread's

@@ -1,4 +1,4 @@
-"""Write with Spark: `format("kafkalog")` against Parquet and against sinks that keep nothing.
+"""Writes with Spark: `format("kafkalog")` against Parquet and against sinks that keep nothing.
 
 Records of 16 byte keys and 100 or 1,024 byte values, cut out of random bytes by Spark itself, with
 `local[2]`: what is timed is the whole write, planning and commit included, by the wall clock, in a

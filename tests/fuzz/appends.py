@@ -34,7 +34,7 @@ __all__ = ["append_as_follower", "append_as_leader"]
 CONTROL, APPEND_TIME = 0x20, 0x08
 EPOCHS_DIFFER = -2
 # Smallest value of leader epoch, producer id, producer epoch and sequence: none.
-NOBODY = -1
+SMALLEST_FIELD = -1
 ORIGINS = (AppendOrigin.EMBEDDED, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 # Some timestamps of the seeds are before it, some after it, and some too far.
 NOW_MS = 1_700_000_000_500
@@ -90,9 +90,9 @@ def _fast_path_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
         is_small = header.size_bytes <= size_limit
         if not is_known or not is_small or header.attributes & CONTROL:
             return None
-        if header.partition_leader_epoch < NOBODY:
+        if header.partition_leader_epoch < SMALLEST_FIELD:
             return None
-        if min(header.producer_id, header.producer_epoch, header.base_sequence) < NOBODY:
+        if min(header.producer_id, header.producer_epoch, header.base_sequence) < SMALLEST_FIELD:
             return None
         shallow = -1 if header.max_timestamp == -1 else header.last_offset
         facts.append(

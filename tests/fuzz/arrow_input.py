@@ -28,7 +28,7 @@ DATA_BYTES_MAX = 1 << 16
 INT64_MAX = 2**63 - 1
 
 
-class LieError(Exception):
+class CorruptInputError(Exception):
     """The buffers contradict each other."""
 
 
@@ -38,8 +38,8 @@ class Column:
     An array and the model that reads it.
 
     Attributes:
-        check: raises LieError for an impossible column, for the number of cells to read.
-        cell: returns the cell at a place, or raises LieError.
+        check: raises CorruptInputError for an impossible column, for the number of cells to read.
+        cell: returns the cell at a place, or raises CorruptInputError.
     """
 
     array: Array
@@ -75,7 +75,7 @@ def append_arrow(data: bytes) -> None:
             column.check(count)
             for row, place in zip(rows, places, strict=True):
                 setattr(row, name, column.cell(place))
-        except LieError:
+        except CorruptInputError:
             return False
         return True
 
@@ -130,11 +130,11 @@ class Nulls:
     length: int
 
     def check(self, wanted: int) -> None:
-        """Raise LieError if the count is impossible or the bitmap is missing."""
+        """Raise CorruptInputError if the count is impossible or the bitmap is missing."""
         if not -1 <= self.count <= self.length:
-            raise LieError
+            raise CorruptInputError
         if wanted and self.count > 0 and self.bitmap is None:
-            raise LieError
+            raise CorruptInputError
 
     def at(self, place: int) -> bool:
         """Return whether the cell at a place is null."""
@@ -144,16 +144,16 @@ class Nulls:
 
 
 def _nulls(choices: Choices, total: int, own: int) -> Nulls:
-    has_bitmap, counts, lies = choices.flags(3)
+    has_bitmap, counts, is_corrupt = choices.flags(3)
     bitmap = choices.take((total + 7) // 8) if has_bitmap else None
-    count = choices.number(1) if lies else (total - own if counts else 0)
+    count = choices.number(1) if is_corrupt else (total - own if counts else 0)
     return Nulls(count, bitmap, total - own)
 
 
 def _offsets(choices: Choices, total: int, wide: bool) -> list[int]:
     """Return one more number than cells, rising or not."""
-    rises, lies = choices.flags(2)
-    size = (8 if wide else 4) if lies else 1
+    rises, is_corrupt = choices.flags(2)
+    size = (8 if wide else 4) if is_corrupt else 1
     numbers = [choices.number(size) for _ in range(total + 1)]
     if not rises:
         return numbers
@@ -187,7 +187,7 @@ def _column(choices: Choices, total: int, own: int, name: bytes | None) -> Colum
     def check(wanted: int) -> None:
         nulls.check(wanted)
         if wanted and last < 0:
-            raise LieError
+            raise CorruptInputError
 
     def cell(place: int) -> Cell:
         return None if layout != b"n" and nulls.at(place) else read(place)
@@ -220,7 +220,7 @@ def _offset_cells(
     def cell(place: int) -> Cell:
         start, end = ends[place], ends[place + 1]
         if not 0 <= start <= end <= last:
-            raise LieError
+            raise CorruptInputError
         return octets[start:end]
 
     offsets = struct.pack(f"={total + 1}{'q' if wide else 'i'}", *ends)
@@ -245,9 +245,9 @@ def _view_cells(choices: Choices, total: int) -> Cells:
         if 0 <= size <= 12:
             return view[4 : 4 + int(size)]
         if size < 0 or not 0 <= buffer < len(parts):
-            raise LieError
+            raise CorruptInputError
         if start < 0 or size > len(parts[buffer]) - start:
-            raise LieError
+            raise CorruptInputError
         return parts[int(buffer)][start : start + size]
 
     return [b"".join(views), *parts, struct.pack(f"={len(sizes)}q", *sizes)], cell
@@ -267,14 +267,14 @@ def _times(choices: Choices, total: int, own: int) -> Column:
     def check(wanted: int) -> None:
         nulls.check(wanted)
         if not has_zone:
-            raise LieError
+            raise CorruptInputError
 
     def cell(place: int) -> int:
         value = values[place]
         if nulls.at(place):
             return -1
         if unit > 1 and abs(value) > INT64_MAX // unit:
-            raise LieError
+            raise CorruptInputError
         return value * unit if unit > 0 else value // -unit
 
     made = Array(
@@ -300,7 +300,7 @@ def _headers(choices: Choices, total: int, own: int, shared: int) -> Column:
         nulls.check(wanted)
         if wanted:
             if not 0 <= ends[own + shared] <= ends[total] <= count:
-                raise LieError
+                raise CorruptInputError
             keys.check(count)
             values.check(count)
 
@@ -309,12 +309,12 @@ def _headers(choices: Choices, total: int, own: int, shared: int) -> Column:
             return ()
         start, end = ends[place], ends[place + 1]
         if not 0 <= start <= end <= count:
-            raise LieError
+            raise CorruptInputError
         pairs = []
         for entry in range(late + start, late + end):
             key, value = keys.cell(entry), values.cell(entry)
             if key is None:
-                raise LieError
+                raise CorruptInputError
             pairs.append((key.decode("utf-8", "surrogateescape"), value))
         return tuple(pairs)
 

@@ -34,10 +34,10 @@ def clean_run(data: bytes) -> None:
     """
     Put the keys of a run into a map, look up all, and write the latest record of each.
 
-    With `lies` a number in the columns changes first: positions outside the bytes are refused.
+    With `is_damaged` a number in the columns changes first: positions outside are refused.
     """
     choices = Choices(data)
-    lies, siphash, has_horizon = choices.flags(3)
+    is_damaged, siphash, has_horizon = choices.flags(3)
     room = 1 + choices.byte() % 16
     column, row = choices.one_of(FIELDS), choices.byte()
     value = choices.number(choices.one_of([1, 2, 4, 8]))
@@ -50,7 +50,7 @@ def clean_run(data: bytes) -> None:
         batches,
         position,
     )
-    if lies and rows:
+    if is_damaged and rows:
         numbers = getattr(columns, column)
         limits = np.iinfo(numbers.dtype)
         numbers[row % rows] = min(max(value, int(limits.min)), int(limits.max))
@@ -63,11 +63,12 @@ def clean_run(data: bytes) -> None:
     try:
         keep = _latest(buffer, columns, offset_map)
     except (CorruptRecordError, IndexError):
-        assert lies
+        assert is_damaged
         return
-    if not lies:
+    if not is_damaged:
         _assert_latest([record for _, each in parts for record in each], room, keep)
-    _write(buffer, columns, parts, keep, horizon=value if has_horizon else None, lies=lies)
+    horizon = value if has_horizon else None
+    _write(buffer, columns, parts, keep, horizon=horizon, is_damaged=is_damaged)
 
 
 Part = tuple[Header, list[Decoded]]
@@ -127,7 +128,7 @@ def _write(
     keep: NDArray[np.uint8],
     *,
     horizon: int | None,
-    lies: bool,
+    is_damaged: bool,
 ) -> None:
     """Write the retained records and read them by the reference."""
     first_rows = np.cumsum([0, *(len(records) for _, records in parts)]).astype(np.int64)
@@ -161,9 +162,9 @@ def _write(
             room,
         )
     except (CorruptRecordError, InvalidRecordError):
-        assert lies
+        assert is_damaged
         return
-    if lies:
+    if is_damaged:
         return
     for (start, header), (base, last, stays) in zip(
         reference.scan_batches(bytes(room[:size]), check_crc=False).batches, expected, strict=True

@@ -99,13 +99,13 @@ def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
 def build_compressed_runs(data: bytes) -> None:
     """Compressed batches become the reference's rows; libraries decompress some codecs."""
     choices = Choices(data)
-    check_crc, has_start, has_end, lies = choices.flags(4)
+    check_crc, has_start, has_end, has_corruption = choices.flags(4)
     names = names_of(choices)
     builder = builder_of(choices, names, text_keys=False)
     start = choices.number(2) if has_start else 0
     end = choices.number(2) if has_end else INT64_MAX
     limit_bytes, bytes_max = choices.one_of(LIMITS), choices.one_of([1 << 20, 1, 200])
-    lie = choices.take(choices.byte()) if lies else None
+    corruption = choices.take(choices.byte()) if has_corruption else None
     octets = _run_of(choices)
     if not builder.can_add_runs:
         return
@@ -114,7 +114,7 @@ def build_compressed_runs(data: bytes) -> None:
         compressed=True, limit_bytes=limit_bytes,
     )  # fmt: skip
     given: Given = {}
-    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
+    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, corruption, given)
     rows, count, position = [], 0, 0
     while position < len(octets):
         verdict, header = reference.whole_batch(octets[position:])
@@ -133,7 +133,7 @@ def build_compressed_runs(data: bytes) -> None:
         if verdict != "OK":
             break
         if count == run.batch_count:
-            assert lies or _goes_alone(batch, codec, limit_bytes)
+            assert has_corruption or _goes_alone(batch, codec, limit_bytes)
             verdict = "LEFT"
             break
         rows += more
@@ -150,7 +150,7 @@ def build_compressed_runs(data: bytes) -> None:
 
 def _rows_of_run(
     run: ArrowBatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
-    lie: bytes | None, given: Given,
+    corruption: bytes | None, given: Given,
 ) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
     """Return the last status and the batches of a run; record the decompressed batches."""
     decompressed, batches = DecompressedBatches(), []
@@ -162,10 +162,10 @@ def _rows_of_run(
         if status != STATUS_CODES["COMPRESSED"]:
             break
         before = len(given)
-        if lie is None:
+        if corruption is None:
             _give_records(run, octets, limit_bytes, bytes_max, decompressed, given)
         elif not before:
-            _give_lies(run, bytes_max, lie, given)
+            _give_corrupt(run, bytes_max, corruption, given)
         if len(given) == before:
             break
     if len(builder):
@@ -195,10 +195,10 @@ def _give_records(
     run.add_decompressed(parts, decompressed.memory, decompressed.ends)
 
 
-def _give_lies(run: ArrowBatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
+def _give_corrupt(run: ArrowBatchRun, bytes_max: int, corruption: bytes, given: Given) -> None:
     """Pass wrong bytes, with arbitrary ends."""
     parts = run.list_compressed(bytes_max)
-    said = Choices(lie)
+    said = Choices(corruption)
     ends, end = [], 0
     for _ in range(said.byte() % 5):
         end += said.number(said.one_of([1, 1, 1, 8]))

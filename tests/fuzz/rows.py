@@ -13,7 +13,7 @@ from tests.support.record_cases import as_batch_header
 from tests.support.reference_records import Refused
 from tests.support.row_cases import built, expected_rows, rows_of, runs_of
 
-__all__ = ["build_rows", "build_rows_of_lies", "builder_of", "names_of"]
+__all__ = ["build_corrupt_rows", "build_rows", "builder_of", "names_of"]
 
 BINARY_TYPES = ("binary", "large_binary", "binary_view")
 POSITIONS = (
@@ -92,7 +92,7 @@ def build_rows(data: bytes) -> None:
             assert filters
 
 
-def build_rows_of_lies(data: bytes) -> None:
+def build_corrupt_rows(data: bytes) -> None:
     """Any code can write to the columns: nothing outside the buffer is read."""
     choices = Choices(data)
     text_keys, lasting, filters = choices.flags(3)

@@ -106,7 +106,7 @@ def look_up(data: bytes) -> None:
     reader = PointReader(exact(octets), index, times)
     # Only headers are read to find a batch; only the CRC of that batch is checked.
     walk = reference.scan_batches(octets, check_crc=False, check_order=False)
-    rows, lies = _rows_of_walk(octets, walk.batches)
+    rows, is_corrupt = _rows_of_walk(octets, walk.batches)
     # If two batches have an offset, either may be found, depending on earlier look-ups.
     is_clear = all(
         before.last_offset < header.base_offset
@@ -120,7 +120,7 @@ def look_up(data: bytes) -> None:
         for found in (single, other):
             assert found is None or found.offset == offset
             # A record before the corrupt one of its batch is found; the CRC is valid.
-            if found is not None and not has_index and not lies:
+            if found is not None and not has_index and not is_corrupt:
                 assert (offset, found.timestamp_ms, found.key, found.value) in rows
         if is_clear and single is not None and other is not None:
             assert single == other
@@ -129,7 +129,7 @@ def look_up(data: bytes) -> None:
         timestamp, offset, _ = when
         assert timestamp >= wanted and offset >= 0
         # Records after it in its batch are not read.
-        if not has_index and not lies:
+        if not has_index and not is_corrupt:
             assert (offset, timestamp) in {row[:2] for row in rows}
 
 
@@ -139,7 +139,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 def _rows_of_walk(octets: bytes, batches: tuple[tuple[int, Header], ...]) -> tuple[set[Row], bool]:
     """Return the records of plain batches and messages, and whether one cannot be read."""
     rows: set[Row] = set()
-    lies = False
+    is_corrupt = False
     for start, header in batches:
         entry = octets[start : start + header.size_bytes]
         if header.attributes & 7 or reference.check_batch(entry) != "OK":
@@ -152,8 +152,8 @@ def _rows_of_walk(octets: bytes, batches: tuple[tuple[int, Header], ...]) -> tup
                 messages = reference_messages.decode_entry(entry, header)
                 rows |= {(r.offset, r.timestamp, r.key, r.value) for r in messages}
         except Refused:
-            lies = True
-    return rows, lies
+            is_corrupt = True
+    return rows, is_corrupt
 
 
 # ---- cleanings --------------------------------------------------------------------------------

@@ -148,15 +148,15 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     for run in [*runs[::4], *_wrappers(), keyed_run()]:
         if len(run) <= SIZE_MAX:
             # CRCs valid, after the end of an empty log, two segment sizes, an entry per batch.
-            yield "own-runs", bytes([1, 0, 0, 0, 1, 1, 0, 0]) + run
+            yield "follower-runs", bytes([1, 0, 0, 0, 1, 1, 0, 0]) + run
             yield "appends", bytes([1, 0, 0, 0, 0, 0, 9, 3, 2, 1, 0, 0]) + run
     for run in (
         keyed_run(),
         _with_times(),
         reference.encode_batch(header_for(MIXED), MIXED_PAYLOAD),
     ):
-        yield "own-runs", bytes([0, 0, 0, 0, 0, 0, 0, 2]) + run
-        yield "own-runs", bytes([0, 4, 0, 9, 1, 1, 2, 3]) + run
+        yield "follower-runs", bytes([0, 0, 0, 0, 0, 0, 0, 2]) + run
+        yield "follower-runs", bytes([0, 4, 0, 9, 1, 1, 2, 3]) + run
         for flags, codec, origin in ((3, 0, 0), (5, 0, 0), (1, 1, 0), (1, 2, 0), (1, 3, 2)):
             yield "appends", bytes([flags, 0, codec, origin, 0, 0, 9, 3, 0, 2, 0, 2]) + run
             yield "appends", bytes([flags, 3, codec, origin, 0, 0, 9, 3, 0, 1, 2, 0]) + run
@@ -178,7 +178,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     for layout in range(9):
         pattern = bytes((7 * number + layout) % 64 for number in range(200))
         yield "arrow", bytes([4, 1, 1, 15, layout, 3, 0xFF, 0x5A]) + pattern
-        yield "row-lies", bytes([layout % 8, 0x0F, 0xFF, layout, 0, 0, 40]) + pattern
+        yield "row-corruptions", bytes([layout % 8, 0x0F, 0xFF, layout, 0, 0, 40]) + pattern
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Make a real broker serve partition directories that it did not write.
+"""Partition directories that a real broker serves without having written them.
 
 A broker accepts a directory only under the topic id that its metadata log knows, and no client can
 choose one. So the broker makes the topics first, is stopped, and the foreign files are put under

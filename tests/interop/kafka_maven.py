@@ -1,4 +1,4 @@
-"""Fetch a real Apache Kafka, and other jars, from Maven Central, once, into a cache directory.
+"""Cache of Apache Kafka releases and other jars, fetched once from Maven Central.
 
 The cache is `.kafka/` next to `pyproject.toml`, or the directory in KAFKALOG_KAFKA_CACHE. A version
 exists as a whole or not at all: jars are copied into a scratch directory, which is renamed at the

@@ -1,4 +1,4 @@
-"""Groups and transactions of ours in the hands of a real broker, and back with what it added.
+"""Groups and transactions of ours, continued by a real broker and then by kafkalog.
 
 Positions are in `__consumer_offsets` and decisions in `__transaction_state`, so a broker that takes
 the directory over knows our groups, and finishes a transaction that was decided here and lacks its

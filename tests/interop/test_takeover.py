@@ -1,10 +1,10 @@
-"""A data directory of ours, identity and all, in the hands of a real broker, and back in ours.
+"""A data directory of ours with its identity, opened by a real broker and then by kafkalog.
 
 The controller keeps its metadata in a separate directory; `log.dirs` of the broker is a directory
 that a `LogManager` has written: `meta.properties`, checkpoints, the marker of a clean shutdown, and
 partitions with segments, indexes, `.txnindex`, snapshots and leader epochs. Only the topic ids are
 the controller's. The broker takes all of it as it is: its consumers must see what our readers see,
-its checks of producers must go on where ours had stopped; and what it appended, with its own
+its checks of producers must continue after ours; and what it appended, with its own
 producers and transactions, must be read here, with all of what it knew.
 
 One broker makes the topics, one takes over: each test asks for another side of that one handover.

@@ -1,4 +1,4 @@
-"""Run `kafka.tools.DumpLogSegments` on files and read what it printed.
+"""Runner of `kafka.tools.DumpLogSegments`, and parser of its output.
 
 The tool ends with status 0 whatever it found, so its standard error decides: `Dump.complaints`
 holds every line there that names a fault, every batch that it called invalid, and a non-zero

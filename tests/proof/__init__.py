@@ -1,4 +1,4 @@
-"""Judges that share no belief with the engine: `python3 ci/proof.py [PART ...]`.
+"""Failure tests whose checks share no code with the engine: `python3 ci/proof.py [PART ...]`.
 
 Nothing here is collected by pytest. A part runs the library in a separate process, does something
 to it that a test cannot (a power cut, a kill, a failing call), and judges what is left by a record

@@ -1,4 +1,4 @@
-"""Opens a manager on what a cut or a kill has left, and lets the oracle judge all of its topics."""
+"""Check of all topics by the oracle, in a manager that is opened after a cut or a kill."""
 
 from __future__ import annotations
 

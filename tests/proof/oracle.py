@@ -1,7 +1,7 @@
-"""Knows what was asked for and what was acknowledged, and judges what is there.
+"""Oracle of requested and acknowledged operations, which judges the content that is found.
 
 Shares no code with the engine. It replays the writer's events: what was acknowledged before the
-power was cut is evidence, what came later is only something that was asked for. After a check what
+power was cut is evidence, what came later was only requested. After a check what
 was seen is the content: recovery has called it durable. What was lost may then never come back.
 """
 
@@ -408,7 +408,7 @@ class Oracle:
     # ------------------------------------------------------------------------------------ judging
 
     def check(self, view: View) -> list[Problem]:
-        """Return what is wrong with what was found, and go on from there."""
+        """Return the problems of the content that was found, and continue from it."""
         problems, self.wrong = self.wrong, []
         problems += self._check_topics(view)
         seen: dict[int, Observed] = {}
@@ -431,7 +431,7 @@ class Oracle:
         return problems
 
     def _outcomes(self, seen: dict[int, Observed]) -> dict[int, set[str]]:
-        """Return what became of the records of each transaction."""
+        """Return the fate of the records of each transaction."""
         outcomes: dict[int, set[str]] = defaultdict(set)
         for number, observed in seen.items():
             operations = self.streams[number].operations

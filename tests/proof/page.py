@@ -15,7 +15,7 @@ _MUCH = 5
 
 HEAD = """# Proof
 
-What was done to kafkalog by programs that share no belief with it, and what they found. Drawn by
+Failures that test programs caused in kafkalog, and the results of their checks. Drawn by
 `python3 ci/proof.py` from its results (`tests/proof/results.json`). Every part writes down what the
 library acknowledged, does something hostile to it, and then judges the files with separate code.
 

@@ -1,4 +1,4 @@
-"""Producers with and without transactions, a group's positions, and processes that end unasked.
+"""Producers with and without transactions, a group's positions, and processes that are killed.
 
 The model has the committed records with their offsets, and the group's position. Readers of
 committed records must see just them, up to the first open transaction; and all of them once the

@@ -1,4 +1,4 @@
-"""The four guarantees of log compaction, of a log that is cleaned between, and amid, all else.
+"""The four guarantees of log compaction, with cleanings between and during other operations.
 
 A reader in the head sees every record; order stays; offsets are permanent; a reader from the start
 ends with the final state, and has read every tombstone within `delete.retention.ms`. The log is on
@@ -398,7 +398,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.come_back(self.served, lost_from=None)
 
     def lose_power(self, choice: CrashChoice) -> None:
-        """Go on with what a crash leaves."""
+        """Continue with the files that a crash leaves."""
         floor = self.log.durable_offset
         disk = self.disk.crash(choice)
         before = self.served

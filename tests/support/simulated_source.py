@@ -1,4 +1,4 @@
-"""A source of bytes that gives no more than it must, and spoils what it gave before."""
+"""Source of bytes that returns the minimum and overwrites the bytes that it returned before."""
 
 from __future__ import annotations
 

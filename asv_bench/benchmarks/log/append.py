@@ -210,7 +210,7 @@ class BytesPerRecord(InDirectory):
         return self.size / APPENDED_RECORDS
 
 
-class AppendWays(InDirectory):
+class AppendApis(InDirectory):
     """Ten thousand records to a log that grows, by each call without objects of records."""
 
     number = 1

@@ -1,4 +1,4 @@
-"""OSError in, typed storage error out, with file, answer and deed in the message."""
+"""Typed storage errors of an OSError, with file, error and operation in the message."""
 
 from __future__ import annotations
 
