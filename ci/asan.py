@@ -139,7 +139,7 @@ def run_python(*runs: list[str]) -> int:
 
 
 def run_tests(folder: Path, environment: dict[str, str], arguments: list[str]) -> int:
-    """Run pytest and show what a sanitizer said: pytest itself would swallow it and die."""
+    """Run pytest and show the report of a sanitizer: pytest itself would swallow it and die."""
     for options in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
         environment = environment | {options: f"{environment[options]}:log_path={folder}/report"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]

@@ -191,7 +191,7 @@ def _kill_remaining(process: subprocess.Popen[str], ended: threading.Event) -> N
 
 
 def show(outcomes: Sequence[Outcome], seconds: float, *, say: Callable[[str], None]) -> None:
-    """Print the table of steps, and at the very end what pytest said."""
+    """Print the table of steps, and at the very end the output of pytest."""
     say("")
     width = max(len(outcome.step.title) for outcome in outcomes)
     for outcome in outcomes:

@@ -117,7 +117,7 @@ def ask(server: Server, requests: dict[int, int]) -> None:
 
 
 def fail_over(directory: Path, count: int) -> bool:
-    """Kill the first process amid the requests; return whether each was counted exactly once."""
+    """Kill the first process during the requests; return whether each was counted exactly once."""
     requests = {number: number % 9 + 1 for number in range(1, count + 1)}
     totals = dict(zip(requests, itertools.accumulate(requests.values()), strict=True))
     with contextlib.ExitStack() as processes:

@@ -479,7 +479,7 @@ def kernels() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run paths between marks, and tell the records of each."""
+    """Run paths between marks, and report the records of each."""
     marks = ctypes.CDLL(arguments[0])
     # Looked up here: the first look-up takes 15,000 instructions, which the first path would pay.
     begin_counting, end_counting = marks.begin_counting, marks.end_counting

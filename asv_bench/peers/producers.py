@@ -39,7 +39,7 @@ CONFIG = ManagerConfig(log=LogConfig(message_timestamp_before_max_ms=2**63 - 1))
 
 
 def peer_send(records: Records, batch_size: int) -> None:
-    """Fill, encode and tell batches of aiokafka."""
+    """Fill, encode and acknowledge batches of aiokafka."""
 
     async def run() -> None:
         accumulator = MessageAccumulator(None, batch_size, 0, 60)

@@ -1,6 +1,6 @@
 """Needs of groups besides Python packages: Kafka's jars, a Spark, an older Spark with a connector.
 
-What is absent is said before anything is fetched, and what cannot be fetched before anything is
+Absent needs are reported before anything is fetched, and what cannot be fetched before anything is
 started. Jars and environments are kept in the cache directory of `tests.interop.kafka_maven`.
 """
 
@@ -24,7 +24,7 @@ class MissingError(Exception):
 
 def fetch_all(needed: Sequence[str]) -> list[str]:
     """
-    Fetch what is needed; return the arguments that tell a module where it is.
+    Fetch what is needed; return the arguments that locate it for a module.
 
     Raises:
         MissingError: something is absent.

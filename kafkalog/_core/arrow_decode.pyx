@@ -5,7 +5,7 @@ once and written once. A record of 100 bytes takes a third of the instructions t
 positions and sizes, and no cache for those.
 
 A run is of plain batches, or of compressed ones: after the CRC their codec is undone into memory of
-the run's, and the records go on from there while they are in the near caches. Where that takes a
+the run's, and the records continue from there while they are in the near caches. Where that takes a
 library of Python's, the caller calls it for several batches at a time (`list_compressed`,
 `add_decompressed`).
 
@@ -548,7 +548,7 @@ cdef class ArrowBatchRun:
         self.payloads.decompressed_count = count
 
     cdef int clear_decompressed(self) except -1:
-        """Let go what was given, so that its memory can be used again."""
+        """Release the decompressed bytes, so that their memory can be used again."""
         self.payloads.decompressed_count = self.payloads.next_decompressed = 0
         PyBuffer_Release(&self._decompressed_view)
         return 0

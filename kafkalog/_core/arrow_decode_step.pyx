@@ -5,7 +5,7 @@ columns; then keys are copied, then values. So the intermediate data stays in th
 each loop has enough registers, and capacity is checked once. A record of 100 bytes takes 40 % fewer
 instructions than through columns of positions and sizes.
 
-Nothing counts here: how many rows columns have is said where the batch was found good.
+Nothing is counted here: the caller sets the number of rows once the batch was found good.
 
 Thread-safety: one caller at a time for a batch under construction.
 """

@@ -1,6 +1,6 @@
 """Memory of growing Arrow columns, which their consumer frees.
 
-Plain C memory: given back by any thread, with or without the GIL, before and after Python. A fresh
+Plain C memory: freed by any thread, with or without the GIL, before and after Python. A fresh
 page costs eight times a warm one, so what comes back is kept for the next batch, by the pool that
 it came from. A pool lives as long as its owner or any of its blocks does, and has a limit.
 

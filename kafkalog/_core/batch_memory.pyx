@@ -1,6 +1,6 @@
 """Memory of a batch under construction, which views may show after the builder has left it.
 
-Counts the views it has given out, so that its builder knows when to go on elsewhere. Frees itself
+Counts its views, so that the builder can detect when it needs other memory. Frees itself
 with the last view. Never grows while a view is alive.
 
 Thread-safety: what a view shows never changes; the rest belongs to one builder.

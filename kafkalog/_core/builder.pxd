@@ -213,7 +213,7 @@ cdef inline int add_row(
     BatchDraft* draft, RecordParts* parts, const int64_t* timestamps, int64_t* slot,
     int64_t size_limit,
 ) noexcept nogil:
-    """Add a row of columns whose cells are in the parts, with its time if each has one; go on."""
+    """Add a row of columns whose cells are in the parts, with its time if each has one; advance."""
     cdef int status
     if timestamps != NULL:
         parts.timestamp_ms = timestamps[slot[0]]

@@ -1,4 +1,4 @@
-"""Headers of many records in columns, and how they become part of a batch under construction.
+"""Columns of the headers of many records, for batches under construction.
 
 The layout is Arrow's for a list of structures: all headers in sequence, their keys a column and
 their values a column, and for each record the range of its headers. A header key is bytes here;

@@ -7,7 +7,7 @@ never copied or converted.
 
 Callers are the offset and time index of a segment, and its recovery. Nothing here trusts the
 entries: a damaged index gives wrong answers, never a read outside the buffer; `check_offset_index`
-and `check_time_index` tell whether it may be used at all.
+and `check_time_index` check whether it may be used.
 
 Thread-safety: views are immutable and may be shared; a selector belongs to one thread.
 """

@@ -83,5 +83,5 @@ cdef enum:
     NO_PRODUCER_EPOCH = -1
     NO_SEQUENCE = -1
     NO_PARTITION_LEADER_EPOCH = -1
-    NO_RECORD_COUNT = -1                                 # of a wrapper: only decoding can tell
+    NO_RECORD_COUNT = -1                                 # of a wrapper: only decoding counts
     NO_TIMESTAMP_TYPE = -1                               # of magic 0

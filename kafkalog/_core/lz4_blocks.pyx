@@ -41,7 +41,7 @@ cdef enum:
 
     TOKEN_HALF = 4
     TOKEN_LOW_MASK = 15
-    LONG = 15                          # a length that goes on in the next bytes
+    LONG = 15                          # a length that continues in the next bytes
     MATCH_SIZE_MIN = 4
     DISTANCE_SIZE = 2
 

@@ -60,7 +60,7 @@ cdef enum:
     # Smallest step in which a run grows, so that batches do not grow it again and again.
     GROWTH_MIN = 64 * 1024
     # A run begins with the size of the last run and an eighth more, within these limits. No batch
-    # is so small that half of the minimum is unused, which would be given back.
+    # is so small that half of the minimum is unused, which would be freed.
     USUAL_MIN = 128
     USUAL_MAX = 4 * 1024 * 1024
 

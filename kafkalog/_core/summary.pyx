@@ -1,4 +1,4 @@
-"""Facts about the records of one v2 batch that a leader asks for, without building any.
+"""Summary of the records of one v2 batch for a leader, without building any.
 
 Called by the validation of batches that a caller brings encoded (LogValidator in Kafka): the
 verdict of a full parse, the range of timestamps, how many keys are null. Verdicts are those of

@@ -25,7 +25,7 @@ cdef class IndexBuffer:
     """
     Consecutive entries of one size.
 
-    The bytes of what was published never change: growth, and a truncation, go on in other memory.
+    The bytes of what was published never change: growth and truncation continue in other memory.
 
     Args:
         entry_size: bytes of one entry.
@@ -90,7 +90,7 @@ cdef class IndexBuffer:
         return stale
 
     def _start(self, bytes entries, Py_ssize_t capacity):
-        """Go on in other memory, with the entries given."""
+        """Continue in other memory, with `entries`."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
         cdef bytearray memory = PyByteArray_FromStringAndSize(NULL, capacity)
         memcpy(PyByteArray_AS_STRING(memory), PyBytes_AS_STRING(entries), <size_t>size)

@@ -213,7 +213,7 @@ cdef class RollPlanner:
         add_time_entry(&self._state, &self._limits, self.base_offset, &self._ready)
 
     cpdef tuple ready_entries(self):
-        """Return the entries held ready, of the offset index and of the time index, and go on."""
+        """Return the entries held ready, of the offset index and of the time index, and advance."""
         cdef bytes offsets = PyBytes_FromStringAndSize(
             <const char*>self._ready.offsets, self._ready.offset_count * OFFSET_INDEX_ENTRY_SIZE)
         cdef bytes times = PyBytes_FromStringAndSize(

@@ -1,4 +1,4 @@
-"""The machine's own clocks, in milliseconds: every append asks one.
+"""The machine's clocks in milliseconds; every append reads one.
 
 Thread-safety: stateless.
 """

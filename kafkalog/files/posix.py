@@ -138,7 +138,7 @@ class PosixFileHandle:
                 return None  # only a hole, or after the end
             if error.errno != errno.EINVAL:
                 raise
-        # The system, or this file system, does not tell holes.
+        # The system, or this file system, does not report holes.
         return position if position < os.fstat(descriptor.number).st_size else None
 
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:

@@ -257,7 +257,7 @@ class LogEpochs:
 
     @_updates_state
     def clear(self) -> None:
-        """Remove all epochs: the emptied log goes on at another offset; the file follows later."""
+        """Remove all epochs: the emptied log continues elsewhere; the file follows later."""
         self._epochs.clear()
 
     def _flush(self, beyond: EpochEntry | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Ingest: a file of encoded batches becomes the last segment of a log; renamed, not copied.
+"""Ingest of a file of encoded batches as the last segment of a log; renamed, not copied.
 
 A bulk writer (a job, an import) encodes batches into files outside the log, which no reader opens,
 and hands them over. A file is inspected first, with every CRC checked; or only its headers, if its

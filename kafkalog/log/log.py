@@ -7,7 +7,7 @@ parts directly, because a delegating call costs 440 instructions: 3.5 % of an ap
 Thread-safety: every method from any thread; one writer at a time (the log's lock), and readers
 never wait for it. After `fork` the child may read, and every write of it is refused.
 
-After a failed sync, or a write that could not be undone, the log is offline: reads go on, and every
+After a failed sync, or a write that could not be undone, the log is offline: reads work, and every
 write raises `LogOfflineError` until the log is opened again.
 """
 

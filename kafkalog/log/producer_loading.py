@@ -83,7 +83,7 @@ def load_producer_state(
 
 def _believed_end(loaded: LoadedLog, recovery_point: int) -> int:
     """
-    Return up to where snapshots tell of what is there.
+    Return the offset up to which snapshots describe batches that exist.
 
     A snapshot of an unsynced segment may be on the disk while batches below it are not. With it a
     lost batch would be refused as a duplicate.

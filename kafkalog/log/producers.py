@@ -290,7 +290,7 @@ class LogProducers:
 
     def reset(self) -> None:
         """
-        Forget all: the log is empty, and goes on elsewhere.
+        Remove all producers: the log is empty, and continues at another offset.
 
         Raises:
             LogStorageError: the disk refused; nothing may be appended.

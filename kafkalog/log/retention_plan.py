@@ -104,8 +104,9 @@ def explain_retention(
     kept = log.segments[len(explained) :]
     for segment in kept:
         # Each policy with its input: after the deletions of those before it only.
-        said = [explain(step.policy, step.log, segment) for step in steps]
-        explained.append(SegmentExplanation(segment, False, (*_held(log, segment, kept[0]), *said)))
+        reasons = [explain(step.policy, step.log, segment) for step in steps]
+        reasons = [*_held(log, segment, kept[0]), *reasons]
+        explained.append(SegmentExplanation(segment, False, tuple(reasons)))
     return tuple(explained)
 
 

@@ -631,7 +631,7 @@ def open_segment(
     Args:
         context: what the log's segments share.
         base_offset: names it.
-        extents: all live `.log` files by name, where a listing is at hand.
+        extents: all live `.log` files by name, where a listing is available.
 
     Raises:
         LogStorageError: there is something under its name that is no regular file.

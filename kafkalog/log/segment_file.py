@@ -12,7 +12,7 @@ Zeros written ahead of the end are not bytes of the log. Crash points: before, w
 write; its result is a tail of zeros, equal to a hole, which the next start cuts.
 
 Thread-safety: `read` from any thread, without a lock; the rest under the log's lock. A descriptor
-that readers may be using is not closed but forgotten; it closes when the last of them lets go.
+that readers may be using is not closed but dropped; it closes when the last reader releases it.
 """
 
 from __future__ import annotations

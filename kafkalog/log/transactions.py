@@ -478,7 +478,7 @@ def is_abort_marker(batch: BatchView) -> bool:
 def _replayed(
     context: SegmentContext, snapshot: LogSnapshot, slot: int
 ) -> list[AbortedTransaction]:
-    """Return the aborted transactions of a segment as its batches and those before tell them."""
+    """Return the aborted transactions of a segment, as its batches and earlier ones show them."""
     segments = snapshot.segments
     base_offset = segments.segments[slot].base_offset
     first_offset = segments.segments[0].base_offset

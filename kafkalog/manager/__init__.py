@@ -12,7 +12,7 @@ topics.py               create, delete and reconfigure topics; placement; duplic
 settings.py             settings of topics, and changed defaults
 overrides.py            the file that stores these settings
 incarnations.py         topic ids
-deletion_marks.py       marks that tell a deleted partition from a newer one of its name
+deletion_marks.py       marks that distinguish a deleted partition from a newer one of its name
 deleted_directories.py  removal of directories of deleted partitions
 moving.py               move of a partition to another data directory
 move_notes.py           notes of unfinished moves

@@ -146,7 +146,7 @@ def test_compact_data_directory_cleans_its_compacted_logs(tmp_path: Path) -> Non
         found = cleanings(tmp_path)
     assert ["table-0", "table-1"] == [each["topic_partition"] for each in found]
     assert [18, 19, 20] == offsets(tmp_path / "table-0") == offsets(tmp_path / "table-1")
-    # A manager goes on from there.
+    # A manager continues from there.
     with LogManager([tmp_path], ManagerConfig()) as manager:
         assert 20 == cleaner_access(manager.log("table", 0)).cleaner_offset
 

@@ -1,6 +1,6 @@
 """A writer, a cleaner and readers in threads: old segments leave while they are read.
 
-The writer takes a fixed number of steps, the others go on until it has done. The value of a record
+The writer takes a fixed number of steps, the others run until it has done. The value of a record
 is its number, so a reader can check that it was written there, and which records were lost.
 """
 

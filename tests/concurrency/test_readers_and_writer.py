@@ -1,6 +1,6 @@
 """One writer, several readers in threads and another process: no reader sees records never written.
 
-The writer takes a fixed number of steps (append, roll, truncate, delete, flush); readers go on
+The writer takes a fixed number of steps (append, roll, truncate, delete, flush); readers run on
 until it has done. Each record has its offset and which append wrote it, so a reader can check
 whatever it gets against what was written at that offset, ever. Nothing waits for a clock.
 """

@@ -146,7 +146,7 @@ class KafkaInstall:
         """
         flags: list[str] = []
         if self.class_archive.exists():
-            # Of an archive that does not fit nothing is said: the program only starts later.
+            # Of an archive that does not fit nothing is reported: the program only starts later.
             flags = [f"-XX:SharedArchiveFile={self.class_archive}", "-Xlog:disable"]
         elif leaves_archive:
             flags = [f"-XX:ArchiveClassesAtExit={self._archive_of_now}", "-Xlog:disable"]

@@ -46,7 +46,7 @@ THEIRS = {"theirs": 9}
 
 @dataclass
 class Handover:
-    """The directory, and what the broker said: positions of groups, committed bills."""
+    """The directory, and the broker's output: positions of groups, committed bills."""
 
     directory: Path
     positions: dict[str, tuple[int, str]] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class Handover:
 
     Attributes:
         directory: the data directory, as the stopped broker left it.
-        identity: what its `meta.properties` said at first.
+        identity: what its `meta.properties` had at first.
         client: our idempotent producer.
         ours: topic and isolation -> what our readers saw before.
         theirs: topic and isolation -> what consumers of the broker saw before it appended.

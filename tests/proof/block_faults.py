@@ -121,7 +121,7 @@ class FaultyDisk:
             self._device.wait(10)
 
     def control(self, command: str) -> None:
-        """Tell the device what to do."""
+        """Send a command to the device."""
         (self.fuse / "control").write_text(command)
 
     def mount(self) -> None:
@@ -164,7 +164,7 @@ class FaultyDisk:
 
 
 class Stage:
-    """A process with the log, and what it said."""
+    """A process with the log, and its output."""
 
     def __init__(self, disk: FaultyDisk, stage: str, mark: str) -> None:
         words = [stage, str(disk.point / "t-0"), str(disk.fuse / "control"), mark]

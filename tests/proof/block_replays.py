@@ -68,7 +68,7 @@ class Entry:
 @dataclass
 class Recording:
     """
-    A record, and what had been said when.
+    A record, and the reports with their times.
 
     Attributes:
         base: image of the disk before it.
@@ -81,7 +81,7 @@ class Recording:
     samples: list[tuple[int, int]]
 
     def known_at(self, end: int) -> int:
-        """Return how much the writer had said for certain when the record was so long."""
+        """Return how much the writer had reported for certain when the record was so long."""
         return max((said for recorded, said in self.samples if recorded <= end), default=8)
 
 
@@ -166,7 +166,7 @@ def images_of(
     """
     Make images at moments of a record, one after the other at the same path.
 
-    Yields the moment, and how much the writer had said for certain by then.
+    Yields the moment, and how much the writer had reported for certain by then.
     """
     entries = recording.entries
     growing = image.with_suffix(".settled")

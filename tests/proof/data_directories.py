@@ -178,7 +178,7 @@ class _Changed:
     Attributes:
         directory: where it is.
         images: of the partitions, by the names of their directories now.
-        said: what was done.
+        `said`: what was done.
         known_from: least offset that the image knows of, where records below it were deleted.
         is_vital: whether a file was changed without which nothing may be served.
     """

@@ -235,7 +235,7 @@ def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) 
         base = int(path.name[:20])
         view.completed.append((base, next(each for each in bases if each > base)))
     for refused in report.refused_swaps:
-        # Up to the next segment that was there, what it was to replace may be given back.
+        # Up to the next segment that was there, what it was to replace may be served again.
         base = int(refused.path.name[:20])
         view.completed.append((base, next(each for each in bases_before if each > base)))
     for cut in report.cut:
@@ -287,7 +287,7 @@ def check_truth(image: Image, view: View, found: Found, result: CaseResult) -> N
 def check_losses(view: View, found: Found, result: CaseResult) -> None:
     """See that what is whole is served, or its loss reported."""
     lost = [(name, entry) for name, entry in found.whole if not _is_served(entry, view)]
-    # Of two neighbours that contradict each other, nothing may tell which is right; a file under
+    # Of two neighbours that contradict each other, nothing may show which is right; a file under
     # another name contradicts all that has offsets next to it.
     changes = [change for each in result.changes for change in each.split("; ")]
     is_content = len(changes) == 1 and not any(word in changes[0] for word in OF_NAMES)

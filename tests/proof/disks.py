@@ -103,7 +103,7 @@ def shared_folder(fallback: Path, needed: int) -> Iterator[Path]:
 
 
 def run(*command: str) -> None:
-    """Run a command; OSError with what it said where it failed."""
+    """Run a command; OSError with its output if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()

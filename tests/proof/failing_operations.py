@@ -382,7 +382,7 @@ class Transactions(Managed):
     """Transactions over two partitions: committed once the call returned, and never in part."""
 
     def _open(self) -> LogManager:
-        # Time goes on here: what cannot be delivered is tried again, and given up, by the clock.
+        # Time continues here: what cannot be delivered is tried again, and given up, by the clock.
         return LogManager(self.directories, ManagerConfig(log=SMALL_LOG))
 
     def begin(self) -> None:

@@ -132,7 +132,7 @@ class Proof:
 
     def broken(self, title: str, details: str, files: Iterable[str | os.PathLike[str]] = ()) -> str:
         """
-        Report a broken promise and keep its evidence; the part may go on.
+        Report a broken promise and keep its evidence; the part may continue.
 
         Args:
             title: which promise, in one line without numbers, so that equal ones can be counted.

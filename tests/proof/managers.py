@@ -58,7 +58,7 @@ KINDS_TEXT = {
     "delete_records": "delete_records",
     "delete_topic": "topics deleted, or created again under the same name",
 }
-# By what else goes on: that the log was closed, or its topic deleted.
+# By concurrent events: that the log was closed, or its topic deleted.
 INTERRUPTIONS = (LogCleaningAbortedError, LogClosedError, UnknownTopicOrPartitionError)
 
 

@@ -65,7 +65,7 @@ def loop_devices() -> str:
 
 
 def _quiet(*command: str) -> str:
-    """Run a command; return what it said where it failed."""
+    """Run a command; return its output if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode == 0:
         return ""

@@ -98,7 +98,7 @@ PARTS: tuple[Part, ...] = (
         "on, ENOSPC, half a write and then ENOSPC, EDQUOT from then on, EINTR, short writes and "
         "reads), for every n of appends, rolls, flushes, truncations, deletions, retention, close, "
         "open, recovery, compaction, conversion, topics, checkpoints and transactions. Errors are "
-        "typed, reads go on, what was acknowledged is there after the next opening, transactions "
+        "typed, reads work, what was acknowledged is there after the next opening, transactions "
         "are whole; short and interrupted calls have no effect.",
         "tests.proof.failing_calls",
         needs=(needs.linux, needs.gcc),
@@ -112,7 +112,7 @@ PARTS: tuple[Part, ...] = (
         "random moments of appends, compaction, transactions and checkpoints, of conversions in "
         "place, truncations, deletions of records and of a topic by either side; logs of brokers "
         "0.8.2 to 2.8 in formats v0 and v1 are put into some topics; groups and transactional "
-        "producers go on across the hand-overs. Everything that was acknowledged is served by "
+        "producers continue across the hand-overs. Everything that was acknowledged is served by "
         "both, transactions are whole, latest values and positions are kept, what was deleted "
         "stays deleted, nothing else appears, and the broker's log reports no damage.",
         "tests.proof.relays",

@@ -77,7 +77,7 @@ class PlainLog:
 
     def outcomes(self) -> tuple[dict[int, str], int | None]:
         """
-        Return what became of each batch of a transaction, and where the first open one begins.
+        Return the fate of each batch of a transaction, and the start of the first open one.
 
         The first is "committed", "aborted" or "open" by base offset.
         """

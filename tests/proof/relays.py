@@ -381,7 +381,7 @@ def _row(message: Message) -> tuple[int, str, str]:
 
 
 def _alarms(log: str) -> list[str]:
-    """Return what a broker said of damage; a topic that is deleted may have become stray."""
+    """Return what a broker reported of damage; a topic that is deleted may have become stray."""
     lines = [
         line
         for line in log.splitlines()

@@ -88,7 +88,7 @@ class Rounds:
         self._left = 0
 
     def run(self) -> None:
-        """Go on until the time is over, enough was found, or the rounds asked for are done."""
+        """Continue until the time is over, enough was found, or the requested rounds are done."""
         left = int(self._proof.options.get("rounds", "0")) or sys.maxsize
         while left and self._proof.seconds_left() and len(self._proof.found) < _MOST_FOUND:
             self.one()
@@ -176,7 +176,7 @@ class Rounds:
         self._running = []
 
     def _end(self, early: bool) -> None:
-        """Cut the power or kill, take in what was said by then, and start the machine again."""
+        """Cut the power or kill, read the reports until then, and start the machine again."""
         count = self._proof.count
         if self._disk is None:
             self._kill()
@@ -279,7 +279,7 @@ class Rounds:
         self._oracle.kinds.clear()
 
     def _events(self, start: int, end: int) -> list[Event]:
-        """Return what a writer has said; what cannot be read of it is evidence itself."""
+        """Return the reports of a writer; what cannot be read of it is evidence itself."""
         try:
             return self._shared.events(start, end)
         except ValueError as error:

@@ -222,7 +222,7 @@ def test_oracle_position_without_the_records_of_its_transaction_is_half_of_it() 
 
 
 def recording_in(folder: Path) -> Recording:
-    """Return a record of four writes with two flushes between them, and what was said when."""
+    """Return a record of four writes with two flushes between them, with the reports."""
     base = folder / "base"
     base.write_bytes(bytes(4 * 4096))
     entries = [

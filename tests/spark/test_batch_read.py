@@ -81,7 +81,7 @@ def detail_of(text: str, code: str) -> dict[str, Any]:
 
 
 def test_start_session_runs_rows_through_python(spark: SparkSession) -> None:
-    """The JVM answers, and its Python workers have this package at hand."""
+    """The JVM answers, and its Python workers have this package."""
 
     def package_of(_: int) -> str:
         return kafkalog.__name__

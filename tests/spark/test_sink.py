@@ -158,7 +158,7 @@ def test_batch_write_repeated_version_writes_nothing(session: SparkSession, tmp_
 def test_batch_write_overwrite_deletes_earlier_records(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """Only where it is allowed; offsets go on."""
+    """Only where it is allowed; offsets continue."""
     save(numbers(session, 10), tmp_path)
     text = refused(
         lambda: save(numbers(session, 3), tmp_path, "overwrite"), "OVERWRITE_UNSUPPORTED"

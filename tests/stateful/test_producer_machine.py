@@ -267,7 +267,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(step=st.sampled_from([0, 1, 2, 3, 100]))
     def raise_high_watermark(self, step: int) -> None:
-        """Replication goes on."""
+        """Replication continues."""
         self.high_watermark = min(self.high_watermark + step, self.model.end)
         self.states.advance_high_watermark(self.high_watermark)
 

@@ -251,7 +251,7 @@ class SimulatedFile:
                     self._unwritten.update(set(operation.blocks()) - self._written)
 
     def fail_write_back(self) -> None:
-        """Fail to write in the background what is dirty; the next sync will tell."""
+        """Fail to write in the background what is dirty; the next sync will report it."""
         self.fail_sync()
         self.has_unseen_error = True
 

@@ -78,7 +78,7 @@ def checks(diagnosis: Diagnosis) -> list[str]:
 
 
 def only(diagnosis: Diagnosis, check: str) -> Finding:
-    """Return the one finding of a diagnosis, which must be of that check and tell everything."""
+    """Return the one finding of a diagnosis, which must be of that check and report everything."""
     assert [check] == checks(diagnosis), diagnosis.findings
     finding = diagnosis.findings[0]
     assert finding.seen

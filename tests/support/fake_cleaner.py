@@ -41,7 +41,7 @@ class Stage:
     The actions of a cleaning while it runs.
 
     Attributes:
-        log, span, check, throttle, tell: what the cleaner was given.
+        log, span, check, throttle, `tell`: what the cleaner was given.
     """
 
     log: Log

@@ -133,7 +133,7 @@ class LogModel:
         self.durable_offset = max(self.durable_offset, offset)
 
     def continue_from(self, seen: Seen) -> None:
-        """Go on from what a reopened log was found to hold; nothing is in doubt any more."""
+        """Continue from the content of a reopened log; nothing is in doubt any more."""
         self.records = {fact.offset: fact for fact in seen.records}
         self.start_offset, self.end_offset = seen.start_offset, seen.end_offset
         self.durable_offset = min(self.durable_offset, seen.end_offset)

@@ -1,7 +1,7 @@
 """Segments of magic 0, 1 and 2 for tests of logs, written by the reference codec.
 
 A chapter is one outer entry: a plain message, a wrapper, or a batch of v2. The records of a log are
-made of their offsets, so a test can tell what is served under an offset that is not its own.
+made of their offsets, so a test can detect what is served under an offset that is not its own.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ have no name, and a name an empty file. A rename is atomic: all of it or nothing
 survives only together with earlier unsynced changes of the same name, since what it found there
 would otherwise have to be made up. A directory that has lost its name takes what is in it along.
 
-*Failed syncs.* A `sync` that raised calls the dirty bytes of the file clean. Reads and mappings go
-on to show them, a crash may keep any of them or none, and no later sync makes them durable, however
+*Failed syncs.* A `sync` that raised calls the dirty bytes of the file clean. Reads and mappings
+show them still, a crash may keep any of them or none, and no later sync makes them durable, however
 successful it is and in any thread: code that retries and believes the answer is found out, and
 so is code that closes the file, opens it again and believes what it reads. Only sectors that are
 written once more after the failure come under the next sync, and not even those in a block of 4 KiB
@@ -637,7 +637,7 @@ class SimulatedFileHandle:
             self._is_written("drop_cache")
 
     def _is_written(self, name: str) -> bool:
-        """Tell, once, an error of the disk, and of a write-back before; False: fake a sync."""
+        """Report, once, an error of the disk, and of a write-back before; False: fake a sync."""
         try:
             if self._enter(name):
                 return False

@@ -101,7 +101,7 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
         LogStorageError: the disk refused.
     """
     directory = request.directory.absolute()
-    said = _settings(request.settings)
+    overrides = _settings(request.settings)
     with storage_errors(directory, doing="opening"):
         if filesystem.stat(directory) is None:
             raise NotALogError(f"no such directory: {directory}", path=directory)
@@ -130,7 +130,7 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
     given = given.with_overrides(saved.defaults)
     configs = TopicConfigs(given.log, saved.topics)
     logs = tuple(
-        LogTarget(path, configs.config_of(topic).with_overrides(said))
+        LogTarget(path, configs.config_of(topic).with_overrides(overrides))
         for path, topic in topics.items()
     )
     cleaner = given.cleaner

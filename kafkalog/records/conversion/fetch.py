@@ -55,7 +55,7 @@ class ConvertedFetch:
 
     Raises:
         UnsupportedCodecError: the first batch is compressed with zstd.
-        CorruptRecordError, InvalidRecordError: it cannot be read, or not be said in the old format.
+        CorruptRecordError, InvalidRecordError: it cannot be read, or not be represented so.
     """
 
     def __init__(

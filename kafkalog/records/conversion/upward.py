@@ -101,7 +101,7 @@ class UpwardConverter:
         self._report.add_converted(len(columns))
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         codec = view.codec if self._options.codec is None else self._options.codec
-        # A wrapper at offset 0 may hold later ones: producers once counted from 0 and said no more.
+        # A wrapper at offset 0 may hold later ones: old producers counted from 0 and sent no more.
         last_offset = max(header.last_offset, int(columns.offset[-1]))
         yield from self._add(columns, buffer, append_time, codec, _NO_LIMIT)
         yield self._close(codec, last_offset=last_offset)

@@ -206,7 +206,7 @@ def test_open_log_standalone_through_link_is_opened(tmp_path: Path) -> None:
 
 
 def test_manager_partition_is_link_is_not_written(tmp_path: Path) -> None:
-    """HOST-6: it is among the faults, its neighbours go on, and deleting it takes the link."""
+    """HOST-6: it is among the faults, its neighbours work, and deleting it takes the link."""
     data, decoy = tmp_path / "data", tmp_path / "decoy"
     with kafkalog.LogManager([data]) as manager:
         manager.create_topic("t", 2)

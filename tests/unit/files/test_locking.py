@@ -52,7 +52,7 @@ def make_partitions(disk: Disk) -> tuple[Path, Path]:
 
 
 def test_locks_of_partitions_in_one_directory_share_its_lock(disk: Disk) -> None:
-    """The file is locked until the last one lets go; it stays, unheld."""
+    """The file is locked until the last one releases it; it stays, unheld."""
     first, second = make_partitions(disk)
     one = acquire_partition_lock(disk.filesystem, first, lock_directory=disk.directory)
     two = acquire_partition_lock(disk.filesystem, second, lock_directory=disk.directory)
@@ -68,7 +68,7 @@ def test_locks_of_partitions_in_one_directory_share_its_lock(disk: Disk) -> None
 
 
 def test_partition_lock_second_writer_is_refused_with_the_first_named(disk: Disk) -> None:
-    """Also through a symbolic link's name, and until the first one lets go."""
+    """Also through a symbolic link's name, and until the first one releases it."""
     partition, _ = make_partitions(disk)
     locks = []
     thread = threading.Thread(

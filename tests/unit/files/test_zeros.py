@@ -50,7 +50,7 @@ def test_is_zero_after_reads_data_and_skips_holes(disk: Disk, written: bytes) ->
 def test_is_zero_after_without_hole_support_reads_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: bytes
 ) -> None:
-    """Some file systems do not tell them, and some systems have no such call."""
+    """Some file systems do not report them, and some systems have no such call."""
 
     def unknown(_descriptor: int, _position: int, _whence: int) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")

@@ -42,7 +42,7 @@ def one_of_each() -> dict[str, RecordFact]:
 
 @pytest.mark.parametrize(("data_set", "partition"), all_partitions())
 def test_decode_control_golden_records_equal_the_manifest(data_set: str, partition: str) -> None:
-    """Type and fields of every control record a broker wrote are what Kafka's classes said."""
+    """Type and fields of every control record a broker wrote are as Kafka's classes show them."""
     for fact in Manifest(data_set, partition).records():
         if fact.is_control:
             decoded = decode_control(fact.key, fact.value)

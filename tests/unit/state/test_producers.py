@@ -278,7 +278,7 @@ def test_add_marker_without_transaction_changes_only_epochs(states: ProducerStat
 def test_add_marker_of_new_epoch_clears_the_window(
     states: ProducerStates, epoch: int, kept: int
 ) -> None:
-    """With transaction version 2 every marker begins an epoch; before, the sequences go on."""
+    """With transaction version 2 every marker begins an epoch; before, the sequences continue."""
     produce(states, txn=True)
     end(states, epoch=epoch)
     assert kept == len(states.entries[P].batches)

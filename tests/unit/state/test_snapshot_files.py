@@ -237,7 +237,7 @@ def test_truncate_and_reload_drops_expired_producers(disk: SimulatedDisk) -> Non
 
 
 def test_reset_removes_state_and_snapshots(disk: SimulatedDisk) -> None:
-    """A log that was emptied goes on elsewhere, above or below."""
+    """A log that was emptied continues elsewhere, above or below."""
     manager = manager_of(disk)
     produce(manager, 7)
     manager.take_snapshot()

@@ -220,7 +220,7 @@ def test_journal_other_size_is_invalid(disk: SimulatedDisk, size: int) -> None:
 
 
 def test_journal_unreadable_is_invalid(disk: SimulatedDisk) -> None:
-    """A disk that does not tell is no reason for trust."""
+    """A disk that does not report is no reason for trust."""
     fresh(disk, 7)
     disk.fail_at(1, only=frozenset({"pread"}))
     assert 3 == SyncJournal(disk, PATH, FINGERPRINT).begin_recovery(3, errors_are_kept=True)
