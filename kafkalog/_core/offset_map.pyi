@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 ABSENT: Final[int]
 ELSEWHERE: Final[int]
 KEYLESS: Final[int]
+ENTRY_BYTES: Final[int]
 
 _Longs: TypeAlias = NDArray[np.int64]
 _Ints: TypeAlias = NDArray[np.int32]

@@ -65,6 +65,7 @@ cdef enum:
 ABSENT = OFFSET_ABSENT
 ELSEWHERE = OFFSET_ELSEWHERE
 KEYLESS = OFFSET_KEYLESS
+ENTRY_BYTES = ENTRY_SIZE
 
 _SLOTS_MAX = 2**32 - 1
 
@@ -334,8 +335,10 @@ cdef class OffsetMap:
             first_offset: offset of the first bit.
         """
         if self._table.count > 0 or first_offset < 0:
-            raise ValueError("marks must be set on an empty map with a first_offset of 0 or more, "
-                f"got {first_offset} on {len(self)} keys")
+            raise ValueError(
+                "marks must be set on an empty map with a first_offset of 0 or more, "
+                f"got {first_offset} on {len(self)} keys"
+            )
         self._marks = marks
         self._table.first_marked = first_offset
         self._table.mark_count = 8 * <uint64_t>marks.shape[0]

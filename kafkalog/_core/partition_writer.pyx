@@ -74,8 +74,10 @@ cdef int64_t _spread(
         if status == STATUS_OK or status == ADD_OVER_LIMIT:
             break
         if status == BAD_PARTITION:
-            raise ValueError(f"the partition of slot {slot} must be in 0 to {len(builders) - 1}, "
-                f"got {partitions[slot]}")
+            raise ValueError(
+                f"the partition of slot {slot} must be in 0 to {len(builders) - 1}, "
+                f"got {partitions[slot]}"
+            )
         if status == STATUS_FIELD_LENGTH:
             raise ValueError(f"the offsets of slot {slot} must rise and lie in the data")
         builder = builders[partitions[slot]]

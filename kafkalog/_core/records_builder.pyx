@@ -557,8 +557,10 @@ cdef class RecordsBuilder:
             start < 0 or end < start or end > source.count
             or (base_offset is not None and base < 0)
         ):
-            raise ValueError(f"rows must be in 0 to {source.count} and base_offset not negative, "
-                f"got {start} to {end}, base_offset {base_offset}")
+            raise ValueError(
+                f"rows must be in 0 to {source.count} and base_offset not negative, "
+                f"got {start} to {end}, base_offset {base_offset}"
+            )
         self._own()
         while True:
             status = extend_rows_kernel(&self.draft, &source.rows, base, &slot, end, size_limit)

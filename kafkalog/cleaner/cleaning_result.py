@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from kafkalog.cleaner.grouping import ENTRY_BYTES
+from kafkalog._core.offset_map import ENTRY_BYTES
 from kafkalog.model import TopicPartition
 
 __all__ = ["CleaningCounters", "CleaningProgress", "CleaningResult", "CleaningStatistics"]

@@ -6,14 +6,12 @@ Thread-safety: pure functions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from kafkalog._core.offset_map import ENTRY_BYTES
 from kafkalog.cleaner.selection import SegmentCleaningFacts
 from kafkalog.log.judging import RELATIVE_OFFSET_MAX
 
-__all__ = ["ENTRY_BYTES", "group_segments", "map_bytes_for", "parts_for"]
-
-ENTRY_BYTES: Final = 24
+__all__ = ["group_segments", "map_bytes_for", "parts_for"]
 
 
 def group_segments(

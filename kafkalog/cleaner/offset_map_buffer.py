@@ -13,8 +13,7 @@ import mmap
 import secrets
 from typing import Final, Literal
 
-from kafkalog._core.offset_map import OffsetMap
-from kafkalog.cleaner.grouping import ENTRY_BYTES
+from kafkalog._core.offset_map import ENTRY_BYTES, OffsetMap
 from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["OffsetMapBuffer"]
