@@ -2,7 +2,7 @@
 
 A stopped broker's directory gets transactions of every kind: files that become segments, and files
 that are appended, after the batches of the broker. Kafka's tool finds no fault, the broker starts
-on it as after any clean stop, serves every row at its offset, and appends; then the sink goes on.
+on it as after any clean stop, serves every row at its offset, and appends; then the sink continues.
 """
 
 from __future__ import annotations
