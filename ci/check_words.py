@@ -15,7 +15,7 @@ import prose
 ROOT = Path(__file__).resolve().parent.parent
 WORDS, ALLOWED = ROOT / "ci/words.txt", ROOT / "ci/words-allowed.txt"
 FOLDERS = ("kafkalog", "pyspark_kafkalog", "tests", "docs", "ci", "asv_bench", "examples")
-SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".md"}
+SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".md", ".toml"}
 Matcher = Callable[..., re.Match[str] | None]
 Rules = Mapping[str, tuple[Matcher, Matcher, list[list[str]]]]
 
@@ -75,7 +75,11 @@ def long_subjects(root: Path, since: str, columns: str) -> list[str]:
 def main() -> int:
     """Check all files and the subjects of new commits; with `--write` allow the counts of today."""
     rules = read_rules(WORDS.read_text())
-    paths = [*ROOT.glob("*.md"), *(each for name in FOLDERS for each in (ROOT / name).rglob("*.*"))]
+    paths = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*.toml"),
+        *(each for name in FOLDERS for each in (ROOT / name).rglob("*.*")),
+    ]
     found = defaultdict[str, list[str]](list)
     for path in sorted(paths):
         name = path.relative_to(ROOT).as_posix()

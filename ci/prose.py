@@ -1,4 +1,4 @@
-"""The words of a file: comments, docstrings and messages of Python and Cython, and pages."""
+"""The words of a file: comments, docstrings and messages of code; all of a page or TOML file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INLINE_CODE = re.compile(r"`[^`\n]*`|\{[^{}\n]*\}")
 
 def units(path: str, text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the offset, the scopes and the text of each part of a file that has words."""
-    is_page = path.endswith(".md")
+    is_page = path.endswith((".md", ".toml"))
     yield 0, "names", f"{_code(text) if is_page else TOKEN.sub(_code_of_token, text)}\n{path}"
     if path.startswith("kafkalog/"):
         yield 0, "identifiers", TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)

@@ -14,8 +14,8 @@ _WORKLOAD = (
     " and as idempotent producers; formats v0, v1 and v2, every codec, written and durable; rolls,"
     " preallocation, retention, deletion, both truncations, compaction with tombstones, conversion"
     " in place, closing and opening with other settings. Managers: one or two data directories,"
-    " topics of one to eight partitions, producers, transactions of two ids one behind the"
-    " other over several partitions, group positions alone and within transactions, a topic deleted"
+    " topics of one to eight partitions, producers, transactions of two ids in turn"
+    " over several partitions, group positions alone and within transactions, a topic deleted"
     " and created again under the same name, the cleaner, checkpoints every 20 ms, retention, and"
     " commits of the Spark sink.\n\n"
     "After each start the files are read by a reader of the proof's own and by the library, which"
@@ -36,8 +36,8 @@ PARTS: tuple[Part, ...] = (
         " what was not flushed is gone. It is mounted again and opened, or cut once more while it"
         " recovers, closes or starts. In half of the cuts a few random files are synced just"
         " before, so that later writes survive where earlier ones do not. What was acknowledged"
-        " before the call began is evidence; what came later was only asked for. Beside it runs a"
-        " control without kafkalog, a plain write and fdatasync: where the answer of its fdatasync"
+        " before the call began is evidence; what came later was only asked for. A control without"
+        " kafkalog runs at the same time, a plain write and fdatasync: where the answer of its fdatasync"
         " came while the cut was under way its bytes may be gone, which is the kernel's matter.",
         "tests.proof.power_cuts",
         (needs.linux, needs.loop_devices),
