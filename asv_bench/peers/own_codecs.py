@@ -1,17 +1,19 @@
-"""End-to-end gain of each codec and checksum in `_core`, compared with a package.
+"""End-to-end gain of each codec, checksum and key hash in `_core`, compared with a package.
 
     python -m asv_bench.peers.own_codecs [--quick]
 
 Our side is a scan of a log into Arrow columns, or an append of lists. The other side is the same
 with the package instead. For a codec it scans the same batches, labelled as gzip, for which Python
 is called; the package's decompressor replaces gzip's. For a checksum it is our side, plus
-the package's call for each batch or message, minus our own call for all of them.
+the package's call for each batch or message, minus our own call for all of them. For MD5 our side
+is both passes of a cleaning over one run of batches, which hash each key.
 
 The figures are in `docs/performance.md` and in the modules that they justify.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 import zlib
@@ -31,9 +33,15 @@ from asv_bench.peers.stopwatch import Seconds, Stopwatch
 from asv_bench.peers.stores import Workspace, fill_log, run_in_workspace
 from kafkalog._core.crc32 import value as own_crc32
 from kafkalog._core.crc32c import value as own_crc32c
+from kafkalog._core.key_hash import hash_cells
+from kafkalog._core.offset_map import ENTRY_BYTES, OffsetMap
+from kafkalog.cleaner.keys import KeyCollector
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter
+from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CODEC_MASK, LOG_OVERHEAD
 from kafkalog.records import gzip_members
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.entry_columns import scan_entries
 
 COLUMNS = ("offset", "timestamp", "key", "value")
@@ -41,6 +49,8 @@ RECORD_BYTES, RECORD_BYTES_QUICK = 20_000_000, 4_000_000
 # Of a batch, and of a message of the old formats: first byte that its checksum covers.
 BATCH_CRC_START, MESSAGE_CRC_START = 21, 16
 SNAPPY_HEADER_BYTES = 16
+# Values of one run of a cleaning.
+CLEANED_BYTES = 2_000_000
 
 Case = Callable[[], object]
 Decoder = Callable[[memoryview], object]
@@ -183,6 +193,42 @@ def append_of(log: kafkalog.Log, records: Records) -> Case:
     return lambda: log.append_columns(records.keys, records.values, timestamps=times)
 
 
+def key_hash_of_cleaning(
+    workspace: Workspace, records: Records, work: str, size: int
+) -> Comparison:
+    """Return the comparison of MD5 with that of `hashlib`, for as many records as one run has."""
+    count = CLEANED_BYTES // len(records.values[0])
+    keys, times = records.keys[:count], records.timestamps[:count]
+    part = Records(keys, records.values[:count], times)
+    run = FileRecords(bytes_of(fill_log(workspace.fresh(), part, size)))
+    cells = b"".join(keys)
+    ends = np.cumsum([0, *map(len, keys)], dtype=np.int32)
+    offset_map = OffsetMap(bytearray(2 * count * ENTRY_BYTES), identity="md5", secret=bytes(16))
+    rules = CleaningRules(0, 0, count, {}, 2 * CLEANED_BYTES)
+
+    def case() -> None:
+        offset_map.clear(secret=bytes(16))
+        KeyCollector(offset_map, TransactionTracker()).add(run)
+        tracker = TransactionTracker()
+        RecordFilter(offset_map, rules, tracker).filter(run, old_tombstones_stay=True)
+
+    own = exchanged_hashes(lambda: hash_cells(cells, ends))
+    package = exchanged_hashes(lambda: [hashlib.md5(key).digest() for key in keys])
+    clock = Stopwatch(by_wall=False)
+    return Comparison(
+        work,
+        count,
+        {"ours": clock.time(timed(case)), "package": clock.time(exchanged(case, own, package))},
+        [Goal("cleaning, MD5 / hashlib", "ours", "package", 0)],
+        clock=clock.read,
+    )
+
+
+def exchanged_hashes(hashes: Case) -> Case:
+    """Return a case with the hashes of both passes."""
+    return lambda: (hashes(), hashes())
+
+
 def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons for each value size and batch size."""
     total = RECORD_BYTES_QUICK if quick else RECORD_BYTES
@@ -207,6 +253,9 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
         parts = batches_of(old, MESSAGE_CRC_START)
         label = "scan of v1, CRC-32 / zlib"
         yield checksum(f"{value_size} B", label, count, scan_of(old), parts, zlib.crc32)
+        for size in BATCH_SIZES:
+            work = f"{value_size} B, {size // 1024} KiB"
+            yield key_hash_of_cleaning(workspace, records, work, size)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ PARTS: tuple[Part, ...] = (
         " recovers, closes or starts. In half of the cuts a few random files are synced just"
         " before, so that later writes survive where earlier ones do not. What was acknowledged"
         " before the call began is evidence; what came later was only asked for. A control without"
-        " kafkalog runs at the same time, a plain write and fdatasync: where the answer of its fdatasync"
-        " came while the cut was under way its bytes may be gone, which is the kernel's matter.",
+        " kafkalog runs at the same time, a plain write and fdatasync: where the answer of its"
+        " fdatasync came during the cut its bytes may be gone, which the kernel decides.",
         "tests.proof.power_cuts",
         (needs.linux, needs.loop_devices),
         gate_seconds=60,
