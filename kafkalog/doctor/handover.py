@@ -358,6 +358,8 @@ def _facts_of(
                 WalkRange(0, segment.size_bytes, base, MAX_OFFSET - 1),
                 columns,
                 check_crc=CrcCheck.NEVER,
+                # Every header counts, that with a false offset too.
+                check_order=False,
                 on_damage=damage.append,
             ):
                 facts.count(columns, walked.count, base, segment.path)
