@@ -31,6 +31,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,10 +125,16 @@ Trees = Mapping[Path, ast.Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    """Return all nodes of a module: each rule reads them."""
+    return list(ast.walk(tree))
+
+
 def classes(trees: Trees) -> Iterator[tuple[str, str, list[str]]]:
     """Yield module, name and bases of each class, compiled ones too."""
     for path, tree in trees.items():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 bases = (
                     each.value if isinstance(each, ast.Subscript) else each for each in node.bases
@@ -173,7 +180,7 @@ def container_attributes(trees: Trees) -> set[str]:
 
     A name that is elsewhere an object of a class with such methods is left out.
     """
-    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    nodes = [node for tree in trees.values() for node in nodes_of(tree)]
     owners = {
         each.name
         for each in nodes
@@ -217,7 +224,7 @@ def _made_type(value: ast.expr) -> str:
 
 def function_problems(path: Path, tree: ast.Module, containers: AbstractSet[str]) -> Iterator[str]:
     """Yield changes of attributes of other objects, and constructors with many arguments."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -282,7 +289,7 @@ def _changed_owner(node: ast.AST, containers: AbstractSet[str]) -> ast.expr | No
 
 def enclosing(tree: ast.Module, function: ast.AST) -> str:
     """Return the name of the class that a method is in."""
-    found = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+    found = (each for each in nodes_of(tree) if isinstance(each, ast.ClassDef))
     return next((each.name for each in found if function in each.body), "")
 
 
@@ -308,7 +315,7 @@ def imports(path: Path, tree: ast.Module) -> set[str]:
     """Return the modules that the statements of a module name, but for the package's own page."""
     found = set()
     packages = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ImportFrom):
             above = packages[: len(packages) - node.level + 1] if node.level else ()
             origin = ".".join([*above, *([node.module] if node.module else [])])
@@ -329,7 +336,7 @@ def parts_problems(path: Path, tree: ast.Module) -> Iterator[str]:
 def walk_problems(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield functions with a loop from batch to batch that are not listed, as `module:function`."""
     module = module_of(path).removeprefix("kafkalog.")
-    for function in ast.walk(tree):
+    for function in nodes_of(tree):
         if not isinstance(function, Function):
             continue
         calls = (
@@ -343,20 +350,18 @@ def walk_problems(path: Path, tree: ast.Module) -> Iterator[str]:
             yield f"{module}:{function.name}"
 
 
-def format_problems(path: Path) -> Iterator[str]:
-    """Yield numbers of a format in modules that do not define one."""
+def format_problems(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
+    """Yield numbers of a format in modules that do not define one; `tree` for Python alone."""
     module = module_of(path).removeprefix("kafkalog.")
     if not any(module == each or module.startswith(f"{each}.") for each in FORMATS):
-        text = path.read_text()
-        is_python = path.suffix == ".py"
-        found = python_numbers(text) if is_python else (m[0] for m in CODEC_BOUND.finditer(text))
-        for each in found:
+        bounds = (match[0] for match in CODEC_BOUND.finditer(path.read_text()))
+        for each in bounds if tree is None else python_numbers(tree):
             yield f"format: {module} {each.strip()}"
 
 
-def python_numbers(text: str) -> Iterator[str]:
+def python_numbers(tree: ast.Module) -> Iterator[str]:
     """Yield the big-endian types, and the literal slices that become a number, of a source."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if BIG_ENDIAN.fullmatch(node.value):
                 yield node.value
@@ -439,6 +444,7 @@ def main() -> int:
     containers = container_attributes(trees)
     for path, tree in trees.items():
         found |= {*function_problems(path, tree, containers), *parts_problems(path, tree)}
+        found |= set(format_problems(path, tree))
     walks = {walk for path, tree in trees.items() for walk in walk_problems(path, tree)}
     found |= {f"walk: {each}" for each in walks - set(WALKS)}
     found |= {f"walk listed, and not there: {each}" for each in set(WALKS) - walks}
@@ -450,7 +456,7 @@ def main() -> int:
         for name in names.split()
     }
     found |= states - exempt | {f"exempt, and not there: {each}" for each in exempt - states}
-    found |= {problem for path in (*paths, *compiled) for problem in format_problems(path)}
+    found |= {problem for path in compiled for problem in format_problems(path)}
     if sys.argv[1:] == ["--write"]:
         ALLOWED.write_text("".join(f"{each}\n" for each in sorted(found)))
         return 0

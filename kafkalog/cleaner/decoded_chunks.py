@@ -46,7 +46,6 @@ _CHUNK_PAYLOAD_BYTES: Final = 1 << 20
 # Records of a batch on the fast path. Larger columns are made only after decompression: a header
 # may declare too many.
 _FAST_PATH_ROWS_MAX: Final = 1 << 18
-# Of the key of a control record, i16 version and i16 type.
 
 
 @dataclass(slots=True)

@@ -355,7 +355,7 @@ def _facts_of(
             damage: list[WalkDamage] = []
             for walked in walk_source(
                 segment.file.source(segment.size_bytes),
-                WalkRange(0, segment.size_bytes, base, MAX_OFFSET - 1),
+                WalkRange(0, segment.size_bytes, base, MAX_OFFSET),
                 columns,
                 check_crc=CrcCheck.NEVER,
                 # Every header counts, that with a false offset too.

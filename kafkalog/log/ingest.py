@@ -135,28 +135,33 @@ def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]
         UnsupportedForMessageFormatError: a batch has an old format.
     """
     view = memoryview(data)
-
-    def head_at(at: int) -> memoryview:
-        head = view[at : at + RECORD_BATCH_OVERHEAD]
-        # An old format is another error than damage.
-        if len(head) == RECORD_BATCH_OVERHEAD and head[MAGIC_POSITION] >= MAGIC_V2:
-            return head if check_batch(view, at) == _OK else head[:0]
-        return head
-
-    return _walk_heads(head_at, position, len(view), path)
+    return _walk_heads(
+        lambda at: view[at : at + RECORD_BATCH_OVERHEAD],
+        position,
+        len(view),
+        path,
+        is_whole=lambda at: check_batch(view, at) == _OK,
+    )
 
 
 def _headed_batches(handle: FileHandle, size: int, path: Path) -> list[FileBatch]:
     """As `file_batches`, from the headers alone: the content of the batches is not read."""
-
-    def head_at(at: int) -> memoryview:
-        return memoryview(handle.pread(RECORD_BATCH_OVERHEAD, at))
-
-    return _walk_heads(head_at, 0, size, path)
+    return _walk_heads(
+        lambda at: memoryview(handle.pread(RECORD_BATCH_OVERHEAD, at)),
+        0,
+        size,
+        path,
+        is_whole=lambda _at: True,
+    )
 
 
 def _walk_heads(
-    head_at: Callable[[int], memoryview], position: int, size: int, path: Path
+    head_at: Callable[[int], memoryview],
+    position: int,
+    size: int,
+    path: Path,
+    *,
+    is_whole: Callable[[int], bool],
 ) -> list[FileBatch]:
     """
     Return the batches of a file by their headers.
@@ -165,14 +170,17 @@ def _walk_heads(
     in an error.
 
     Args:
-        head_at: returns the header at a position; fewer bytes if the batch is damaged.
+        head_at: returns the header at a position.
         position, size: range of the batches.
         path: the file, for errors.
+        is_whole: returns whether the batch at a position passes its checks; for new formats only.
     """
     found: list[FileBatch] = []
     while position < size:
         head = head_at(position)
         _ensure_new_format(head, path, position, size)
+        if not is_whole(position):
+            raise _damaged(path, position, size)
         header = parse_header(head)
         if header.size_bytes > size - position:
             raise _damaged(path, position, size)

@@ -152,6 +152,8 @@ def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: in
         if above.size:
             return int(columns.position[above[0]])
         position = walked.end_position
+        if walked.next_offset >= recovery_point:
+            break
     return position
 
 
