@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from kafkalog import open_log
 from kafkalog.cli.app import app
 from tests.support.logs import manual_log, numbered
-from tests.support.managers import manual_manager
+from tests.support.managers import append_texts, manual_manager
 
 
 def run(*arguments: str | Path) -> Result:
@@ -49,9 +49,9 @@ def test_lower_epochs_data_directories_change_all_partitions(tmp_path: Path) -> 
     with manual_manager(*directories) as manager:
         manager.create_topic("orders", 4)
         for partition in range(4):
-            manager.append("orders", partition, "a")
+            append_texts(manager, "orders", partition, "a")
             manager.log("orders", partition).truncate_to(0)
-            manager.append("orders", partition, "b")
+            append_texts(manager, "orders", partition, "b")
     result = run(*directories, "--json")
     assert (0, {"partitions": 4, "batches": 4, "positions": 0}) == (
         result.exit_code,

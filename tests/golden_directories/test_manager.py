@@ -14,7 +14,7 @@ from kafkalog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from tests.support import golden
-from tests.support.managers import checkpointed, has_marker, manual_manager, values
+from tests.support.managers import append_texts, checkpointed, has_marker, manual_manager, values
 
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -95,7 +95,7 @@ def test_manager_append_continues_a_brokers_log(tmp_path: Path) -> None:
     data = golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
     end = records_of_a_broker(golden.CLEAN)["plain", 0]
     with manual_manager(data, config=ManagerConfig()) as manager:
-        manager.append("plain", 0, "ours")
+        append_texts(manager, "plain", 0, "ours")
         assert end + 1 == manager.log("plain").log_end_offset
     with manual_manager(data, config=ManagerConfig()) as manager:
         assert "ours" == values(manager, "plain")[-1]

@@ -32,7 +32,7 @@ from kafkalog.log.conversion.single_log import convert_log
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.test_fail_every_nth_io import check_open_log
 from tests.support.crash_rig import LogSetup, Rig, Scenario, small_config
-from tests.support.managers import SMALL_LOG, ManualManager
+from tests.support.managers import SMALL_LOG, manual_manager, scheduler_of
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import observe, record_fact
 
@@ -288,7 +288,7 @@ class Managed(Operation):
         """Prepare what this operation needs besides."""
 
     def _open(self) -> LogManager:
-        return ManualManager(self.directories)
+        return manual_manager(*self.directories)
 
     def create(self, topic: str) -> None:
         """Create a topic, which is there once the call returned."""
@@ -305,8 +305,7 @@ class Managed(Operation):
 
     def let_time_pass(self, duration_ms: int) -> None:
         """Run the background tasks of so much time."""
-        assert isinstance(self.manager, ManualManager)
-        self.manager.scheduler.advance(duration_ms)
+        scheduler_of(self.manager).advance(duration_ms)
 
     def values(self, topic: str, partition: int) -> list[bytes]:
         """Return what readers of committed records see."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import CleanerConfig, ManagerConfig, Record
+from kafkalog import CleanerConfig, LogManager, ManagerConfig, Record
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
 from tests.support.crash_rig import MANY_STATES, with_zeros_ahead
-from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
+from tests.support.managers import SMALL_LOG, checkpointed, manual_manager, scheduler_of
 from tests.support.shares import calls
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -48,7 +48,7 @@ class Table:
         )
 
 
-def live(manager: ManualManager, table: Table) -> None:
+def live(manager: LogManager, table: Table) -> None:
     """Append durable values, and let the cleaner run between them."""
     manager.create_topic("table", 1, COMPACTED)
     for turn in range(TURNS):
@@ -58,11 +58,11 @@ def live(manager: ManualManager, table: Table) -> None:
             manager.log("table").append([Record(key=key, value=value)], wait="durable")
             table.latest[key] = value
         table.pending = None
-        manager.scheduler.advance(2_000)
+        scheduler_of(manager).advance(2_000)
     manager.close()
 
 
-def content(manager: ManualManager) -> list[tuple[bytes, bytes]]:
+def content(manager: LogManager) -> list[tuple[bytes, bytes]]:
     """Return keys and values of the table."""
     return [(each.key or b"", each.value or b"") for each in manager.log("table").records()]
 
@@ -72,7 +72,7 @@ def verify(disk: SimulatedDisk, table: Table, config: ManagerConfig) -> None:
     manager = manual_manager(DATA, config=config, filesystem=disk)
     if manager.topics():
         assert table.allows(dict(content(manager)))
-        manager.scheduler.advance(3_000)
+        scheduler_of(manager).advance(3_000)
         assert manager.health().is_healthy
         assert table.allows(dict(content(manager)))
         manager.compact("table", include_active=True)

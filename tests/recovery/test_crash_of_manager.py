@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import ManagerConfig, Record
+from kafkalog import LogManager, ManagerConfig, Record
 from tests.support.crash_rig import MANAGER_CALL_STEP, MANY_STATES, with_zeros_ahead
-from tests.support.managers import SMALL_LOG, ManualManager, has_marker, manual_manager, values
+from tests.support.managers import (
+    SMALL_LOG,
+    append_texts,
+    has_marker,
+    manual_manager,
+    scheduler_of,
+    values,
+)
 from tests.support.shares import calls
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -53,10 +60,10 @@ class Promised:
         self.changing.discard(topic)
 
 
-Scenario = Callable[[ManualManager, Promised], None]
+Scenario = Callable[[LogManager, Promised], None]
 
 
-def create(manager: ManualManager, promised: Promised, topic: str, count: int) -> None:
+def create(manager: LogManager, promised: Promised, topic: str, count: int) -> None:
     """Create a topic with a setting."""
     promised.sizes[topic] = count
     with promised.change(topic):
@@ -65,14 +72,14 @@ def create(manager: ManualManager, promised: Promised, topic: str, count: int) -
     promised.settings[topic] = {"retention.bytes": "12345"}
 
 
-def append(manager: ManualManager, promised: Promised, topic: str, *texts: str) -> None:
+def append(manager: LogManager, promised: Promised, topic: str, *texts: str) -> None:
     """Append to partition 0, and wait for the disk."""
     for text in texts:
         manager.log(topic).append([Record(value=text.encode())], wait="durable")
         promised.durable.setdefault(topic, []).append(text)
 
 
-def living(manager: ManualManager, promised: Promised) -> None:
+def living(manager: LogManager, promised: Promised) -> None:
     """Create, write, reconfigure and delete topics."""
     create(manager, promised, "one", 3)
     append(manager, promised, "one", "a", "b")
@@ -81,15 +88,15 @@ def living(manager: ManualManager, promised: Promised) -> None:
     with promised.change("one"):
         manager.reconfigure("one", {"retention.bytes": None, "segment.bytes": "700"})
     promised.settings["one"] = {"segment.bytes": "700"}
-    manager.scheduler.advance(40_000)
+    scheduler_of(manager).advance(40_000)
     with promised.change("two"):
         manager.delete_topic("two")
     promised.gone.add("two")
     del promised.partitions["two"], promised.durable["two"], promised.settings["two"]
-    manager.scheduler.advance(2_000)
+    scheduler_of(manager).advance(2_000)
 
 
-def closing(manager: ManualManager, promised: Promised) -> None:
+def closing(manager: LogManager, promised: Promised) -> None:
     """Written, retained, and closed in order."""
     manager.reconfigure_defaults({"log.retention.bytes": "9999"})
     promised.retention_bytes = 9999
@@ -102,11 +109,11 @@ def closing(manager: ManualManager, promised: Promised) -> None:
     manager.close()
 
 
-def coming_again(manager: ManualManager, promised: Promised) -> None:
+def coming_again(manager: LogManager, promised: Promised) -> None:
     """Deleted and created again under the same name, with other content."""
     create(manager, promised, "one", 2)
     append(manager, promised, "one", "old", "old", "old")
-    manager.scheduler.advance(40_000)
+    scheduler_of(manager).advance(40_000)
     with promised.change("one"):
         manager.delete_topic("one")
         promised.durable.clear()
@@ -139,7 +146,7 @@ def verify(disk: SimulatedDisk, promised: Promised, config: ManagerConfig = CONF
             assert promised.starts.get(topic, 0) <= manager.log(topic).log_start_offset
     for topic in topics:
         before = values(manager, topic)
-        manager.append(topic, 0, "after")
+        append_texts(manager, topic, 0, "after")
         assert [*before, "after"] == values(manager, topic)
     if "fresh" not in topics:
         manager.create_topic("fresh", 2)

@@ -12,6 +12,7 @@ import pytest
 from kafkalog import (
     CorruptStateError,
     LogConfig,
+    LogManager,
     ManagerConfig,
     RepairedIndex,
     TopicPartition,
@@ -24,7 +25,7 @@ from kafkalog.log.log import partition_of
 from tests.support import golden
 from tests.support.damage import batch_positions, flip, log_file, truncate
 from tests.support.logs import numbered
-from tests.support.managers import ManualManager, manual_manager
+from tests.support.managers import manual_manager, scheduler_of
 from tests.support.producing import Client, committed_offsets
 
 ORDERS = TopicPartition("orders", 0)
@@ -160,7 +161,7 @@ def test_missing_offsets_after_a_clean_stop_are_in_health(
     with manual_manager(
         tmp_path, config=ManagerConfig(log_retention_check_interval_ms=1)
     ) as manager:
-        manager.scheduler.advance(30_000)
+        scheduler_of(manager).advance(30_000)
         log = manager.log("orders")
         (corrupt_range,) = manager.health().damage[ORDERS]
         assert (*lost, 0) == (
@@ -170,7 +171,7 @@ def test_missing_offsets_after_a_clean_stop_are_in_health(
         )
         assert not manager.health().is_healthy
         assert partition_of(log).idle_files.try_release()
-        manager.scheduler.advance(30_000)
+        scheduler_of(manager).advance(30_000)
         assert partition_of(log).idle_files.is_released
         assert (corrupt_range,) == log.corrupt_ranges()
 
@@ -272,7 +273,7 @@ def test_contradicted_index_is_in_health(tmp_path: Path) -> None:
         assert not manager.health().repaired
 
 
-def repaired_paths(manager: ManualManager) -> list[Path]:
+def repaired_paths(manager: LogManager) -> list[Path]:
     """Return the indexes that a manager names."""
     return [each.path for each in manager.health().repaired.get(ORDERS, ())]
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafkalog import InvalidTopicError, ManagerConfig, Record, TopicExistsError
+from kafkalog import InvalidTopicError, LogManager, ManagerConfig, Record, TopicExistsError
 from kafkalog.log.log import partition_of
-from tests.support.managers import SMALL_LOG, ManualManager, has_marker, manual_manager
+from tests.support.managers import SMALL_LOG, has_marker, manual_manager, scheduler_of
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
@@ -54,7 +54,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.serial = 0
         self.manager = self.opened()
 
-    def opened(self) -> ManualManager:
+    def opened(self) -> LogManager:
         """Return a manager of the disk as it is."""
         return manual_manager(A, B, config=CONFIG, filesystem=self.disk)
 
@@ -138,7 +138,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(seconds=st.integers(0, 40))
     def work(self, seconds: int) -> None:
         """Let time pass."""
-        self.manager.scheduler.advance(seconds * 1000)
+        scheduler_of(self.manager).advance(seconds * 1000)
         assert self.manager.health().is_healthy
 
     @rule()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Sequence
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
-from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.manual_time import ManualScheduler
 from tests.support.simulated_disk import SimulatedDisk
 
 __all__ = [
-    "ManualManager",
+    "append_texts",
     "checkpointed",
     "fail_directory",
     "has_marker",
     "manual_manager",
+    "scheduler_of",
     "values",
 ]
 
@@ -37,51 +38,41 @@ SMALL_LOG = LogConfig(
 )
 
 
-class ManualManager(LogManager):
-    """
-    A manager with a manual clock.
-
-    Attributes:
-        clock, scheduler: what moves it.
-    """
-
-    def __init__(
-        self,
-        directories: Sequence[Path],
-        config: ManagerConfig | None = None,
-        *,
-        scheduler: ManualScheduler | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.scheduler = ManualScheduler() if scheduler is None else scheduler
-        super().__init__(
-            directories,
-            config or ManagerConfig(log=SMALL_LOG),
-            clock=self.scheduler.clock,
-            scheduler=self.scheduler,
-            **arguments,
-        )
-
-    @property
-    def time(self) -> ManualClock:
-        """The clock that everything here runs on."""
-        return self.scheduler.clock
-
-    def append(self, topic: str, partition: int, *texts: str) -> None:
-        """Append a record for each text, in a separate batch."""
-        for text in texts:
-            self.log(topic, partition).append([Record(value=text.encode())])
-
-
 # For tests that look at partition 0 of Kafka's own topics; a broker's default is 50.
 ONE_PARTITION = ManagerConfig(
     log=SMALL_LOG, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
 )
 
 
-def manual_manager(*directories: Path, **arguments: Any) -> ManualManager:
+# The schedulers of the managers that tests have open.
+SCHEDULERS: weakref.WeakKeyDictionary[LogManager, ManualScheduler] = weakref.WeakKeyDictionary()
+
+
+def manual_manager(
+    *directories: Path, config: ManagerConfig | None = None, **arguments: Any
+) -> LogManager:
     """Open a manager with a manual clock whose work waits for a test to run it."""
-    return ManualManager(directories, **arguments)
+    scheduler = ManualScheduler()
+    manager = LogManager(
+        directories,
+        config or ManagerConfig(log=SMALL_LOG),
+        clock=scheduler.clock,
+        scheduler=scheduler,
+        **arguments,
+    )
+    SCHEDULERS[manager] = scheduler
+    return manager
+
+
+def scheduler_of(manager: LogManager) -> ManualScheduler:
+    """Return the scheduler, with its clock, of a manager that `manual_manager` has opened."""
+    return SCHEDULERS[manager]
+
+
+def append_texts(manager: LogManager, topic: str, partition: int, *texts: str) -> None:
+    """Append a record for each text, in a separate batch."""
+    for text in texts:
+        manager.log(topic, partition).append([Record(value=text.encode())])
 
 
 def fail_directory(

@@ -12,7 +12,7 @@ from kafkalog import KafkaLogError, LogManager, LogOfflineError, ManagerConfig, 
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, partition_for
 from kafkalog.config import LogConfig
 from tests.support.disk_faults import SYNCING
-from tests.support.managers import ManualManager, manual_manager
+from tests.support.managers import manual_manager
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 DATA = Path("/data")
@@ -136,7 +136,7 @@ def test_topic_of_one_partition_made_by_a_broker_is_not_moved(tmp_path: Path) ->
 
 def moved_or_cut(disk: SimulatedDisk) -> bool:
     """Open the data, which moves it; return whether the move ended before the power cut."""
-    manager: ManualManager | None = None
+    manager: LogManager | None = None
     try:
         manager = manual_manager(DATA, config=config_of(3), filesystem=disk)
         positions(manager)

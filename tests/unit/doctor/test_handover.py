@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kafkalog import AppendOrigin, Record, TopicPartition
+from kafkalog import AppendOrigin, LogManager, Record, TopicPartition
 from kafkalog.cli.app import app
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.transaction_records import (
@@ -27,7 +27,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.partition_metadata import write_partition_metadata
 from tests.support.logs import manual_log, numbered
 from tests.support.machines import MadeUpMachine
-from tests.support.managers import ManualManager, manual_manager
+from tests.support.managers import append_texts, manual_manager
 from tests.support.manual_time import ManualClock
 from tests.support.old_logs import chapter
 from tests.support.producer_batches import Produced, encoded
@@ -51,7 +51,7 @@ def found(diagnosis: Diagnosis, worst: Severity = Severity.WARNING) -> list[str]
     ]
 
 
-def manager_at(*directories: Path) -> ManualManager:
+def manager_at(*directories: Path) -> LogManager:
     """Open a manager with one partition of each internal topic."""
     from tests.support.managers import ONE_PARTITION
 
@@ -65,7 +65,7 @@ def fixture_data(tmp_path: Path) -> Path:
     data.mkdir()
     with manager_at(data) as manager:
         manager.create_topic("orders", 2)
-        manager.append("orders", 0, "a", "b")
+        append_texts(manager, "orders", 0, "a", "b")
         with manager.producer(transactional_id="mover") as producer:
             producer.begin_transaction()
             producer.send("orders", b"c", partition=1)
@@ -109,7 +109,7 @@ def test_leader_epochs_above_the_controllers_are_found(data: Path) -> None:
     """INT-3: in batches, in the checkpoint, and in positions of groups; not after lowering them."""
     with manager_at(data) as manager:
         manager.log("orders", 0).truncate_to(1)
-        manager.append("orders", 0, "b")
+        append_texts(manager, "orders", 0, "b")
         with manager.consumer("group") as consumer:
             consumer.commit({TopicPartition("orders", 0): CommittedOffset(1, "", 1)})
     assert ["leader_epochs", "positions"] == found(judged(data))

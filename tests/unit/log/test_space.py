@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog import Log, LogConfig, LogManager, ManagerConfig, Record
 from tests.support.logs import manual_log
-from tests.support.managers import manual_manager
+from tests.support.managers import manual_manager, scheduler_of
 from tests.support.manual_time import ManualClock, ManualScheduler
 
 pytestmark = pytest.mark.skipif(
@@ -112,7 +112,7 @@ def test_reader_of_a_deleted_segment_keeps_only_what_it_reads(tmp_path: Path) ->
         fetched, record = log.read(0, 10_000), log.get(60)
         assert record is not None
         log.delete_records(150)
-        let_pass(manager.scheduler)
+        let_pass(scheduler_of(manager))
         files = set(held(log.directory))
         assert len(files) == 2
         assert manager.health().held_bytes > 0

@@ -9,6 +9,7 @@ import pytest
 
 from kafkalog import (
     LogFacts,
+    LogManager,
     ManagerConfig,
     OutOfOrderSequenceError,
     Record,
@@ -23,7 +24,14 @@ from kafkalog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from kafkalog.state.checkpoints import OffsetCheckpoint
-from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager, values
+from tests.support.managers import (
+    SMALL_LOG,
+    append_texts,
+    checkpointed,
+    manual_manager,
+    scheduler_of,
+    values,
+)
 from tests.support.manual_time import START_MS
 from tests.support.producer_batches import Produced, encoded
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
@@ -39,13 +47,13 @@ CONFIG = ManagerConfig(
 )
 
 
-def one_manager(**arguments: object) -> tuple[SimulatedDisk, ManualManager]:
+def one_manager(**arguments: object) -> tuple[SimulatedDisk, LogManager]:
     """Return a manager on a simulated disk."""
     disk = SimulatedDisk()
     return disk, manual_manager(DATA, config=CONFIG, filesystem=disk, **arguments)
 
 
-def fill(manager: ManualManager, topic: str, count: int) -> None:
+def fill(manager: LogManager, topic: str, count: int) -> None:
     """Append `count` records that take a segment each."""
     for _ in range(count):
         manager.log(topic).append([Record(value=bytes(400), timestamp_ms=START_MS)])
@@ -62,10 +70,10 @@ def test_tasks_have_the_periods_of_the_settings() -> None:
         "kafka-log-start-offset-checkpoint": (60_000, first),
         "replica-high-watermark-checkpoint": (5_000, first),
     } == tasks
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert [1, 1, 1, 1] == [task.run_count for task in manager.health().tasks]
     manager.close()
-    manager.scheduler.advance(1_000_000)
+    scheduler_of(manager).advance(1_000_000)
     assert [1, 1, 1, 1] == [task.run_count for task in manager.health().tasks]
 
 
@@ -77,11 +85,11 @@ def test_retention_task_deletes_by_the_settings_of_each_topic() -> None:
     manager.create_topic("unbounded")
     fill(manager, "bounded", 5)
     fill(manager, "unbounded", 5)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert [0, 1] == [event.base_offset for event in told]
     assert 2 == manager.log("bounded").log_start_offset
     assert 0 == manager.log("unbounded").log_start_offset
-    manager.scheduler.advance(1_000)
+    scheduler_of(manager).advance(1_000)
     names = disk.list(DATA / "bounded-0")
     assert 3 == sum(name.endswith(".log") for name in names)
     assert not any(".deleted" in name for name in names)
@@ -95,7 +103,7 @@ def test_retention_task_opens_logs_that_are_not_open() -> None:
     fill(manager, "orders", 3)
     manager.close()
     manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert 3 == manager.log("orders").log_start_offset
     manager.close()
 
@@ -113,13 +121,13 @@ def test_custom_retention_policy_replaces_the_settings() -> None:
     manager.create_topic("four")
     fill(manager, "three", 3)
     fill(manager, "four", 4)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert 2 == manager.log("three").log_start_offset
     assert 0 == manager.log("four").log_start_offset
     (fault,) = manager.health().faults
     assert ("kafka-log-retention", TopicPartition("four", 0)) == (fault.task, fault.subject)
     fill(manager, "four", 1)
-    manager.scheduler.advance(1_000)
+    scheduler_of(manager).advance(1_000)
     assert manager.health().is_healthy
     assert 4 == manager.log("four").log_start_offset
     manager.close()
@@ -129,16 +137,16 @@ def test_recovery_point_task_writes_durable_offsets() -> None:
     """The checkpoint has the durable offset, and at close the log end."""
     disk, manager = one_manager()
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one", "two")
+    append_texts(manager, "orders", 0, "one", "two")
     manager.log("orders", 0).flush()
-    manager.append("orders", 0, "three")
-    manager.append("orders", 1, "four")
+    append_texts(manager, "orders", 0, "three")
+    append_texts(manager, "orders", 1, "four")
     assert {} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     expected = {"orders-0": 2, "orders-1": 0}
     assert expected == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
     disk.calls.clear()
-    manager.scheduler.advance(60_000)
+    scheduler_of(manager).advance(60_000)
     assert 0 == disk.calls["rename"]
     manager.close()
     expected = {"orders-0": 3, "orders-1": 1}
@@ -149,9 +157,9 @@ def test_recovery_point_lowered_by_truncation_is_written_at_once() -> None:
     """Records that replace the truncated ones are not synced yet."""
     disk, manager = one_manager()
     manager.create_topic("orders")
-    manager.append("orders", 0, "one", "two", "three")
+    append_texts(manager, "orders", 0, "one", "two", "three")
     manager.log("orders").flush()
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     manager.log("orders").truncate_to(1)
     assert {"orders-0": 1} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
     manager.close()
@@ -188,7 +196,7 @@ def test_log_start_task_removes_starts_equal_to_a_segment_base() -> None:
         fill(manager, topic, 4)
     assert 2 == manager.log("orders").delete_records(2)
     assert {"orders-0": 2} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert 1 == manager.log("bounded").log_start_offset
     assert {} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
     after = manual_manager(DATA, config=CONFIG, filesystem=disk.crash(CrashChoice("nothing")))
@@ -202,9 +210,9 @@ def test_high_watermark_task_keeps_the_modification_time() -> None:
     disk, manager = one_manager()
     manager.create_topic("orders")
     before = disk.stat(DATA / HIGH_WATERMARK_CHECKPOINT)
-    manager.append("orders", 0, "one", "two")
+    append_texts(manager, "orders", 0, "one", "two")
     manager.log("orders").set_high_watermark(1)
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     assert {"orders-0": 1} == checkpointed(DATA, HIGH_WATERMARK_CHECKPOINT, disk)
     after = disk.stat(DATA / HIGH_WATERMARK_CHECKPOINT)
     assert before is not None
@@ -217,24 +225,24 @@ def test_checkpoint_write_error_is_a_fault_of_the_directory_and_retried() -> Non
     """A full disk takes nothing offline; an I/O error does."""
     disk, manager = one_manager()
     manager.create_topic("orders")
-    manager.append("orders", 0, "one")
+    append_texts(manager, "orders", 0, "one")
     manager.log("orders").flush()
     disk.fail_at(
         1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix="recovery-point-offset-checkpoint.tmp"
     )
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     (fault,) = manager.health().faults
     assert ("kafka-recovery-point-checkpoint", DATA) == (fault.task, fault.subject)
     assert manager.health().directories[0].is_online
-    manager.scheduler.advance(1_000)
+    scheduler_of(manager).advance(1_000)
     assert manager.health().is_healthy
     assert {"orders-0": 1} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
     disk.fail_at(
         1, errno.EIO, only=frozenset({"pwrite"}), suffix="recovery-point-offset-checkpoint.tmp"
     )
-    manager.append("orders", 0, "two")
+    append_texts(manager, "orders", 0, "two")
     manager.log("orders").flush()
-    manager.scheduler.advance(60_000)
+    scheduler_of(manager).advance(60_000)
     assert not manager.health().directories[0].is_online
     manager.close()
 
@@ -243,18 +251,18 @@ def test_deleted_directory_that_cannot_be_removed_is_retried() -> None:
     """The pauses grow, and `health` has the fault until then."""
     disk, manager = one_manager()
     manager.create_topic("orders")
-    manager.append("orders", 0, "one")
+    append_texts(manager, "orders", 0, "one")
     manager.delete_topic("orders")
     (deleted,) = [name for name in disk.list(DATA) if name.endswith("-delete")]
     for _ in range(2):
         disk.fail_at(1, errno.EBUSY, only=frozenset({"remove_directory"}))
-        manager.scheduler.advance(1_000)
+        scheduler_of(manager).advance(1_000)
         (fault,) = manager.health().faults
         assert DATA / deleted == fault.subject
     assert 2 == fault.failure_count
-    manager.scheduler.advance(1_999)
+    scheduler_of(manager).advance(1_999)
     assert deleted in disk.list(DATA)
-    manager.scheduler.advance(1)
+    scheduler_of(manager).advance(1)
     assert deleted not in disk.list(DATA)
     assert manager.health().is_healthy
     manager.close()
@@ -264,9 +272,9 @@ def test_flush_ms_of_a_topic_applies_without_a_flush_task() -> None:
     """Each log has its own timer."""
     _disk, manager = one_manager()
     manager.create_topic("orders", 1, {"flush.ms": "50"})
-    manager.append("orders", 0, "one")
+    append_texts(manager, "orders", 0, "one")
     assert 0 == manager.log("orders").durable_offset
-    manager.scheduler.advance(50)
+    scheduler_of(manager).advance(50)
     assert 1 == manager.log("orders").durable_offset
     manager.close()
     assert ["one"] == values(manual_manager(DATA, filesystem=_disk), "orders")
@@ -280,15 +288,15 @@ def test_flush_task_flushes_topics_without_flush_ms() -> None:
     manager.create_topic("every", 2)
     manager.create_topic("own", 1, {"flush.ms": "100000"})
     for topic, number in (("every", 0), ("every", 1), ("own", 0)):
-        manager.append(topic, number, "one")
-    manager.scheduler.advance(10_000)
+        append_texts(manager, topic, number, "one")
+    scheduler_of(manager).advance(10_000)
     assert [1, 1, 0] == [
         manager.log(*each).durable_offset for each in (("every", 0), ("every", 1), ("own", 0))
     ]
-    manager.append("every", 0, "two")
-    manager.append("every", 1, "two")
+    append_texts(manager, "every", 0, "two")
+    append_texts(manager, "every", 1, "two")
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix="every-0/" + "0" * 20 + ".log")
-    manager.scheduler.advance(2_000)
+    scheduler_of(manager).advance(2_000)
     assert 2 == manager.log("every", 1).durable_offset
     assert (TopicPartition("every", 0),) == manager.health().partitions
     manager.close()
@@ -298,12 +306,12 @@ def test_truncation_lowers_the_cleaner_checkpoint() -> None:
     """New records at the old offsets have not been compacted."""
     disk, manager = one_manager()
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one", "two", "three")
+    append_texts(manager, "orders", 0, "one", "two", "three")
     manager.close()
     compacted = {TopicPartition("orders", 0): 3, TopicPartition("orders", 1): 0}
     OffsetCheckpoint(disk, DATA / CLEANER_OFFSET_CHECKPOINT).write(compacted)
     manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
-    manager.append("orders", 0, "four")
+    append_texts(manager, "orders", 0, "four")
     assert 3 == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)["orders-0"]
     manager.log("orders", 0).truncate_to(1)
     expected = {"orders-0": 1, "orders-1": 0}
@@ -323,9 +331,9 @@ def test_idle_producers_expire_by_the_settings_of_the_manager() -> None:
     log = manager.log("orders")
     log.append_batches(encoded([Produced(7, sequence=0, timestamp_ms=START_MS)]))
     gap = encoded([Produced(7, sequence=5, timestamp_ms=START_MS + 60_000)])
-    manager.scheduler.advance(59_999)
+    scheduler_of(manager).advance(59_999)
     with pytest.raises(OutOfOrderSequenceError):
         log.append_batches(gap)
-    manager.scheduler.advance(1)
+    scheduler_of(manager).advance(1)
     log.append_batches(gap)
     manager.close()

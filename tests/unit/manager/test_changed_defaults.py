@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog import ConfigError, DiskFullError, LogConfig, ManagerConfig, OutOfOrderSequenceError
 from kafkalog.manager_config import changeable_keys
-from tests.support.managers import SMALL_LOG, manual_manager
+from tests.support.managers import SMALL_LOG, manual_manager, scheduler_of
 from tests.support.producing import Client
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -95,11 +95,11 @@ def test_changed_producer_expiration_applies_to_open_logs(tmp_path: Path) -> Non
         log, client = manager.log("orders"), Client(7)
         client.send(log)
         client.sequence = 5
-        manager.scheduler.advance(600_000)
+        scheduler_of(manager).advance(600_000)
         with pytest.raises(OutOfOrderSequenceError):
             client.send(log)
         manager.reconfigure_defaults({"producer.id.expiration.ms": "1000"})
-        manager.scheduler.advance(600_000)
+        scheduler_of(manager).advance(600_000)
         client.send(log)
 
 
@@ -122,7 +122,7 @@ def test_default_changed_during_an_offline_directory_is_copied_to_it() -> None:
     with manual_manager(first, second, filesystem=disk) as manager:
         manager.create_topic("orders", 2)
         manager.reconfigure_defaults({"log.retention.ms": "5"})
-        manager.time.advance(5)
+        scheduler_of(manager).clock.advance(5)
         disk.fail_at(1, errno.EIO, only=frozenset({"pwrite"}))
         manager.reconfigure_defaults({"log.retention.ms": "6"})
         assert [False, True] == [each.is_online for each in manager.health().directories]

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog import LogClosedError, LogManager, TopicPartition, UnknownTopicOrPartitionError
 from kafkalog.errors import ConfigError
-from tests.support.managers import manual_manager
+from tests.support.managers import append_texts, manual_manager
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -132,7 +132,7 @@ def test_topic_created_again_is_read_from_its_beginning(tmp_path: Path) -> None:
     with manual_manager(tmp_path) as manager:
         for topic in ("orders", "kept"):
             manager.create_topic(topic, 2)
-            manager.append(topic, 0, "1", "2")
+            append_texts(manager, topic, 0, "1", "2")
         for group in ("one", "other"):
             with manager.consumer(group, auto_offset_reset="earliest") as consumer:
                 consumer.subscribe("orders", "kept")
@@ -140,7 +140,7 @@ def test_topic_created_again_is_read_from_its_beginning(tmp_path: Path) -> None:
                 consumer.commit()
         manager.delete_topic("orders")
         manager.create_topic("orders", 2)
-        manager.append("orders", 0, "3", "4", "5")
+        append_texts(manager, "orders", 0, "3", "4", "5")
     with manual_manager(tmp_path) as manager:
         with manager.consumer("one", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("orders", "kept")
@@ -161,7 +161,7 @@ def test_delete_topic_succeeds_if_its_positions_cannot_be_removed() -> None:
     disk, data = SimulatedDisk(), Path("/data")
     with manual_manager(data, filesystem=disk) as manager:
         manager.create_topic("orders")
-        manager.append("orders", 0, "1")
+        append_texts(manager, "orders", 0, "1")
         with manager.consumer("group", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("orders")
             consumer.poll(0)

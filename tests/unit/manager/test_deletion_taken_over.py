@@ -13,7 +13,7 @@ from kafkalog.files.names import PARTITION_METADATA
 from kafkalog.manager.overrides import read_overrides
 from kafkalog.state.checkpoints import EpochEntry, LeaderEpochCheckpoint
 from tests.support.broker_loader import EmulatedBroker
-from tests.support.managers import manual_manager, values
+from tests.support.managers import append_texts, manual_manager, values
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 A = Path("/disks/a")
@@ -26,7 +26,7 @@ def killed_amid_deletion(rename_count: int) -> SimulatedDisk:
     manager = manual_manager(A, filesystem=disk)
     manager.create_topic("orders", 3, {"retention.ms": "-1"})
     for number in range(3):
-        manager.append("orders", number, "old")
+        append_texts(manager, "orders", number, "old")
     # The first rename is that of the note.
     disk.crash_at(rename_count + 2, only=frozenset({"rename"}))
     with contextlib.suppress(PowerCut):

@@ -21,7 +21,7 @@ from kafkalog import (
     TopicPartition,
 )
 from kafkalog.log.log import partition_of
-from tests.support.managers import SMALL_LOG, ManualManager, manual_manager, values
+from tests.support.managers import SMALL_LOG, append_texts, manual_manager, scheduler_of, values
 from tests.support.simulated_disk import SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
@@ -38,110 +38,110 @@ def fixture_quiet() -> Iterator[None]:
     logging.disable(before)
 
 
-def say(manager: ManualManager, partition: int) -> None:
+def say(manager: LogManager, partition: int) -> None:
     """Append a record to a partition, with a key."""
     manager.log("orders", partition).append([Record(key=b"k", value=b"goes on")])
 
 
-def append(manager: ManualManager) -> None:
+def append(manager: LogManager) -> None:
     """Append one record."""
     manager.log("orders").append([Record(key=b"k", value=bytes(50))])
 
 
-def append_durably(manager: ManualManager) -> None:
+def append_durably(manager: LogManager) -> None:
     """Append one record, and wait for the sync."""
     manager.log("orders").append([Record(key=b"k", value=b"x")], wait="durable")
 
 
-def append_and_roll(manager: ManualManager) -> None:
+def append_and_roll(manager: LogManager) -> None:
     """Append until a segment is rolled."""
     manager.log("orders").append([Record(key=b"k", value=bytes(590))])
 
 
-def roll(manager: ManualManager) -> None:
+def roll(manager: LogManager) -> None:
     """Roll the active segment."""
     manager.log("orders").roll()
 
 
-def flush(manager: ManualManager) -> None:
+def flush(manager: LogManager) -> None:
     """Append and flush."""
     append(manager)
     manager.log("orders").flush()
 
 
-def read(manager: ManualManager) -> None:
+def read(manager: LogManager) -> None:
     """Read every record."""
     list(manager.log("orders").records())
 
 
-def look_up(manager: ManualManager) -> None:
+def look_up(manager: LogManager) -> None:
     """Look up a record and a time."""
     manager.log("orders").get(9)
     manager.log("orders").offset_for_timestamp(0)
 
 
-def retain(manager: ManualManager) -> None:
+def retain(manager: LogManager) -> None:
     """Let the retention task delete a segment."""
     manager.reconfigure("orders", {"cleanup.policy": "delete", "retention.bytes": "700"})
-    manager.scheduler.advance(310_000)
+    scheduler_of(manager).advance(310_000)
 
 
-def delete_records(manager: ManualManager) -> None:
+def delete_records(manager: LogManager) -> None:
     """Move the log start within a segment."""
     manager.log("orders").delete_records(7)
 
 
-def truncate(manager: ManualManager) -> None:
+def truncate(manager: LogManager) -> None:
     """Truncate the end of the log."""
     manager.log("orders").truncate_to(10)
 
 
-def compact(manager: ManualManager) -> None:
+def compact(manager: LogManager) -> None:
     """Compact now."""
     manager.compact("orders", include_active=True)
 
 
-def compact_in_background(manager: ManualManager) -> None:
+def compact_in_background(manager: LogManager) -> None:
     """Let the cleaner compact in the background."""
     manager.log("orders").roll()
-    manager.scheduler.advance(60_000)
+    scheduler_of(manager).advance(60_000)
 
 
-def rest(manager: ManualManager) -> None:
+def rest(manager: LogManager) -> None:
     """Release the files of the log."""
     append(manager)
     assert not partition_of(manager.log("orders")).idle_files.try_release()
 
 
-def wake(manager: ManualManager) -> None:
+def wake(manager: LogManager) -> None:
     """Append to a log whose files are released."""
     assert partition_of(manager.log("orders")).idle_files.try_release()
     append(manager)
 
 
-def reopen(manager: ManualManager) -> None:
+def reopen(manager: LogManager) -> None:
     """Reopen a log that the caller closed."""
     manager.log("orders").close()
     read(manager)
 
 
-def checkpoint(manager: ManualManager) -> None:
+def checkpoint(manager: LogManager) -> None:
     """Let the periodic tasks write the checkpoints."""
     flush(manager)
-    manager.scheduler.advance(90_000)
+    scheduler_of(manager).advance(90_000)
 
 
-def create(manager: ManualManager) -> None:
+def create(manager: LogManager) -> None:
     """Create a topic, whose partition then goes to the other directory."""
     manager.create_topic("new", 2)
 
 
-def delete(manager: ManualManager) -> None:
+def delete(manager: LogManager) -> None:
     """Delete the topic."""
     manager.delete_topic("orders")
 
 
-Operation = Callable[[ManualManager], None]
+Operation = Callable[[LogManager], None]
 OPERATIONS: list[tuple[Operation, set[str], str]] = [
     (append, {"pwrite", "pwritev"}, ".log"),
     (append_durably, {"sync"}, ".log"),
@@ -171,7 +171,7 @@ OPERATIONS: list[tuple[Operation, set[str], str]] = [
 ]
 
 
-def prepared() -> tuple[SimulatedDisk, ManualManager]:
+def prepared() -> tuple[SimulatedDisk, LogManager]:
     """Return a manager of two directories with a topic of several segments, after a clean stop."""
     disk = SimulatedDisk()
     config = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
@@ -250,10 +250,10 @@ def test_directory_moved_away_goes_offline_and_can_be_brought_online(tmp_path: P
     """PAR-12: the next check finds it; after it is moved back, the records are complete."""
     manager = manual_manager(tmp_path / "a", tmp_path / "b", config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one")
+    append_texts(manager, "orders", 0, "one")
     (tmp_path / "a").rename(tmp_path / "elsewhere")
-    manager.append("orders", 0, "two")
-    manager.scheduler.advance(90_000)
+    append_texts(manager, "orders", 0, "two")
+    scheduler_of(manager).advance(90_000)
     health = manager.health()
     assert [False, True] == [each.is_online for each in health.directories]
     assert "is gone" in str(health.directories[0].error)
@@ -280,7 +280,7 @@ def test_directory_replaced_by_another_is_not_written(
     a, b = tmp_path / "a", tmp_path / "b"
     manager = manual_manager(a, b, config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one")
+    append_texts(manager, "orders", 0, "one")
     a.rename(tmp_path / "elsewhere")
     if instead == "file":
         a.write_text("x")

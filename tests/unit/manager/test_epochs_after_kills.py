@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from kafkalog import TopicPartition
+from kafkalog import LogManager, TopicPartition
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.files.names import SESSION_NOTE, SYNC_JOURNAL
-from tests.support.managers import ONE_PARTITION, ManualManager, manual_manager
+from tests.support.managers import ONE_PARTITION, append_texts, manual_manager
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 DATA = Path("/data")
 
 
-def opened(disk: SimulatedDisk, **arguments: Any) -> ManualManager:
+def opened(disk: SimulatedDisk, **arguments: Any) -> LogManager:
     """Open a manager on the disk."""
     return manual_manager(DATA, filesystem=disk, **arguments)
 
@@ -30,11 +30,11 @@ def fixture_disk() -> SimulatedDisk:
     with opened(disk) as manager:
         manager.create_topic("orders", 3)
         for partition in range(3):
-            manager.append("orders", partition, "a", "b")
+            append_texts(manager, "orders", partition, "a", "b")
     return disk
 
 
-def epochs(manager: ManualManager) -> list[int]:
+def epochs(manager: LogManager) -> list[int]:
     """Return the leader epochs of the partitions."""
     return [manager.log("orders", partition).leader_epoch for partition in range(3)]
 
@@ -44,7 +44,7 @@ def test_kill_of_the_process_does_not_raise_epochs(disk: SimulatedDisk) -> None:
     for number in range(5):
         manager = opened(disk)
         assert [0, 0, 0] == epochs(manager), number
-        manager.append("orders", 0, "c")
+        append_texts(manager, "orders", 0, "c")
         if number == 2:
             # A kill during the close.
             manager.log("orders", 0).close()
@@ -87,7 +87,7 @@ def test_failed_sync_journal_removes_the_session_note(disk: SimulatedDisk) -> No
     """INT-3: only the journal records which offsets were truncated."""
     manager = opened(disk)
     log = manager.log("orders", 0)
-    manager.append("orders", 0, "c")
+    append_texts(manager, "orders", 0, "c")
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix=SYNC_JOURNAL)
     log.flush()
     assert disk.stat(DATA / "orders-0" / SYNC_JOURNAL) is None
@@ -102,9 +102,9 @@ def test_lower_leader_epochs_changes_logs_and_positions(tmp_path: Path) -> None:
     with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders", 2)
         for _ in range(3):
-            manager.append("orders", 1, "a", "b")
+            append_texts(manager, "orders", 1, "a", "b")
             manager.log("orders", 1).truncate_to(1)
-        manager.append("orders", 1, "c")
+        append_texts(manager, "orders", 1, "c")
         with manager.consumer("group") as consumer:
             consumer.commit({where: CommittedOffset(2, "a note", 3, 1234)})
         assert (1, 1, 1) == manager.lower_leader_epochs()

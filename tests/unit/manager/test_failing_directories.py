@@ -13,6 +13,7 @@ from kafkalog import (
     DiskFullError,
     LogClosedError,
     LogLockedError,
+    LogManager,
     LogOfflineError,
     LogStorageError,
     NotALogError,
@@ -21,24 +22,24 @@ from kafkalog import (
 )
 from kafkalog.files.locking import acquire_directory_lock
 from kafkalog.files.posix import PosixFileSystem
-from tests.support.managers import ManualManager, has_marker, manual_manager, values
+from tests.support.managers import append_texts, has_marker, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
 
 
-def two_directories() -> tuple[SimulatedDisk, ManualManager]:
+def two_directories() -> tuple[SimulatedDisk, LogManager]:
     """Return a manager with one written partition in each of two directories."""
     disk = SimulatedDisk()
     manager = manual_manager(A, B, filesystem=disk)
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one")
-    manager.append("orders", 1, "two")
+    append_texts(manager, "orders", 0, "one")
+    append_texts(manager, "orders", 1, "two")
     assert [A, B] == [manager.directory_of("orders", number) for number in (0, 1)]
     return disk, manager
 
 
-def fail_sync(disk: SimulatedDisk, manager: ManualManager) -> None:
+def fail_sync(disk: SimulatedDisk, manager: LogManager) -> None:
     """Let the disk of the first directory fail in an append that waits for the sync."""
     disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
     with pytest.raises(LogStorageError):
@@ -49,7 +50,7 @@ def test_disk_error_takes_the_directory_offline_and_the_other_works() -> None:
     """Every log in it refuses writes, also logs without an error; reads still work."""
     disk, manager = two_directories()
     manager.create_topic("payments", 1)
-    manager.append("payments", 0, "three")
+    append_texts(manager, "payments", 0, "three")
     neighbour = manager.log("payments", 0)
     assert A == manager.directory_of("payments", 0)
     fail_sync(disk, manager)
@@ -62,7 +63,7 @@ def test_disk_error_takes_the_directory_offline_and_the_other_works() -> None:
     assert [b"three"] == [record.value for record in neighbour.records()]
     with pytest.raises(LogOfflineError, match="offline"):
         manager.log("orders", 0)
-    manager.append("orders", 1, "still")
+    append_texts(manager, "orders", 1, "still")
     assert ["two", "still"] == values(manager, "orders", 1)
     manager.create_topic("new", 2)
     assert {B} == {manager.directory_of("new", number) for number in (0, 1)}
@@ -88,7 +89,7 @@ def test_bring_online_recovers_the_directory() -> None:
     assert "one" == values(manager, "orders", 0)[0]
     assert 77 == manager.log("orders", 0).config.retention_bytes
     assert not manager.log("orders", 0).recovery_report.clean
-    manager.append("orders", 0, "again")
+    append_texts(manager, "orders", 0, "again")
     manager.bring_online(A)
     manager.close()
     assert has_marker(A, disk)
@@ -168,13 +169,13 @@ def test_full_disk_takes_nothing_offline() -> None:
     manager.log("orders", 0).flush()
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".log")
     with pytest.raises(DiskFullError):
-        manager.append("orders", 0, "too much")
+        append_texts(manager, "orders", 0, "too much")
     disk.fail_at(1, errno.ENOSPC, only=frozenset({"make_directory"}))
     disk.fail_at(2, errno.ENOSPC, only=frozenset({"make_directory"}))
     with pytest.raises(DiskFullError):
         manager.create_topic("new")
     assert all(each.is_online for each in manager.health().directories)
-    manager.append("orders", 0, "fits")
+    append_texts(manager, "orders", 0, "fits")
     manager.create_topic("new")
     assert ["one", "fits"] == values(manager, "orders", 0)
     manager.close()
@@ -204,7 +205,7 @@ def test_damaged_partition_does_not_affect_other_partitions(tmp_path: Path) -> N
     manager = manual_manager(tmp_path)
     manager.create_topic("orders", 3)
     for number in range(3):
-        manager.append("orders", number, "one")
+        append_texts(manager, "orders", number, "one")
     manager.close()
     (tmp_path / ".kafka_cleanshutdown").unlink()
     log_file = tmp_path / "orders-1" / f"{0:020d}.log"
@@ -228,7 +229,7 @@ def test_partition_in_two_directories_is_not_opened(tmp_path: Path) -> None:
     manager = manual_manager(first, second)
     manager.create_topic("orders", 2)
     for number in range(2):
-        manager.append("orders", number, "one")
+        append_texts(manager, "orders", number, "one")
     manager.close()
     (second / "orders-0").mkdir()
     with manual_manager(first, second) as manager:
@@ -252,7 +253,7 @@ def test_duplicate_partition_is_opened_after_one_copy_is_removed(tmp_path: Path)
     for directory, text in ((first, "old"), (second, "new")):
         with manual_manager(directory) as manager:
             manager.create_topic("orders", 2)
-            manager.append("orders", 0, text)
+            append_texts(manager, "orders", 0, text)
     for directory in (first, second):
         (directory / "meta.properties").unlink()
     for number in range(2):

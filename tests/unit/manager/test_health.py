@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
+from kafkalog import CorruptRecordError, LogManager, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.log_selection import cleanable_bytes
-from tests.support.managers import ONE_PARTITION, SMALL_LOG, ManualManager, manual_manager
+from tests.support.managers import (
+    ONE_PARTITION,
+    SMALL_LOG,
+    append_texts,
+    manual_manager,
+    scheduler_of,
+)
 from tests.support.producing import Client
 
 ORDERS = TopicPartition("orders", 0)
@@ -25,9 +31,9 @@ def test_health_lists_late_transactions_until_they_are_aborted(tmp_path: Path) -
         log = manager.log("orders")
         for producer_id in (7, 8):
             Client(producer_id).send(log, transactional=True)
-        manager.time.advance(360_000)
+        scheduler_of(manager).clock.advance(360_000)
         assert manager.health().is_healthy
-        manager.time.advance(1)
+        scheduler_of(manager).clock.advance(1)
         assert partition_of(log).idle_files.try_release()
         health = manager.health()
         assert not health.is_healthy
@@ -43,7 +49,7 @@ def test_health_lists_damage_after_a_read_found_it(tmp_path: Path) -> None:
     """Recovery reports damage too."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
-        manager.append("orders", 0, "one", "two", "three")
+        append_texts(manager, "orders", 0, "one", "two", "three")
     path = tmp_path / "orders-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     data[data.index(b"two")] ^= 1
@@ -57,7 +63,7 @@ def test_health_lists_damage_after_a_read_found_it(tmp_path: Path) -> None:
         assert not health.is_healthy
 
 
-def garble(manager: ManualManager, topic: str) -> None:
+def garble(manager: LogManager, topic: str) -> None:
     """Append unreadable versions of the first record of an internal topic."""
     log = manager.log(topic)
     record = next(log.records())
@@ -94,7 +100,7 @@ def test_unreadable_position_is_a_fault_and_the_others_count(tmp_path: Path) -> 
     with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders", 2)
         for partition in range(2):
-            manager.append("orders", partition, "one")
+            append_texts(manager, "orders", partition, "one")
         with manager.consumer("group", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("orders")
             consumer.poll(0)
@@ -135,8 +141,8 @@ def test_health_has_the_recovery_that_truncated_a_torn_tail(tmp_path: Path) -> N
     """The manager is still healthy."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2)
-        manager.append("orders", 0, "one")
-        manager.append("orders", 1, "one")
+        append_texts(manager, "orders", 0, "one")
+        append_texts(manager, "orders", 1, "one")
     (tmp_path / ".kafka_cleanshutdown").unlink()
     with (tmp_path / "orders-0" / f"{0:020d}.log").open("ab") as file:
         file.write(b"torn" * 30)
@@ -152,12 +158,12 @@ def test_health_counts_bytes_of_deleted_segments_held_by_readers(tmp_path: Path)
     with manual_manager(tmp_path, config=ManagerConfig(log=SMALL_LOG)) as manager:
         manager.create_topic("orders", 1)
         for _ in range(40):
-            manager.append("orders", 0, "v" * 500)
+            append_texts(manager, "orders", 0, "v" * 500)
         log = manager.log("orders")
         fetched = log.read(0, 4_096)
         assert manager.health().held_bytes == 0
         log.delete_records(log.log_end_offset)
-        manager.time.advance(60_001)
+        scheduler_of(manager).clock.advance(60_001)
 
         health = manager.health()
         assert health.held_bytes >= fetched.size_bytes > 0

@@ -17,6 +17,7 @@ from kafkalog import (
     LogClosedError,
     LogConfig,
     LogLockedError,
+    LogManager,
     LogOfflineError,
     ManagerConfig,
     Record,
@@ -36,11 +37,12 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
 from tests.support.managers import (
-    ManualManager,
+    append_texts,
     checkpointed,
     fail_directory,
     has_marker,
     manual_manager,
+    scheduler_of,
     values,
 )
 from tests.support.simulated_disk import SimulatedDisk
@@ -50,7 +52,7 @@ def test_reopened_manager_has_topics_records_and_settings(tmp_path: Path) -> Non
     """No log has to be recovered."""
     with manual_manager(tmp_path / "a") as manager:
         manager.create_topic("orders", 2, {"retention.ms": "-1"})
-        manager.append("orders", 1, "one", "two")
+        append_texts(manager, "orders", 1, "one", "two")
     with manual_manager(tmp_path / "a") as manager:
         assert {"orders": (0, 1)} == manager.topics()
         assert ["one", "two"] == values(manager, "orders", 1)
@@ -105,7 +107,7 @@ def test_data_directory_has_the_checkpoints_and_marker_of_a_broker(tmp_path: Pat
     manager = manual_manager(tmp_path)
     assert all((tmp_path / name).read_bytes() == b"0\n0\n" for name in names)
     manager.create_topic("orders", 2)
-    manager.append("orders", 0, "one", "two")
+    append_texts(manager, "orders", 0, "one", "two")
     assert not has_marker(tmp_path)
     manager.close()
     assert has_marker(tmp_path)
@@ -219,7 +221,7 @@ def test_delete_topic_closes_its_logs_and_removes_files_later(tmp_path: Path) ->
     """Its settings are removed too; bytes that were read stay valid."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "5"})
-        manager.append("orders", 0, "one")
+        append_texts(manager, "orders", 0, "one")
         held = manager.log("orders")
         data = held.read(0).data
         manager.delete_topic("orders")
@@ -232,7 +234,7 @@ def test_delete_topic_closes_its_logs_and_removes_files_later(tmp_path: Path) ->
         manager.create_topic("orders")
         assert 604_800_000 == manager.log("orders").config.retention_ms
         assert [] == values(manager, "orders")
-        manager.scheduler.advance(1_000)
+        scheduler_of(manager).advance(1_000)
         assert not any((tmp_path / name).exists() for name in deleted)
 
 
@@ -244,9 +246,9 @@ def test_deleted_directory_is_removed_after_the_next_start(tmp_path: Path) -> No
     assert 1 == len(list(tmp_path.glob("*-delete")))
     with manual_manager(tmp_path) as manager:
         assert {} == manager.topics()
-        manager.scheduler.advance(999)
+        scheduler_of(manager).advance(999)
         assert 1 == len(list(tmp_path.glob("*-delete")))
-        manager.scheduler.advance(1)
+        scheduler_of(manager).advance(1)
         assert [] == list(tmp_path.glob("*-delete"))
 
 
@@ -258,7 +260,7 @@ def test_delete_topic_of_the_longest_name_succeeds(tmp_path: Path) -> None:
         manager.delete_topic(topic)
         names = [path.name for path in tmp_path.glob("*-delete")]
         assert [255, 255] == [len(name) for name in names]
-        manager.scheduler.advance(1_000)
+        scheduler_of(manager).advance(1_000)
         assert [] == list(tmp_path.glob("*-delete"))
 
 
@@ -266,7 +268,7 @@ def test_manager_locks_its_directories(tmp_path: Path) -> None:
     """Partitions that are not open are locked too; reading is allowed."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
-        manager.append("orders", 0, "one")
+        append_texts(manager, "orders", 0, "one")
         with pytest.raises(LogLockedError):
             manual_manager(tmp_path)
         with pytest.raises(LogLockedError):
@@ -360,7 +362,7 @@ def test_forked_child_refuses_changes_and_closes_nothing(tmp_path: Path) -> None
     """The logs of the parent stay open."""
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders")
-        manager.append("orders", 0, "one")
+        append_texts(manager, "orders", 0, "one")
         child = os.fork()
         if not child:
             refused = 0
@@ -369,14 +371,14 @@ def test_forked_child_refuses_changes_and_closes_nothing(tmp_path: Path) -> None
             except ForkedLogError:
                 refused += 1
             try:
-                manager.append("orders", 0, "two")
+                append_texts(manager, "orders", 0, "two")
             except ForkedLogError:
                 refused += 1
             manager.close()
             os._exit(refused)
         assert 2 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert not has_marker(tmp_path)
-        manager.append("orders", 0, "two")
+        append_texts(manager, "orders", 0, "two")
         assert ["one", "two"] == values(manager, "orders")
     assert has_marker(tmp_path)
 
@@ -398,7 +400,7 @@ def test_log_opened_during_close_is_refused_or_closed(tmp_path: Path) -> None:
         assert has_marker(tmp_path)
 
 
-def ask_for_all(manager: ManualManager, opened: list[Log], start: threading.Barrier) -> None:
+def ask_for_all(manager: LogManager, opened: list[Log], start: threading.Barrier) -> None:
     """Open all logs of a topic until the manager is closed."""
     start.wait(timeout=30)
     with contextlib.suppress(LogClosedError):
@@ -415,7 +417,7 @@ def test_create_topic_uses_the_directory_of_the_caller() -> None:
         assert {b} == {manager.directory_of("orders", number) for number in range(4)}
         with pytest.raises(ConfigError, match="not a data directory of this manager"):
             manager.create_topic("bills", directory=Path("/disks/c"))
-        manager.append("orders", 0, "lost")
+        append_texts(manager, "orders", 0, "lost")
         fail_directory(disk, manager, "orders")
         with pytest.raises(LogOfflineError):
             manager.create_topic("bills", 2, directory=b)

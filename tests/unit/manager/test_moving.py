@@ -13,6 +13,7 @@ from kafkalog import (
     ConfigError,
     DiskFullError,
     LogClosedError,
+    LogManager,
     LogOfflineError,
     LogStorageError,
     Record,
@@ -31,10 +32,11 @@ from kafkalog.log.log import partition_of
 from kafkalog.manager import moving
 from kafkalog.state.partition_metadata import read_partition_metadata
 from tests.support.managers import (
-    ManualManager,
+    append_texts,
     checkpointed,
     fail_directory,
     manual_manager,
+    scheduler_of,
     values,
 )
 from tests.support.producing import Client
@@ -52,11 +54,11 @@ def names(disk: SimulatedDisk, directory: Path) -> list[str]:
     return sorted(name.split(".")[0] + name[name.rfind("-") :] for name in found if name != "t-0")
 
 
-def filled(disk: SimulatedDisk) -> ManualManager:
+def filled(disk: SimulatedDisk) -> LogManager:
     """Return a manager with a partition in A that has several segments."""
     manager = manual_manager(A, B, filesystem=disk)
     manager.create_topic("t", directory=A)
-    manager.append("t", 0, *TEXTS)
+    append_texts(manager, "t", 0, *TEXTS)
     return manager
 
 
@@ -65,13 +67,13 @@ def test_move_keeps_records_and_states(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     with manual_manager(first, second) as manager:
         manager.create_topic("t", directory=first)
-        manager.append("t", 0, *TEXTS)
+        append_texts(manager, "t", 0, *TEXTS)
         log = manager.log("t")
         client = Client(7)
         client.send(log, transactional=True)
         log.delete_records(7)
         log.set_high_watermark(15)
-        manager.scheduler.advance(40_000)
+        scheduler_of(manager).advance(40_000)
         bases = [segment.base_offset for segment in log.segments()]
         times = [segment.path.stat().st_mtime_ns // 10**6 for segment in log.segments()]
         epoch, identity = (
@@ -95,7 +97,7 @@ def test_move_keeps_records_and_states(tmp_path: Path) -> None:
             partition_of(moved).paths.filesystem, second / "t-0"
         )
         assert client.send(moved, transactional=True).first_offset == 21
-        manager.scheduler.advance(40_000)
+        scheduler_of(manager).advance(40_000)
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             assert "t-0" in checkpointed(second, name)
             assert "t-0" not in checkpointed(first, name)
@@ -113,7 +115,7 @@ def test_move_keeps_high_watermark_and_cleaner_offset() -> None:
         log = manager.log("t")
         cleaner_access(log).checkpoint_cleaner_offset(5)
         log.set_high_watermark(15)
-        manager.scheduler.advance(40_000)
+        scheduler_of(manager).advance(40_000)
         manager.move_partition("t", 0, B)
         assert {"t-0": 15} == checkpointed(B, HIGH_WATERMARK_CHECKPOINT, disk)
         assert {"t-0": 5} == checkpointed(B, CLEANER_OFFSET_CHECKPOINT, disk)
@@ -127,11 +129,11 @@ def test_move_removes_the_old_copy_after_the_delay() -> None:
         manager.move_partition("t", 0, B)
         assert ["t-0-delete"] == names(disk, A)
         assert [] == names(disk, B)
-        manager.scheduler.advance(2_000)
+        scheduler_of(manager).advance(2_000)
         assert [] == names(disk, A)
         assert TEXTS == values(manager, "t")
         manager.move_partition("t", 0, A)
-        manager.scheduler.advance(2_000)
+        scheduler_of(manager).advance(2_000)
         assert A == manager.directory_of("t", 0)
         assert TEXTS == values(manager, "t")
         assert [[], []] == [names(disk, A), names(disk, B)]
@@ -150,10 +152,10 @@ def test_move_copies_appends_during_the_copy(monkeypatch: pytest.MonkeyPatch) ->
             rounds.append(copied)
             if len(rounds) == 1:
                 log.truncate_to(10)
-                manager.append("t", 0, *(f"new {number:100d}" for number in range(6)))
+                append_texts(manager, "t", 0, *(f"new {number:100d}" for number in range(6)))
                 log.delete_records(3)
                 return 1 << 30
-            manager.append("t", 0, "later")
+            append_texts(manager, "t", 0, "later")
             return copied
 
         monkeypatch.setattr(moving._Move, "copy_segments", busy)
@@ -212,7 +214,7 @@ def test_move_of_unknown_partition_or_directory_is_refused() -> None:
         with pytest.raises(ConfigError):
             manager.move_partition("t", 0, Path("/disks/c"))
         manager.create_topic("other", directory=B)
-        manager.append("other", 0, "lost")
+        append_texts(manager, "other", 0, "lost")
         fail_directory(disk, manager, "other")
         with pytest.raises(LogOfflineError):
             manager.move_partition("t", 0, B)
@@ -249,7 +251,7 @@ def test_move_disk_error_leaves_the_partition_in_place(
                     manager.bring_online(B)
                 else:
                     assert A == manager.directory_of("t", 0)
-                manager.append("t", 0, "more")
+                append_texts(manager, "t", 0, "more")
                 expected = [*TEXTS, "more"]
             else:
                 disk.clear_faults()
@@ -257,7 +259,7 @@ def test_move_disk_error_leaves_the_partition_in_place(
             assert expected == values(manager, "t")
         with manual_manager(A, B, filesystem=disk) as manager:
             assert expected == values(manager, "t")
-            manager.scheduler.advance(2_000)
+            scheduler_of(manager).advance(2_000)
             assert [[], []] == [names(disk, A), names(disk, B)]
         if len(expected) == len(TEXTS):
             return
@@ -269,7 +271,7 @@ def test_concurrent_moves_run_one_after_another(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     with manual_manager(first, second) as manager:
         manager.create_topic("t", directory=first)
-        manager.append("t", 0, *TEXTS)
+        append_texts(manager, "t", 0, *TEXTS)
         threads = [
             threading.Thread(target=manager.move_partition, args=("t", 0, second))
             for _number in range(3)
@@ -313,7 +315,7 @@ def test_move_crashed_at_any_call_leaves_one_complete_copy() -> None:
                 places.add(manager.directory_of("t", 0))
                 assert TEXTS == values(manager, "t"), number
                 assert manager.health().is_healthy, number
-                manager.scheduler.advance(2_000)
+                scheduler_of(manager).advance(2_000)
                 assert [[], []] == [names(disk, A), names(disk, B)], number
                 assert 20 == manager.log("t").append([Record(value=b"n")]).first_offset
                 manager.log("t").truncate_to(20)
@@ -328,7 +330,7 @@ def test_move_crashed_with_new_directory_offline_serves_no_uncertain_copy() -> N
         with manual_manager(A, B, filesystem=disk) as manager:
             disk.clear_faults()
             try:
-                manager.append("t", 0, "new")
+                append_texts(manager, "t", 0, "new")
                 expected = [*TEXTS, "new"]
                 found.add("served")
             except LogStorageError:
@@ -339,7 +341,7 @@ def test_move_crashed_with_new_directory_offline_serves_no_uncertain_copy() -> N
                 found.add("unknown")
             manager.bring_online(B)
             assert expected == values(manager, "t"), number
-            manager.scheduler.advance(2_000)
+            scheduler_of(manager).advance(2_000)
         with manual_manager(A, B, filesystem=disk) as manager:
             assert expected == values(manager, "t"), number
     assert {"served", "refused"} <= found

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import Consumer, KafkaLogError, LogOfflineError, Producer, Record, TopicPartition
-from tests.support.managers import ONE_PARTITION, ManualManager, manual_manager, values
+from kafkalog import (
+    Consumer,
+    KafkaLogError,
+    LogManager,
+    LogOfflineError,
+    Producer,
+    Record,
+    TopicPartition,
+)
+from tests.support.managers import ONE_PARTITION, append_texts, manual_manager, scheduler_of, values
 from tests.support.simulated_disk import SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
@@ -23,7 +31,7 @@ def fixture_disk() -> SimulatedDisk:
 
 
 @pytest.fixture(name="manager")
-def fixture_manager(disk: SimulatedDisk) -> Iterator[ManualManager]:
+def fixture_manager(disk: SimulatedDisk) -> Iterator[LogManager]:
     """Manager of two directories, with a partition in each."""
     manager = manual_manager(A, B, config=ONE_PARTITION, filesystem=disk)
     manager.create_topic("orders", 2)
@@ -32,7 +40,7 @@ def fixture_manager(disk: SimulatedDisk) -> Iterator[ManualManager]:
     manager.close()
 
 
-def fail(disk: SimulatedDisk, manager: ManualManager) -> None:
+def fail(disk: SimulatedDisk, manager: LogManager) -> None:
     """Take the first directory offline."""
     disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
     with pytest.raises(KafkaLogError):
@@ -40,17 +48,17 @@ def fail(disk: SimulatedDisk, manager: ManualManager) -> None:
     assert [False, True] == [each.is_online for each in manager.health().directories]
 
 
-def send(manager: ManualManager, producer: Producer, where: TopicPartition, text: str) -> int:
+def send(manager: LogManager, producer: Producer, where: TopicPartition, text: str) -> int:
     """Send a record to a partition; return its offset."""
     sent = producer.send(where.topic, text.encode(), partition=where.partition)
-    manager.scheduler.advance(10)
+    scheduler_of(manager).advance(10)
     return sent.result(0).offset
 
 
-def read_by_a_group(manager: ManualManager) -> None:
+def read_by_a_group(manager: LogManager) -> None:
     """Append to both partitions, which a group reads; its positions are in the first directory."""
     for where in (ON_A, ON_B):
-        manager.append(*where, "1")
+        append_texts(manager, *where, "1")
     with manager.consumer("group", auto_offset_reset="earliest") as consumer:
         consumer.subscribe("orders")
         polled(consumer)
@@ -65,7 +73,7 @@ def polled(consumer: Consumer) -> dict[TopicPartition, list[bytes | None]]:
 
 
 def test_producer_with_an_offline_directory_writes_to_the_other(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """The failed send raises; after `bring_online` both work, without duplicates."""
     with manager.producer() as producer:
@@ -82,11 +90,11 @@ def test_producer_with_an_offline_directory_writes_to_the_other(
 
 
 def test_consumer_with_an_offline_directory_reads_the_other(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """A consumer that subscribes then gets the partition after `bring_online`."""
     for where in (ON_A, ON_B):
-        manager.append(*where, "1")
+        append_texts(manager, *where, "1")
     before = manager.consumer(auto_offset_reset="earliest")
     before.subscribe("orders")
     assert {ON_A: [b"1"], ON_B: [b"1"]} == polled(before)
@@ -95,24 +103,24 @@ def test_consumer_with_an_offline_directory_reads_the_other(
     meanwhile.subscribe("orders")
     assert (ON_B,) == meanwhile.assignment()
     assert {ON_B: [b"1"]} == polled(meanwhile)
-    manager.append(*ON_B, "2")
+    append_texts(manager, *ON_B, "2")
     assert [b"2"] == polled(before)[ON_B]
     assert {ON_B: [b"2"]} == polled(meanwhile)
     with manager.consumer() as asking, pytest.raises(LogOfflineError):
         asking.assign([ON_A])
     manager.bring_online(A)
-    manager.append(*ON_A, "3")
-    manager.time.advance(meanwhile.config.poll_interval_ms)
+    append_texts(manager, *ON_A, "3")
+    scheduler_of(manager).clock.advance(meanwhile.config.poll_interval_ms)
     assert {ON_A: [b"1", b"doubtful", b"3"]} == polled(meanwhile)
     assert b"3" in polled(before)[ON_A]
     assert [] == before.lost == meanwhile.lost
 
 
 def test_assigned_partition_waits_for_its_offline_directory(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """It is not read, not lost, and the others are read."""
-    manager.append(*ON_A, "1")
+    append_texts(manager, *ON_A, "1")
     consumer = manager.consumer(auto_offset_reset="earliest")
     consumer.subscribe("orders")
     assert {ON_A: [b"1"]} == polled(consumer)
@@ -124,13 +132,13 @@ def test_assigned_partition_waits_for_its_offline_directory(
     manager.log(*ON_B).append([Record(value=b"3")])
     assert {ON_B: [b"3"]} == polled(consumer)
     manager.bring_online(A)
-    manager.append(*ON_A, "4")
+    append_texts(manager, *ON_A, "4")
     assert [b"4"] == polled(consumer)[ON_A][-1:]
     assert [] == consumer.lost
 
 
 def test_positions_in_an_offline_directory_raise_instead_of_resetting(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """A group must not start again because its position cannot be read."""
     read_by_a_group(manager)
@@ -142,12 +150,12 @@ def test_positions_in_an_offline_directory_raise_instead_of_resetting(
         with pytest.raises(LogOfflineError):
             consumer.commit({ON_B: 1})
         manager.bring_online(A)
-        manager.append(*ON_B, "2")
+        append_texts(manager, *ON_B, "2")
         assert {ON_B: [b"2"]} == polled(consumer)
 
 
 def test_transaction_with_an_offline_directory_is_aborted_in_both(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """The abort follows `bring_online`."""
     producer = manager.producer(transactional_id="t")
@@ -171,7 +179,7 @@ def test_transaction_with_an_offline_directory_is_aborted_in_both(
 
 
 def test_positions_unknown_at_the_start_raise_instead_of_resetting(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """The topic of positions is not created a second time."""
     read_by_a_group(manager)
@@ -187,13 +195,13 @@ def test_positions_unknown_at_the_start_raise_instead_of_resetting(
                 other.subscribe("orders")
                 assert {ON_B: [b"1"]} == polled(other)
             started.bring_online(A)
-            started.append(*ON_B, "2")
+            append_texts(started, *ON_B, "2")
             assert {ON_B: [b"2"]} == polled(consumer)
         assert started.health().is_healthy
 
 
 def test_transactions_unknown_at_the_start_are_finished_after_bring_online(
-    disk: SimulatedDisk, manager: ManualManager
+    disk: SimulatedDisk, manager: LogManager
 ) -> None:
     """The next producer or consumer finishes them."""
     producer = manager.producer(transactional_id="t")
@@ -215,7 +223,7 @@ def test_transactions_unknown_at_the_start_are_finished_after_bring_online(
         assert [] == started.log(*ON_B).list_transactions()
 
 
-def without_a(disk: SimulatedDisk, before: ManualManager) -> ManualManager:
+def without_a(disk: SimulatedDisk, before: LogManager) -> LogManager:
     """Return a manager after a crash without losses that could not open its first directory."""
     for where in before.partitions():
         before.log(*where).flush()

@@ -11,7 +11,7 @@ from kafkalog import ManagerConfig, Record
 from kafkalog.log.idle_files import IdleFiles
 from kafkalog.log.log import partition_of
 from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
-from tests.support.managers import SMALL_LOG, manual_manager, values
+from tests.support.managers import SMALL_LOG, append_texts, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -118,7 +118,7 @@ def test_recovered_logs_hold_no_files_until_an_append() -> None:
             log = manager.log("orders", number)
             assert partition_of(log).idle_files.is_released
             assert (1, False) == (log.durable_offset, log.recovery_report.clean)
-            manager.append("orders", number, "two")
+            append_texts(manager, "orders", number, "two")
             assert not partition_of(log).idle_files.is_released
             assert ["one", "two"] == values(manager, "orders", number)
         assert 5 == len(manager._open_log_limit)

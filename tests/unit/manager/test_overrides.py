@@ -20,7 +20,7 @@ from kafkalog.manager.overrides import (
     read_overrides,
     write_overrides,
 )
-from tests.support.managers import manual_manager
+from tests.support.managers import manual_manager, scheduler_of
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -163,7 +163,7 @@ def test_directory_that_missed_a_change_gets_the_newest_file() -> None:
     with manual_manager(first, filesystem=disk) as manager:
         manager.create_topic("orders", 1, {"retention.ms": "1"})
     with manual_manager(first, second, filesystem=disk) as manager:
-        manager.time.advance(5)
+        scheduler_of(manager).clock.advance(5)
         manager.reconfigure("orders", {"retention.ms": "2"})
     handle = disk.open(first / TOPIC_OVERRIDES, write=True)
     handle.truncate(0)

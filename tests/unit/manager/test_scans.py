@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import LogClosedError, TopicPartition, UnknownTopicOrPartitionError
-from tests.support.managers import manual_manager
+from tests.support.managers import append_texts, manual_manager
 from tests.support.scanning import rows_of_scan
 
 COLUMNS = ["topic", "partition", "offset", "value"]
@@ -19,7 +19,7 @@ def test_scan_of_topics_has_all_their_partitions(tmp_path: Path) -> None:
         manager.create_topic("orders", 2)
         manager.create_topic("bills", 1)
         for topic, partition in (("orders", 0), ("orders", 1), ("bills", 0)):
-            manager.append(topic, partition, f"{topic}-{partition}", "more")
+            append_texts(manager, topic, partition, f"{topic}-{partition}", "more")
         orders = [
             ("orders", partition, offset, value)
             for partition in range(2)

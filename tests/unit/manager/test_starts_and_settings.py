@@ -11,7 +11,7 @@ from kafkalog import LogManager, UnknownTopicOrPartitionError
 from kafkalog.manager import recovery
 from tests.support.damage import log_file
 from tests.support.logs import manual_log, numbered
-from tests.support.managers import has_marker, manual_manager, values
+from tests.support.managers import append_texts, has_marker, manual_manager, scheduler_of, values
 from tests.support.producing import Client
 
 TEXTS = [f"{number:200d}" for number in range(6)]
@@ -25,7 +25,7 @@ def test_interrupted_start_leaves_no_marker(
     with manual_manager(data) as manager:
         manager.create_topic("t", 3)
         for number in range(3):
-            manager.append("t", number, *TEXTS)
+            append_texts(manager, "t", number, *TEXTS)
     (data / ".kafka_cleanshutdown").unlink()
     count = []
 
@@ -81,11 +81,11 @@ def test_late_transaction_is_reported_after_a_restart(tmp_path: Path) -> None:
         Client(7).send(manager.log("t"), transactional=True)
         Client(8).send(manager.log("t"), transactional=True)
         assert {} == manager.health().late_transactions
-        time = manager.time
+        time = scheduler_of(manager).clock
         time.advance(20 * 60_000 + 1)
         assert manager.health().late_transactions
     with manual_manager(data) as manager:
-        manager.time.advance(20 * 60_000 + 1)
+        scheduler_of(manager).clock.advance(20 * 60_000 + 1)
         manager.log("t")
         late = manager.health().late_transactions
         assert [2] == [len(each) for each in late.values()]
@@ -106,7 +106,7 @@ def test_directory_without_permission_is_offline_and_the_other_works(
     good, bad = Path("/disks/good"), Path("/disks/bad")
     with manual_manager(good, bad, filesystem=disk) as manager:
         manager.create_topic("t", directory=good)
-        manager.append("t", 0, "x")
+        append_texts(manager, "t", 0, "x")
     disk.fail_at(1, 13, suffix="bad/.lock")
     with manual_manager(good, bad, filesystem=disk) as manager:
         assert [True, False] == [each.is_online for each in manager.health().directories]
@@ -118,10 +118,10 @@ def test_delete_topic_with_a_closed_log_removes_its_files(tmp_path: Path) -> Non
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t")
-        manager.append("t", 0, "x")
+        append_texts(manager, "t", 0, "x")
         manager.log("t").close()
         manager.delete_topic("t")
-        manager.scheduler.advance(2_000)
+        scheduler_of(manager).advance(2_000)
         assert {} == manager.topics()
         assert not [each for each in data.iterdir() if each.is_dir()]
 
@@ -147,7 +147,7 @@ def test_directory_with_the_name_of_the_marker_is_not_a_marker(
     data = tmp_path / "data"
     with manual_manager(data) as manager:
         manager.create_topic("t", 1)
-        manager.append("t", 0, *TEXTS[:3])
+        append_texts(manager, "t", 0, *TEXTS[:3])
     marker = data / ".kafka_cleanshutdown"
     marker.unlink()
     marker.mkdir()
@@ -157,7 +157,7 @@ def test_directory_with_the_name_of_the_marker_is_not_a_marker(
         with manual_manager(data) as manager:
             assert not manager.log("t", 0).recovery_report.clean
             assert TEXTS[:count] == values(manager, "t", 0)
-            manager.append("t", 0, TEXTS[count])
+            append_texts(manager, "t", 0, TEXTS[count])
             assert manager.health().is_healthy
         assert marker.is_dir()
         assert is_filled == bool(list(marker.iterdir()))

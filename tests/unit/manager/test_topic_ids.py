@@ -20,7 +20,13 @@ from kafkalog import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.manager.overrides import read_overrides
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
-from tests.support.managers import ManualManager, fail_directory, manual_manager, values
+from tests.support.managers import (
+    append_texts,
+    fail_directory,
+    manual_manager,
+    scheduler_of,
+    values,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.usefixtures("_quiet")
@@ -34,11 +40,11 @@ def two(says: dict[str, str] | None = None) -> SimulatedDisk:
     with manual_manager(A, B, filesystem=disk) as manager:
         manager.create_topic("t", 2, says)
         for number in (0, 1):
-            manager.append("t", number, "old")
+            append_texts(manager, "t", number, "old")
     return disk
 
 
-def without_b(disk: SimulatedDisk) -> ManualManager:
+def without_b(disk: SimulatedDisk) -> LogManager:
     """Return a manager that cannot open its second directory."""
     disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="b/meta.properties")
     manager = manual_manager(A, B, filesystem=disk)
@@ -66,7 +72,7 @@ def test_delete_topic_with_an_offline_directory_stays_deleted(
     if made_again:
         manager.create_topic("t", made_again)
         for number in range(made_again):
-            manager.append("t", number, "new")
+            append_texts(manager, "t", number, "new")
     if restarts:
         manager.close()
         manager = without_b(disk)
@@ -92,7 +98,7 @@ def test_delete_topic_after_its_directory_went_offline_stays_deleted() -> None:
     """PAR-2: the same for a directory whose partitions are known."""
     disk = two()
     manager = manual_manager(A, B, filesystem=disk)
-    manager.append("t", 1, "lost")
+    append_texts(manager, "t", 1, "lost")
     fail_directory(disk, manager, "t", 1)
     manager.delete_topic("t")
     assert {} == manager.topics()
@@ -128,7 +134,7 @@ def test_deletion_note_waits_for_the_directory_id() -> None:
         assert manager.health().is_healthy
         assert {"t"} == notes(disk)
         manager.create_topic("t", 2)
-        manager.append("t", 1, "new")
+        append_texts(manager, "t", 1, "new")
     with manual_manager(A, B, C, filesystem=disk) as manager:
         assert manager.health().is_healthy
         assert {"t": (0, 1)} == manager.topics()
@@ -183,9 +189,9 @@ def test_partition_of_another_topic_id_is_stray_and_unchanged() -> None:
     assert not manager.health().is_healthy
     manager.create_partition("t", 1)
     assert A == manager.directory_of("t", 1)
-    manager.append("t", 1, "new")
+    append_texts(manager, "t", 1, "new")
     manager.delete_topic("t")
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     with pytest.raises(InconsistentTopicIdError):
         manager.create_topic("t")
     manager.close()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import DiskFullError, LogStorageError, TopicExistsError
+from kafkalog import DiskFullError, LogManager, LogStorageError, TopicExistsError
 from kafkalog.files.names import TOPIC_OVERRIDES
 from kafkalog.manager.overrides import read_overrides
-from tests.support.managers import ManualManager, manual_manager, values
+from tests.support.managers import append_texts, manual_manager, values
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
@@ -78,7 +78,7 @@ def test_topic_without_any_created_partition_is_dropped() -> None:
         assert {"orders": (0, 1)} == manager.topics()
 
 
-def deleted_in_part(disk: SimulatedDisk) -> ManualManager:
+def deleted_in_part(disk: SimulatedDisk) -> LogManager:
     """Return a manager that could delete only the first of four partitions."""
     manager = manual_manager(A, filesystem=disk)
     manager.create_topic("orders", 4, {"retention.ms": "-1"})
@@ -135,7 +135,7 @@ def test_delete_partition_of_a_topic_with_a_creation_note_is_not_undone() -> Non
         disk.fail_at(2, errno.ENOSPC, only=frozenset({"create"}), suffix=f"{TOPIC_OVERRIDES}.tmp")
         manager.create_topic("orders", 3)
         assert ({"orders": 3}, set()) == begun(disk)
-        manager.append("orders", 0, "one")
+        append_texts(manager, "orders", 0, "one")
         manager.delete_partition("orders", 1)
         assert ({}, set()) == begun(disk)
     with manual_manager(A, filesystem=disk) as manager:

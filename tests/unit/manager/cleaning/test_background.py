@@ -24,7 +24,7 @@ from kafkalog.log.cleaner_access import CleanerAccess
 from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.cleaner_buffers import memory_for, memory_share
 from tests.support.fake_cleaner import FakeCleaners, Stage
-from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
+from tests.support.managers import SMALL_LOG, checkpointed, manual_manager, scheduler_of
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -36,7 +36,7 @@ COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 
 def one_manager(
     cleaner: CleanerConfig | None = None, **arguments: Any
-) -> tuple[SimulatedDisk, ManualManager]:
+) -> tuple[SimulatedDisk, LogManager]:
     """Return a manager on a simulated disk whose cleaner runs in manual time."""
     disk = SimulatedDisk()
     config = CONFIG.replace(cleaner=cleaner or CleanerConfig())
@@ -55,9 +55,9 @@ def noted(disk: SimulatedDisk) -> dict[str, int]:
     return checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
 
 
-def first_round(manager: ManualManager) -> None:
+def first_round(manager: LogManager) -> None:
     """Advance the time to the first round of the cleaner."""
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
 
 
 def test_dirty_log_is_cleaned_up_to_the_active_segment(cleaners: FakeCleaners) -> None:
@@ -70,10 +70,10 @@ def test_dirty_log_is_cleaned_up_to_the_active_segment(cleaners: FakeCleaners) -
     first_round(manager)
     assert [("table-0", 0, 4)] == cleaners.spans
     assert {"table-0": 4} == noted(disk)
-    manager.scheduler.advance(10 * BACKOFF_MS)
+    scheduler_of(manager).advance(10 * BACKOFF_MS)
     assert 1 == len(cleaners.spans)
     fill(manager, "table", 2)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ("table-0", 4, 6) == cleaners.spans[-1]
     manager.close()
     assert {"table-0": 6} == noted(disk)
@@ -90,7 +90,7 @@ def test_dirty_logs_are_cleaned_in_one_round_the_dirtiest_first(cleaners: FakeCl
     # All were wholly dirty; now one of them has a larger dirty share than the others.
     for partition, count in ((0, 1), (1, 2), (2, 6)):
         fill(manager, "table", count, partition)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ["table-2", "table-0", "table-1"] == [name for name, _, _ in cleaners.spans[3:]]
 
 
@@ -115,22 +115,22 @@ def test_selection_reads_only_the_facts_of_changed_logs(
     monkeypatch.setattr(CleanerAccess, "cleaning_facts", cleaning_facts)
     name = TopicPartition("table", 0)
     for expected in ([name], [name], [name]):
-        manager.scheduler.advance(BACKOFF_MS)
+        scheduler_of(manager).advance(BACKOFF_MS)
         assert expected == asked
     dirty = manager.health().cleaner.max_dirty_percent
     manager.log("table").append([Record(key=b"small", value=b"")])
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ([name], dirty) == (asked, manager.health().cleaner.max_dirty_percent)
     fill(manager, "table", 1, 0)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [name, name] == asked
     manager.reconfigure("table", {"min.cleanable.dirty.ratio": "0.1"})
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ("table-0", 4) == cleaners.spans[-1][:2]
     monkeypatch.undo()
     # The next selection uses a corrected checkpoint.
     manager.log("table").delete_records(manager.log("table").log_end_offset)
-    manager.scheduler.advance(2 * BACKOFF_MS)
+    scheduler_of(manager).advance(2 * BACKOFF_MS)
     assert manager.health().is_healthy
 
 
@@ -143,12 +143,12 @@ def test_log_below_the_dirty_ratio_waits_for_the_compaction_lag(
     fill(manager, "table", 5)
     first_round(manager)
     fill(manager, "table", 5)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [("table-0", 0, 4)] == cleaners.spans
     health = manager.health().cleaner
     assert 50 < health.max_dirty_percent < 70
     manager.reconfigure("table", {"max.compaction.lag.ms": "60000"})
-    manager.scheduler.advance(60_000)
+    scheduler_of(manager).advance(60_000)
     assert [("table-0", 4, 9)] == cleaners.spans[1:]
     assert 0 < manager.health().cleaner.compacted_count
 
@@ -161,7 +161,7 @@ def test_young_segments_and_records_above_the_stable_offset_wait(cleaners: FakeC
     first_round(manager)
     assert [] == cleaners.spans
     manager.log("table").set_high_watermark(1)
-    manager.scheduler.advance(60_000)
+    scheduler_of(manager).advance(60_000)
     assert [("table-0", 0, 1)] == cleaners.spans
 
 
@@ -175,7 +175,7 @@ def test_cleaner_checkpoint_outside_the_log_is_corrected(
     fill(manager, "table", 5)
     manager.log("table").delete_records(2)
     # After the task that writes recovery points, which lowers larger offsets.
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     partition_of(manager.log("table")).store.write_cleaner_offset(checkpoint)
     with caplog.at_level(logging.WARNING, "kafkalog.manager.cleaning"):
         first_round(manager)
@@ -197,7 +197,7 @@ def test_failing_partition_is_retried_with_longer_pauses(cleaners: FakeCleaners)
             raise damage
 
     cleaners.play = play
-    manager.scheduler.advance(10_000)
+    scheduler_of(manager).advance(10_000)
     failing = [index for index, (name, _, _) in enumerate(cleaners.spans) if name == "table-0"]
     assert ("table-1", 0, 3) in cleaners.spans
     # The first time, and after 1, 2 and 4 seconds.
@@ -208,7 +208,7 @@ def test_failing_partition_is_retried_with_longer_pauses(cleaners: FakeCleaners)
     assert uncleanable.size_bytes == manager.health().cleaner.uncleanable_bytes[DATA] > 1000
     assert not manager.health().is_healthy
     cleaners.play = lambda _stage: None
-    manager.scheduler.advance(20_000)
+    scheduler_of(manager).advance(20_000)
     assert ("table-0", 0, 4) == cleaners.spans[-1]
     assert () == manager.health().cleaner.uncleanable
     assert manager.health().is_healthy
@@ -231,7 +231,7 @@ def test_fault_is_removed_with_the_policy_or_the_topic(cleaners: FakeCleaners) -
     assert 2 == len(manager.health().cleaner.uncleanable)
     manager.delete_topic("other")
     manager.reconfigure("table", {"cleanup.policy": "delete"})
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert () == manager.health().faults
 
 
@@ -252,7 +252,7 @@ def test_cleaning_on_a_full_disk_is_a_fault_of_the_partition(cleaners: FakeClean
     assert manager.health().directories[0].is_online
     fill(manager, "table", 1)
     cleaners.play = lambda _stage: None
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ({"table-0": 4}, ()) == (noted(disk), manager.health().faults)
 
 
@@ -271,12 +271,12 @@ def test_cleaning_with_a_disk_error_takes_the_directory_offline(cleaners: FakeCl
 
     cleaners.play = play
     first_round(manager)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [False, True] == [each.is_online for each in manager.health().directories]
     assert [("table-0", 0, 5), ("table-1", 0, 3)] == cleaners.spans
     cleaners.play = lambda _stage: None
     manager.bring_online(DATA)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert ("table-0", 0, 5) == cleaners.spans[-1]
 
 
@@ -291,7 +291,7 @@ def test_log_marked_offline_during_cleaning_ends_the_cleaning(cleaners: FakeClea
     first_round(manager)
     assert (1, {}, ()) == (len(cleaners.spans), noted(disk), manager.health().cleaner.uncleanable)
     cleaners.play = lambda _stage: None
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert {"table-0": 3} == noted(disk)
 
 
@@ -307,7 +307,7 @@ def test_cleaner_checkpoint_on_a_full_disk_is_written_at_close(cleaners: FakeCle
     assert {} == noted(disk)
     assert 1 == manager.health().cleaner.cleaning_count
     cleaners.play = lambda _stage: None
-    manager.scheduler.advance(5 * BACKOFF_MS)
+    scheduler_of(manager).advance(5 * BACKOFF_MS)
     assert 1 == len(cleaners.spans)
     manager.close()
     assert {"table-0": 3} == noted(disk)
@@ -325,9 +325,9 @@ def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner(
         _disk, manager = one_manager(cleaner)
         manager.create_topic("table", 1, both)
         # The first check of retention is over.
-        manager.scheduler.advance(20_000)
+        scheduler_of(manager).advance(20_000)
         fill(manager, "table", 6)
-        manager.scheduler.advance(after_ms)
+        scheduler_of(manager).advance(after_ms)
         assert manager.log("table").log_start_offset > 0
         manager.close()
     seen: list[int] = []
@@ -366,8 +366,8 @@ def test_health_of_the_cleaner_has_the_metrics_of_a_broker(cleaners: FakeCleaner
         seen.extend(manager.health().cleaner.under_way)
 
     cleaners.play = play
-    manager.scheduler.advance(BACKOFF_MS)
-    manager.time.advance(3_000)
+    scheduler_of(manager).advance(BACKOFF_MS)
+    scheduler_of(manager).clock.advance(3_000)
     (under_way,) = seen
     assert (TopicPartition("table", 0), "half of it", False) == (
         under_way.topic_partition,
@@ -398,19 +398,19 @@ def test_cleaner_memory_is_allocated_on_demand_and_freed_when_idle(cleaners: Fak
     shared = CleanerConfig(threads=2, dedupe_buffer_size=64 << 20)
     _disk, manager = one_manager(shared)
     manager.create_topic("table", 3, COMPACTED)
-    manager.scheduler.advance(5 * BACKOFF_MS)
+    scheduler_of(manager).advance(5 * BACKOFF_MS)
     assert [] == cleaners.made
     fill(manager, "table", 4, 0)
     fill(manager, "table", 4, 1)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert {64 << 10} == {made["memory_bytes"] for made in cleaners.made}
     count = len(cleaners.made)
     assert 1 <= count <= 2
     assert cleaners.allocated_count > 0
-    manager.scheduler.advance(70_000)
+    scheduler_of(manager).advance(70_000)
     assert 0 == cleaners.allocated_count
     fill(manager, "table", 4, 2)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert count + 1 == len(cleaners.made)
 
 
@@ -445,15 +445,15 @@ def test_changed_cleaner_settings_apply_at_once(cleaners: FakeCleaners) -> None:
     manager.reconfigure_defaults({"log.cleaner.threads": "3", "log.cleaner.backoff.ms": "1000"})
     assert 3 == manager.health().cleaner.thread_count
     fill(manager, "table", 4)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [3] == [made["config"].threads for made in cleaners.made]
     manager.reconfigure_defaults({"log.cleaner.threads": "0"})
     assert 0 == manager.health().cleaner.thread_count
     fill(manager, "table", 4)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert 1 == len(cleaners.spans)
     manager.reconfigure_defaults({"log.cleaner.threads": None})
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert 2 == len(cleaners.spans)
 
 
@@ -464,14 +464,14 @@ def test_changed_cleanup_policy_starts_and_stops_cleaning(cleaners: FakeCleaners
     fill(manager, "table", 4)
     assert 0 == manager.health().cleaner.thread_count
     manager.reconfigure("table", COMPACTED)
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [("table-0", 0, 3)] == cleaners.spans
     manager.reconfigure("table", {"cleanup.policy": None})
     fill(manager, "table", 4)
-    manager.scheduler.advance(5 * BACKOFF_MS)
+    scheduler_of(manager).advance(5 * BACKOFF_MS)
     assert 1 == len(cleaners.spans)
     manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
-    manager.scheduler.advance(BACKOFF_MS)
+    scheduler_of(manager).advance(BACKOFF_MS)
     assert [("table-0", 3, 7)] == cleaners.spans[1:]
 
 
@@ -480,7 +480,7 @@ def test_disabled_cleaner_cleans_only_on_demand(cleaners: FakeCleaners) -> None:
     disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("table", 1, COMPACTED)
     fill(manager, "table", 4)
-    manager.scheduler.advance(20 * BACKOFF_MS)
+    scheduler_of(manager).advance(20 * BACKOFF_MS)
     assert ([], False) == (cleaners.spans, manager.health().cleaner.is_enabled)
     manager.compact("table")
     assert ([("table-0", 0, 3)], {"table-0": 3}) == (cleaners.spans, noted(disk))
@@ -493,9 +493,9 @@ def test_first_round_after_a_start_waits_for_the_initial_delay(cleaners: FakeCle
     fill(manager, "table", 4)
     manager.close()
     again = manual_manager(DATA, config=CONFIG, filesystem=disk)
-    again.scheduler.advance(9_999)
+    scheduler_of(again).advance(9_999)
     assert [] == cleaners.spans
-    again.scheduler.advance(1)
+    scheduler_of(again).advance(1)
     assert [("table-0", 0, 3)] == cleaners.spans
 
 
@@ -514,11 +514,11 @@ def test_round_ended_by_a_base_exception_is_repeated(cleaners: FakeCleaners) -> 
 
     cleaners.play = play
     with pytest.raises(EndError):
-        manager.scheduler.advance(BACKOFF_MS)
+        scheduler_of(manager).advance(BACKOFF_MS)
     tasks = [(fault.task, fault.subject) for fault in manager.health().faults]
     name = TopicPartition("table", 0)
     assert [("kafka-log-cleaner", name), ("kafka-log-cleaner-thread-0", None)] == tasks
     cleaners.play = lambda _stage: None
-    manager.scheduler.advance(2 * BACKOFF_MS)
+    scheduler_of(manager).advance(2 * BACKOFF_MS)
     assert 2 == len(cleaners.spans)
     assert () == manager.health().faults

@@ -27,7 +27,7 @@ from kafkalog import (
 from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.worker import CleanerWorker
 from tests.support.fake_cleaner import FakeCleaners, Stage
-from tests.support.managers import SMALL_LOG, ManualManager, fail_directory
+from tests.support.managers import SMALL_LOG, fail_directory, scheduler_of
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.manager.cleaning.test_background import (
     COMPACTED,
@@ -102,7 +102,7 @@ class Patient(Held):
         assert self._may_end.wait(WAIT_SECONDS)
 
 
-def dirty_manager(**arguments: Any) -> tuple[SimulatedDisk, ManualManager]:
+def dirty_manager(**arguments: Any) -> tuple[SimulatedDisk, LogManager]:
     """Return a manager with a dirty log whose cleaning waits for its throttle."""
     disk, manager = one_manager(SLOW, **arguments)
     manager.create_topic("table", 1, COMPACTED)
@@ -306,7 +306,7 @@ def test_cleaner_thread_that_cannot_start_is_a_fault_and_retried(
     )
     first_round(manager)
     assert 2 == manager.health().cleaner.thread_count
-    manager.scheduler.advance(15_000)
+    scheduler_of(manager).advance(15_000)
     assert ((), []) == (manager.health().faults, cleaners.spans)
 
 

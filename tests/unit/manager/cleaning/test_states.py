@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -57,11 +58,10 @@ class Partition:
         thread = threading.Thread(target=self.states.abort_and_pause, args=(NAME,))
         thread.start()
         self._waiting.append(thread)
-        condition = self.states._condition
-        with condition:
-            assert condition.wait_for(
-                lambda: self.states.state_of(NAME).pause_count > count, WAIT_SECONDS
-            )
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.state.pause_count <= count:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def begin(self) -> object:
         """Call `begin`; return whether the cleaning has begun."""
