@@ -65,6 +65,6 @@ def _no_test_waits_for_a_disk() -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kafkalog.files.posix._sync_descriptor", _synced)
+        patch.setattr("kafkalog.files.posix.sync_descriptor", _synced)
         patch.setattr(os, "fsync", _synced)
         yield

@@ -82,7 +82,7 @@ def held() -> tuple[int, int]:
 
 def unsynced() -> mock._patch[object]:
     """Leave syncs of files out: closing is not what is measured."""
-    return mock.patch("kafkalog.files.posix._sync_descriptor")
+    return mock.patch("kafkalog.files.posix.sync_descriptor")
 
 
 def make_directory(workspace: Workspace, partitions: int, segments: int) -> Path:

@@ -48,7 +48,7 @@ __all__ = ["PosixFileHandle", "PosixFileSystem"]
 
 # Darwin has no fdatasync. (Its fsync leaves the bytes in the drive's cache as well; only Linux is
 # supported for data that must survive a power cut.)
-_sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 # A system without the name does not support its number either: EINVAL.
 _SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", 3)
@@ -165,7 +165,7 @@ class PosixFileHandle:
 
     def sync(self) -> None:
         descriptor = self._open_descriptor()
-        _sync_descriptor(descriptor.number)
+        sync_descriptor(descriptor.number)
 
     def begin_write_back(self, position: int, size: int) -> None:
         descriptor = self._open_descriptor()

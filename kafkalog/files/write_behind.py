@@ -19,51 +19,20 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-__all__ = ["begin", "drop_cache"]
+__all__ = ["SYNC_FILE_RANGE", "begin", "drop_cache", "find_function"]
 
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 # Errors of a file system, or of a kernel in a sandbox, without this call.
 _UNKNOWN: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 
-
-def begin(descriptor: int, position: int, size: int) -> None:
-    """
-    Start the write-back of a range of a file.
-
-    Raises:
-        OSError: the system could not start it.
-    """
-    _call(descriptor, position, size, _WRITE)
+RangeSync: TypeAlias = Callable[..., Any]
 
 
-def drop_cache(descriptor: int, position: int, size: int) -> None:
-    """
-    Wait until the system has written a range, and drop its whole pages from the page cache.
-
-    Raises:
-        OSError: the write-back failed; the next sync need not report it again.
-    """
-    if _call(descriptor, position, size, _WAIT_BEFORE | _WRITE | _WAIT_AFTER):
-        os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_DONTNEED)
-
-
-def _call(descriptor: int, position: int, size: int, flags: int) -> bool:
-    """Return whether the system supports the call."""
-    if _sync_file_range is None:
-        return False
-    while _sync_file_range(descriptor, position, size, flags):
-        number = ctypes.get_errno()
-        if number in _UNKNOWN:
-            return False
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number))
-    return True
-
-
-def _find_function() -> Callable[..., Any] | None:
-    if sys.platform != "linux":
+def find_function(platform: str = sys.platform) -> RangeSync | None:
+    """Return `sync_file_range` of the C library, None where there is none."""
+    if platform != "linux":
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if function is not None:
@@ -71,4 +40,54 @@ def _find_function() -> Callable[..., Any] | None:
     return function
 
 
-_sync_file_range = _find_function()
+SYNC_FILE_RANGE: Final = find_function()
+
+
+def begin(
+    descriptor: int, position: int, size: int, *, function: RangeSync | None = SYNC_FILE_RANGE
+) -> None:
+    """
+    Start the write-back of a range of a file.
+
+    Args:
+        descriptor: the open file.
+        position: where the range begins.
+        size: its bytes.
+        function: the call of the system, None where it has none.
+
+    Raises:
+        OSError: the system could not start it.
+    """
+    _call(function, descriptor, position, size, _WRITE)
+
+
+def drop_cache(
+    descriptor: int, position: int, size: int, *, function: RangeSync | None = SYNC_FILE_RANGE
+) -> None:
+    """
+    Wait until the system has written a range, and drop its whole pages from the page cache.
+
+    Args:
+        descriptor, position, size, function: as for `begin`.
+
+    Raises:
+        OSError: the write-back failed; the next sync need not report it again.
+    """
+    flags = _WAIT_BEFORE | _WRITE | _WAIT_AFTER
+    if _call(function, descriptor, position, size, flags):
+        os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_DONTNEED)
+
+
+def _call(
+    function: RangeSync | None, descriptor: int, position: int, size: int, flags: int
+) -> bool:
+    """Return whether the system supports the call."""
+    if function is None:
+        return False
+    while function(descriptor, position, size, flags):
+        number = ctypes.get_errno()
+        if number in _UNKNOWN:
+            return False
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+    return True

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
-__all__ = ["compress", "decompress"]
+__all__ = ["ISAL", "ZLIB", "GzipLibrary", "compress", "decompress", "find_library", "inflate"]
 
 _WINDOW: Final = 31
 _MAGIC: Final = b"\x1f\x8b\x08"
@@ -31,23 +31,31 @@ _MAGIC: Final = b"\x1f\x8b\x08"
 _PIECE_BYTES: Final = 8192
 
 
-class _Library(NamedTuple):
-    """A library to inflate with: makes an object like zlib's, and raises this error."""
+class GzipLibrary(NamedTuple):
+    """
+    A library to inflate with.
+
+    Attributes:
+        inflater: makes an object like that of `zlib.decompressobj`.
+        error: what it raises for invalid data.
+    """
 
     inflater: Callable[..., Any]
     error: type[Exception]
 
 
-_ZLIB: Final = _Library(zlib.decompressobj, zlib.error)
+ISAL: Final = "isal.isal_zlib"
+ZLIB: Final = GzipLibrary(zlib.decompressobj, zlib.error)
 
 
 @cache
-def _fastest() -> _Library:
+def find_library(name: str = ISAL) -> GzipLibrary:
+    """Return the library of a module, zlib where it is not installed."""
     try:
-        isal_zlib: Any = import_module("isal.isal_zlib")
+        module: Any = import_module(name)
     except ImportError:
-        return _ZLIB
-    return _Library(isal_zlib.decompressobj, isal_zlib.error)
+        return ZLIB
+    return GzipLibrary(module.decompressobj, module.error)
 
 
 def compress(data: memoryview, level: int) -> bytes:
@@ -67,7 +75,11 @@ def decompress(data: memoryview, limit_bytes: int, *, exact: bool = False) -> by
     Raises:
         CorruptRecordError: no member, a damaged one, or more than the limit comes out.
     """
-    library = _ZLIB if exact else _fastest()
+    return inflate(ZLIB if exact else find_library(), data, limit_bytes)
+
+
+def inflate(library: GzipLibrary, data: memoryview, limit_bytes: int) -> bytes:
+    """Return what the members in `data` hold together, by one library; see `decompress`."""
     chunk, position = _member(library, data, 0, len(data), limit_bytes, limit_bytes)
     if position == len(data):
         return chunk
@@ -81,7 +93,7 @@ def decompress(data: memoryview, limit_bytes: int, *, exact: bool = False) -> by
 
 
 def _member(
-    library: _Library,
+    library: GzipLibrary,
     data: memoryview,
     position: int,
     piece_bytes: int,

@@ -16,21 +16,23 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
+from typing import Generic, TypeVar
 
 from tests.proof.data_directories import DataImage, data_images, run_data_case, write_changed
 from tests.proof.directory_case import CaseResult, changed_copy, run_case
 from tests.proof.harness import Proof
 from tests.proof.partition_images import Image, broker_images, own_images
 
-__all__ = ["run"]
+__all__ = ["Worker", "run", "run_any_case"]
 
 AnyImage = Image | DataImage
+OneImage = TypeVar("OneImage")
 
 CASE_SECONDS = 30
 # Limit of a worker beyond what it was forked with: parts that ran before leave memory mapped.
@@ -57,7 +59,9 @@ def run(proof: Proof) -> None:
         wanted = proof.options.get("image")
         if wanted is not None:
             images = [image for image in images if image.name == wanted]
-        workers = [_Worker(images, folder / f"{number}") for number in range(_cores())]
+        workers = [
+            Worker(images, folder / f"{number}", run=run_any_case) for number in range(_cores())
+        ]
         reporting = Lock()
         try:
             with ThreadPoolExecutor(len(workers)) as pool:
@@ -67,7 +71,9 @@ def run(proof: Proof) -> None:
                 worker.stop()
 
 
-def _work(proof: Proof, images: Sequence[AnyImage], worker: _Worker, reporting: Lock) -> None:
+def _work(
+    proof: Proof, images: Sequence[AnyImage], worker: Worker[AnyImage], reporting: Lock
+) -> None:
     only = proof.options.get("case")
     weights = [
         (1 if isinstance(image, Image) else DATA_WEIGHT) / (20_000 + image.size_bytes)
@@ -115,20 +121,35 @@ def _cores() -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
-class _Worker:
-    """A process that runs cases; if it hangs or dies it is replaced, which is the result."""
+class Worker(Generic[OneImage]):
+    """
+    A process that runs cases; if it hangs or dies it is replaced, which is the result.
 
-    def __init__(self, images: Sequence[AnyImage], folder: Path) -> None:
+    Args:
+        images: what cases change.
+        folder: files of a case.
+        run: runs a case of an image and a seed.
+        memory_bytes: most memory that a case may map.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[OneImage],
+        folder: Path,
+        *,
+        run: Callable[[OneImage, int, Path], CaseResult],
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
         self._images = images
         self._folder = folder
+        self._run = run
+        self._memory_bytes = memory_bytes
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, self._pipe, self._images, self._folder), daemon=True
-        )
+        self._process = context.Process(target=self._serve, args=(theirs, self._pipe), daemon=True)
         self._process.start()
         theirs.close()
         self._cases = 0
@@ -160,8 +181,31 @@ class _Worker:
         self._pipe.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _serve(self, pipe: Connection, theirs: Connection) -> None:
+        """Run the cases that come through a pipe, in the process of the worker."""
+        images, folder = self._images, self._folder
+        theirs.close()
+        logging.disable()
+        limit = _data_bytes() + self._memory_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                number, seed = pipe.recv()
+            except EOFError:
+                return
+            try:
+                result = self._run(images[number], seed, folder / "case")
+            except Exception:  # noqa: BLE001 - an error that has no type here is what is looked for
+                lines = traceback.format_exc().splitlines()
+                result = CaseResult(problems=[f"untyped error: {lines[-1]}"], changes=lines)
+            shutil.rmtree(folder / "case", ignore_errors=True)
+            pipe.send(result)
 
-def _run_case(image: AnyImage, seed: int, folder: Path) -> CaseResult:
+
+def run_any_case(image: AnyImage, seed: int, folder: Path) -> CaseResult:
+    """Run a case of a partition or of a data directory."""
     if isinstance(image, Image):
         return run_case(image, seed, folder)
     return run_data_case(image, seed, folder)
@@ -171,24 +215,3 @@ def _data_bytes() -> int:
     """Return how much of what RLIMIT_DATA bounds this process has mapped."""
     status = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if "VmData" in line)) << 10
-
-
-def _serve(pipe: Connection, theirs: Connection, images: Sequence[AnyImage], folder: Path) -> None:
-    theirs.close()
-    logging.disable()
-    limit = _data_bytes() + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    folder.mkdir(parents=True, exist_ok=True)
-    while True:
-        try:
-            number, seed = pipe.recv()
-        except EOFError:
-            return
-        try:
-            result = _run_case(images[number], seed, folder / "case")
-        except Exception:  # noqa: BLE001 - an error that has no type here is what is looked for
-            lines = traceback.format_exc().splitlines()
-            result = CaseResult(problems=[f"untyped error: {lines[-1]}"], changes=lines)
-        shutil.rmtree(folder / "case", ignore_errors=True)
-        pipe.send(result)

@@ -74,7 +74,7 @@ class LogCuts(Generic[Facts]):
         self._synced = {each.stat().st_ino: each.stat().st_size for each in self._files}
         self._template = directory.with_name(directory.name + ".before")
         shutil.copytree(directory, self._template, ignore=shutil.ignore_patterns(".lock"))
-        patch.setattr("kafkalog.files.posix._sync_descriptor", self._sync)
+        patch.setattr("kafkalog.files.posix.sync_descriptor", self._sync)
 
     def note(self) -> None:
         """Note a moment."""

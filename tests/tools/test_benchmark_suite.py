@@ -301,7 +301,8 @@ def test_group_whose_jars_cannot_be_downloaded_is_absent(monkeypatch: pytest.Mon
         raise kafka_maven.KafkaUnavailableError("Maven could not fetch its jars\nmany lines")
 
     monkeypatch.setattr(machine, "describe", lambda: {"CPU": "one"})
-    monkeypatch.setattr(needs, "_why_missing", lambda _need: None)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(kafka_maven, "missing_reason", lambda: None)
     monkeypatch.setattr(kafka_maven, "fetch_kafka", refused)
     group = dataclasses.replace(GROUP, needs=("kafka",))
     found = measuring.measure(group, quick=True, rounds=1, load=(0.0, 0.0, 0.0))

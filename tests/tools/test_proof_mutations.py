@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof import mutations
 from tests.proof.directory_case import CaseResult
+from tests.proof.mutations import Worker
 
 
 def _take(image: object, seed: int, folder: Path) -> CaseResult:
@@ -20,13 +20,11 @@ def _take(image: object, seed: int, folder: Path) -> CaseResult:
     ("taken", "problems"), [(32 << 20, []), (1 << 30, ["untyped error: MemoryError"])]
 )
 def test_worker_bound_excludes_inherited_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, problems: list[str]
+    tmp_path: Path, taken: int, problems: list[str]
 ) -> None:
     """Memory mapped before the fork is not counted; memory of the case is."""
-    monkeypatch.setattr(mutations, "MEMORY_BYTES", 64 << 20)
-    monkeypatch.setattr(mutations, "_run_case", _take)
     with mmap.mmap(-1, 256 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-        worker = mutations._Worker([None], tmp_path)  # type: ignore[list-item]
+        worker = Worker([None], tmp_path, run=_take, memory_bytes=64 << 20)
         try:
             assert problems == worker.perform(0, taken).problems
         finally:

@@ -7,21 +7,15 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from kafkalog import AppendOrigin, Log, LogOfflineError, Record, TopicPartition
 from kafkalog.clients import transactions
-from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.transaction_records import TransactionState, decode_value
-from kafkalog.clients.transactions import (
-    Coordinators,
-    TransactionCoordinator,
-)
 from kafkalog.errors import (
     DiskFullError,
     InvalidProducerEpochError,
@@ -43,11 +37,20 @@ def producer_of(logs: Logs, name: str = "t") -> Producer:
     return logs.clients().producer(transactional_id=name)
 
 
-def decide_commit(producer: Producer) -> None:
-    """Append the decision of a producer's transaction, without its markers: a crash follows."""
-    transaction = producer._transaction
-    assert transaction is not None
-    transaction._coordinator.decide(transaction.session, TransactionState.PREPARE_COMMIT)
+def decide_commit(logs: Logs, producer: Producer) -> None:
+    """Commit; all topics go offline once the decision is durable, before the markers."""
+    find = logs.log
+
+    def found(topic: str, partition: int) -> Log:
+        log = find(topic, partition)
+        if not topic.startswith("__") and states_of(logs)[-1] is TransactionState.PREPARE_COMMIT:
+            raise LogOfflineError("no markers now")
+        return log
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "log", found)
+        with pytest.raises(LogOfflineError, match="no markers now"):
+            producer.commit_transaction()
 
 
 def committed_values(logs: Logs, topic: str = "orders") -> list[bytes | None]:
@@ -298,7 +301,7 @@ def test_commit_waits_for_an_offline_partition(logs: Logs, monkeypatch: pytest.M
     for number in range(2):
         first.send("orders", b"%d" % number, partition=number)
     first.flush()
-    decide_commit(first)
+    decide_commit(logs, first)
     find = logs.log
 
     def found(topic: str, partition: int) -> Log:
@@ -398,19 +401,12 @@ def test_position_of_an_open_transaction_does_not_block_others(logs: Logs) -> No
 
 def test_transaction_decided_before_a_crash_is_completed(logs: Logs) -> None:
     """The next process writes the missing markers."""
-    coordinator = TransactionCoordinator(logs, logs.clock, Random(1), partition_count=1)
-    producer = Producer(
-        logs,
-        ProducerConfig(transactional_id="t"),
-        clock=logs.clock,
-        scheduler=logs.scheduler,
-        coordinators=Coordinators(GroupOffsets(logs, partition_count=1), coordinator),
-    )
+    producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
     producer.send_offsets_to_transaction(POSITION, GROUP)
     producer.flush()
-    decide_commit(producer)
+    decide_commit(logs, producer)
     with pytest.raises(InvalidTxnStateError, match="is decided"):
         producer.abort_transaction()
     next_process(logs)

@@ -34,5 +34,5 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 @pytest.fixture(autouse=True)
 def _syncs_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these tests reach the disk, as no others do."""
-    monkeypatch.setattr("kafkalog.files.posix._sync_descriptor", posix.fdatasync)
+    monkeypatch.setattr("kafkalog.files.posix.sync_descriptor", posix.fdatasync)
     monkeypatch.setattr(os, "fsync", posix.fsync)
