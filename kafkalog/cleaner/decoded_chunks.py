@@ -121,8 +121,8 @@ class DecodedChunk:
                 position=self.run.position + self.start,
                 base_offset=offset,
             )
-        known = type_id in ControlType._value2member_map_
-        return ControlType(type_id) if known else ControlType.UNKNOWN
+        has_type = type_id in ControlType._value2member_map_
+        return ControlType(type_id) if has_type else ControlType.UNKNOWN
 
 
 class FastPathRun(NamedTuple):

@@ -78,8 +78,8 @@ class GroupOutput:
         `SegmentWriter.finish`.
         """
         if self._writer is None and len(self._group) == 1:
-            known = self._group[0].segment.transactions.index.entries()
-            if sorted(aborted) == sorted(known):
+            entries = self._group[0].segment.transactions.index.entries()
+            if sorted(aborted) == sorted(entries):
                 return []
         self._write([])
         assert self._writer is not None

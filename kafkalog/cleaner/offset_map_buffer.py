@@ -97,7 +97,7 @@ class OffsetMapBuffer:
             part_count=part_count,
         )
         if part_count == 1 and first_offset < end_offset:
-            wanted = (end_offset - first_offset + 7) // 8
-            marks = bytearray(min(wanted, len(self.memory) // _BITMAP_SHARE))
+            size_bytes = (end_offset - first_offset + 7) // 8
+            marks = bytearray(min(size_bytes, len(self.memory) // _BITMAP_SHARE))
             offset_map.mark(marks, first_offset)
         return offset_map

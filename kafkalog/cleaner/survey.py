@@ -472,10 +472,10 @@ def _sums(places: NDArray[np.intp], weights: _Longs | _Floats, count: int) -> _F
 
 
 def _largest(
-    known: list[tuple[int, int, int]], fresh: list[tuple[int, int, int]], by: int, top: int
+    previous: list[tuple[int, int, int]], fresh: list[tuple[int, int, int]], by: int, top: int
 ) -> list[tuple[int, int, int]]:
     """Return the biggest of both."""
-    return sorted((*known, *fresh), key=lambda each: (each[by], each[0]), reverse=True)[:top]
+    return sorted((*previous, *fresh), key=lambda each: (each[by], each[0]), reverse=True)[:top]
 
 
 def _record_bytes(chunk: DecodedChunk, row_counts: _Longs) -> _Floats:

@@ -30,11 +30,11 @@ class ShortFileError(OSError):
     Args:
         path: the file.
         size: the file's size in bytes.
-        wanted: number of bytes to read.
+        byte_count: number of bytes to read.
     """
 
-    def __init__(self, path: _PathLike, size: int, wanted: int) -> None:
-        super().__init__(f"the file must have {wanted} bytes, got {size}")
+    def __init__(self, path: _PathLike, size: int, byte_count: int) -> None:
+        super().__init__(f"the file must have {byte_count} bytes, got {size}")
         # Not `filename`: the system's message would replace this one.
         self.path = os.fsdecode(path)
 

@@ -104,8 +104,8 @@ class LocalMachine:
 
     def ownership(self, path: Path) -> Ownership:
         facts = path.stat()
-        wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
-        usable = os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids)
+        mode = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+        usable = os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
         return Ownership(facts.st_uid, facts.st_mode & 0o7777, usable)
 
 

@@ -385,8 +385,8 @@ class FilePool:
 
     def _drop(self, file: PooledFile, mapping: FileMapping) -> None:
         with self._lock:
-            known = file.mapping
-            if known is None or known.obj is not mapping:
+            current = file.mapping
+            if current is None or current.obj is not mapping:
                 return
             self._mapped.remove(file.reference)
             file.release_mapping()

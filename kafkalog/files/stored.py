@@ -93,16 +93,16 @@ def _is_same(cached: int, direct: int, alignment: int, position: int, size: int)
     with mmap.mmap(-1, PIECE_BYTES) as stored:
         while (start := _next_data(cached, position, size)) < size:
             start -= start % alignment
-            wanted = min(PIECE_BYTES, size - start)
-            position = start + wanted
-            if _read_all(cached, shown, wanted, start) < wanted:
+            byte_count = min(PIECE_BYTES, size - start)
+            position = start + byte_count
+            if _read_all(cached, shown, byte_count, start) < byte_count:
                 return False
             try:
                 # A direct read may end at the end of the file only: it is never continued.
                 count = os.preadv(direct, [stored], start)
             except OSError:
                 return False
-            if count < wanted or stored[:wanted] != shown[:wanted]:
+            if count < byte_count or stored[:byte_count] != shown[:byte_count]:
                 return False
     return True
 

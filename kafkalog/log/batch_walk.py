@@ -264,14 +264,16 @@ def _walk(
     """As `walk_source`; `sizes` are those of a window and of the largest batch."""
     position, end, expected, limit = walk_range
     checks_all = is_checking = checks[0] is CrcCheck.ALWAYS
-    wanted, origin, window = sizes[0], -1, memoryview(b"")
+    window_bytes, origin, window = sizes[0], -1, memoryview(b"")
     read = partial(walk_batches, columns=columns, offset_max=limit, check_order=checks[1])
     while position < end:
         if origin < 0:
             # A header more shows whether the last batch of the window is followed by another.
-            window = source.window(position, min(wanted + RECORD_BATCH_OVERHEAD, end - position))
+            window = source.window(
+                position, min(window_bytes + RECORD_BATCH_OVERHEAD, end - position)
+            )
             origin, end = position, min(end, source.size_bytes)
-        stop, at = min(end, origin + wanted), position - origin
+        stop, at = min(end, origin + window_bytes), position - origin
         data = window if stop - origin == len(window) else window[: stop - origin]
         if judged is None:
             columns.clear()
@@ -300,7 +302,7 @@ def _walk(
         if is_cut or status in GOOD:
             if is_cut or position == stop:
                 # A window of the usual size again, unless a batch does not fit.
-                wanted, origin = batch_bytes or sizes[0], -1
+                window_bytes, origin = batch_bytes or sizes[0], -1
             continue
         rest, resume_min = window[position - origin :], origin + walk.resume_min
         resume = on_damage(WalkDamage(position, status, expected, resume_min, rest, batch_bytes))
@@ -308,7 +310,7 @@ def _walk(
             return
         (position, expected), is_checking = resume, checks_all
         if not origin <= position < stop:
-            wanted, origin = sizes[0], -1
+            window_bytes, origin = sizes[0], -1
 
 
 class _Here(NamedTuple):

@@ -145,9 +145,9 @@ class RangeSource:
         size = min(size, self.size_bytes - position)
         start = position - self._origin
         if not 0 <= start <= start + size <= len(self._held):
-            wanted = min(max(size, self._fetch_bytes), self.size_bytes - position)
-            self._held, self._origin, start = memoryview(self._fetch(position, wanted)), position, 0
-            if len(self._held) < wanted:
+            count = min(max(size, self._fetch_bytes), self.size_bytes - position)
+            self._held, self._origin, start = memoryview(self._fetch(position, count)), position, 0
+            if len(self._held) < count:
                 self.size_bytes = position + len(self._held)
         return self._held[start : start + size]
 

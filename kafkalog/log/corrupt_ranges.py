@@ -111,13 +111,13 @@ def with_tail(corrupt_ranges: Sequence[CorruptRange], tail: CorruptRange) -> lis
 
 
 def join_corrupt_ranges(
-    known: Sequence[CorruptRange], found: Sequence[CorruptRange]
+    previous: Sequence[CorruptRange], found: Sequence[CorruptRange]
 ) -> tuple[CorruptRange, ...]:
     """Return the corrupt ranges of both, in order; a found range replaces the ranges within it."""
     wider = sorted(found, key=_start_of)
     joined = {
         (corrupt_range.position, corrupt_range.size_bytes > 0): corrupt_range
-        for corrupt_range in known
+        for corrupt_range in previous
         if not _is_within(corrupt_range, wider)
     }
     joined.update(

@@ -414,16 +414,16 @@ def _foreign_batch(
     filesystem: FileSystem, directory: Path, swaps: Sequence[int], old: int, end: int
 ) -> int | None:
     """Return the last offset of a batch that an old segment should have and lacks, or None."""
-    known, is_whole = _coordinates(filesystem, directory, old, FileState.LIVE)
+    old_rows, is_whole = _coordinates(filesystem, directory, old, FileState.LIVE)
     if not is_whole:
         # The batches of a damaged segment are not all known.
         return None
     for swap in swaps:
         rows, _is_whole = _coordinates(filesystem, directory, swap, FileState.SWAP)
         inside = rows[(rows[:, _LAST] >= old) & (rows[:, _LAST] < end)]
-        slots = np.searchsorted(known[:, _LAST], inside[:, _LAST])
+        slots = np.searchsorted(old_rows[:, _LAST], inside[:, _LAST])
         for row, slot in zip(inside, slots.tolist(), strict=True):
-            if not _is_same(row, known[slot]):
+            if not _is_same(row, old_rows[slot]):
                 return int(row[_LAST])
     return None
 

@@ -190,14 +190,16 @@ class AbortedBatches:
             self._aborted = AbortedRecords(found)
         return self._aborted.is_hidden(header)
 
-    def leave_out(self, wanted: NDArray[np.bool_], batches: BatchColumns, data: memoryview) -> None:
+    def leave_out(
+        self, keep_mask: NDArray[np.bool_], batches: BatchColumns, data: memoryview
+    ) -> None:
         """Clear the flags of the aborted batches among the wanted rows of a walk over `data`."""
-        count = len(wanted)
+        count = len(keep_mask)
         is_transactional = batches.attributes[:count] & TRANSACTIONAL_MASK != 0
-        checked = wanted & is_transactional & (batches.magic[:count] == MAGIC_V2)
+        checked = keep_mask & is_transactional & (batches.magic[:count] == MAGIC_V2)
         for row in np.flatnonzero(checked).tolist():
             if self.is_hidden(parse_header(data, int(batches.position[row]))):
-                wanted[row] = False
+                keep_mask[row] = False
 
     def visible(self, parts: Iterator[Part]) -> Iterator[Part]:
         """Yield the parts that are not aborted; control batches stay."""

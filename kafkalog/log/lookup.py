@@ -164,48 +164,50 @@ class LogLookup:
     ) -> list[Record | None]:
         """Return the record at each offset; see `Log.get_many`."""
         view = self._view
-        wanted, order = np.unique(_int64(offsets), return_inverse=True)
-        if not wanted.size:
+        unique_offsets, order = np.unique(_int64(offsets), return_inverse=True)
+        if not unique_offsets.size:
             view.ensure_open()
             return []
         snapshot, limit = view.visible(isolation)
-        for end in (wanted[0], wanted[-1]):
+        for end in (unique_offsets[0], unique_offsets[-1]):
             view.check_range(snapshot, int(end))
-        visible = int(wanted.searchsorted(limit))
-        found: list[Record | None] = [None] * len(wanted)
+        visible = int(unique_offsets.searchsorted(limit))
+        found: list[Record | None] = [None] * len(unique_offsets)
         if isolation == "read_uncommitted":
             # If files are gone, or the log was closed, the slow path raises what it means.
             try:
-                self._find_uncompressed(snapshot, wanted[:visible], found, check_crcs=check_crcs)
+                self._find_uncompressed(
+                    snapshot, unique_offsets[:visible], found, check_crcs=check_crcs
+                )
             except (OSError, LogStorageError, ValueError) as error:
                 view.context.report(error)
         left = [slot for slot in range(visible) if found[slot] is None]
-        self._find_left(wanted, found, left, isolation)
+        self._find_left(unique_offsets, found, left, isolation)
         return [found[slot] for slot in order.tolist()]
 
     def _find_uncompressed(
         self,
         snapshot: LogSnapshot,
-        wanted: _Offsets,
+        offsets: _Offsets,
         found: list[Record | None],
         *,
         check_crcs: bool,
     ) -> None:
         """Find the records in batches that are not compressed, segment by segment."""
         first = 0
-        while first < len(wanted):
-            slot = snapshot.segments.floor_slot(int(wanted[first]))
+        while first < len(offsets):
+            slot = snapshot.segments.floor_slot(int(offsets[first]))
             after = snapshot.segments.base_after(max(slot, 0))
-            stop = len(wanted) if after is None else int(wanted.searchsorted(after))
+            stop = len(offsets) if after is None else int(offsets.searchsorted(after))
             if slot >= 0:
                 segment, bound = snapshot.segments.segments[slot], snapshot.read_bound(slot)
                 if not (segment.corrupt_ranges and check_crcs):
-                    segment.point_reader(bound).find_many(wanted, found, first, stop, check_crcs)
+                    segment.point_reader(bound).find_many(offsets, found, first, stop, check_crcs)
             first = stop
 
     def _find_left(
         self,
-        wanted: _Offsets,
+        offsets: _Offsets,
         found: list[Record | None],
         left: list[int],
         isolation: Isolation,
@@ -214,7 +216,7 @@ class LogLookup:
         limit_bytes = self._view.context.config.decompressed_max_bytes
         at = 0
         while at < len(left):
-            offset = int(wanted[left[at]])
+            offset = int(offsets[left[at]])
             try:
                 batch = next(self._reader.batches(offset, offset + 1, isolation=isolation), None)
             except CorruptRecordError:
@@ -225,8 +227,8 @@ class LogLookup:
                 found[left[at - 1]] = self.get(offset, isolation, True)
                 continue
             slots = {offset: left[at - 1]}
-            while at < len(left) and wanted[left[at]] <= batch.header.last_offset:
-                slots[int(wanted[left[at]])] = left[at]
+            while at < len(left) and offsets[left[at]] <= batch.header.last_offset:
+                slots[int(offsets[left[at]])] = left[at]
                 at += 1
             if not batch.header.is_control:
                 records = batch.records(limit_bytes=limit_bytes)
@@ -278,15 +280,15 @@ class LogLookup:
     ) -> _Offsets:
         """Return the offset for each time; see `Log.offsets_for_timestamps`."""
         times = to_timestamps_ms(timestamps, "timestamps", round_up=True)
-        wanted, order = np.unique(times, return_inverse=True)
-        if wanted.size and wanted[0] < 0:
-            raise ValueError(f"timestamps must be >= 0, got {wanted[0]}")
+        unique_times, order = np.unique(times, return_inverse=True)
+        if unique_times.size and unique_times[0] < 0:
+            raise ValueError(f"timestamps must be >= 0, got {unique_times[0]}")
         view = self._view
         snapshot, limit = view.visible(isolation)
         while True:
             try:
                 with view.errors():
-                    found = _find_timestamps(snapshot, wanted, limit, check_crcs=check_crcs)
+                    found = _find_timestamps(snapshot, unique_times, limit, check_crcs=check_crcs)
                     return found[order.reshape(-1)]
             except (KafkaLogError, ValueError) as error:
                 snapshot = view.refresh_after(error, snapshot)
@@ -364,28 +366,28 @@ def _int64(numbers: Sequence[int] | _Offsets) -> _Offsets:
 
 
 def _find_timestamps(
-    snapshot: LogSnapshot, wanted: _Offsets, limit: int, *, check_crcs: bool
+    snapshot: LogSnapshot, times: _Offsets, limit: int, *, check_crcs: bool
 ) -> _Offsets:
     """Return the offset for each time; the times rise."""
-    found = np.full(len(wanted), -1, np.int64)
+    found = np.full(len(times), -1, np.int64)
     start_offset, first, slot = snapshot.start_offset, 0, 0
-    while slot < len(wanted):
+    while slot < len(times):
         # A segment without an earlier time has no later one either.
-        first = next(reaching_slots(snapshot, int(wanted[slot]), limit, first), -1)
+        first = next(reaching_slots(snapshot, int(times[slot]), limit, first), -1)
         if first < 0:
             break
         segment, bound = snapshot.segments.segments[first], snapshot.read_bound(first)
         reader = segment.time_reader(bound)
-        while slot < len(wanted):
+        while slot < len(times):
             if not (segment.corrupt_ranges and check_crcs):
-                slot = reader.find_times(wanted, found, slot, len(wanted), start_offset, check_crcs)
-            if slot == len(wanted):
+                slot = reader.find_times(times, found, slot, len(times), start_offset, check_crcs)
+            if slot == len(times):
                 break
-            other = find_timestamp_in(segment, int(wanted[slot]), bound, start_offset)
+            other = find_timestamp_in(segment, int(times[slot]), bound, start_offset)
             if other is None:
                 first += 1
                 break
-            slot = _find_in_batch(*other, wanted, found, slot, segment)
+            slot = _find_in_batch(*other, times, found, slot, segment)
     found[found >= limit] = -1
     return found
 
@@ -393,16 +395,16 @@ def _find_timestamps(
 def _find_in_batch(
     record: TimestampOffset,
     batch: BatchView,
-    wanted: _Offsets,
+    unique_times: _Offsets,
     found: _Offsets,
     slot: int,
     segment: LogSegment,
 ) -> int:
     """Resolve the times that a record resolves, and its batch; return the first slot left."""
-    first, slot = slot, int(wanted.searchsorted(record.timestamp_ms, "right"))
+    first, slot = slot, int(unique_times.searchsorted(record.timestamp_ms, "right"))
     found[first:slot] = record.offset
     largest = batch.header.max_timestamp
-    if slot == len(wanted) or wanted[slot] > largest:
+    if slot == len(unique_times) or unique_times[slot] > largest:
         return slot
     records = try_records(batch, segment.decompressed_max_bytes, strict=False) or []
     rest = [(each.timestamp_ms, each.offset) for each in records if each.offset >= record.offset]
@@ -410,6 +412,6 @@ def _find_in_batch(
         times, offsets = np.array(rest, np.int64).T
         highest = np.maximum.accumulate(times)
         # A look-up of a later time than the header has does not come here.
-        first, slot = slot, int(wanted.searchsorted(min(int(highest[-1]), largest), "right"))
-        found[first:slot] = offsets[highest.searchsorted(wanted[first:slot])]
+        first, slot = slot, int(unique_times.searchsorted(min(int(highest[-1]), largest), "right"))
+        found[first:slot] = offsets[highest.searchsorted(unique_times[first:slot])]
     return slot

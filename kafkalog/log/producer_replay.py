@@ -191,7 +191,7 @@ def replay_batches(
         return []
     append = states.begin_append(ProducerChecks.NONE)
     rows = _rows_that_matter(columns, used, states.end_offset)
-    wanted = [
+    fields = [
         column[rows].tolist()
         for column in (
             columns.position,
@@ -206,7 +206,7 @@ def replay_batches(
         )
     ]
     for start, size, base, last, timestamp, producer, epoch, sequence, attributes in zip(
-        *wanted, strict=True
+        *fields, strict=True
     ):
         if attributes & CONTROL_MASK:
             batch = data[start : start + size]

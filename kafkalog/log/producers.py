@@ -457,5 +457,5 @@ def _bases_after(snapshot: LogSnapshot, before: LogSnapshot) -> list[int]:
     """Return the bases of the segments that a log has more than before, ascending."""
     if snapshot.segments is before.segments:
         return []
-    known = before.segments.bases[-1]
-    return [base for base in snapshot.segments.bases if base > known]
+    last_base = before.segments.bases[-1]
+    return [base for base in snapshot.segments.bases if base > last_base]

@@ -309,10 +309,10 @@ class LogSegment:
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp in the segment, -1 where there is none."""
-        end, known = self.end, self._max_timestamp
+        end, largest = self.end, self._max_timestamp
         if end is not None:
             return end.stage.max_timestamp
-        return self._load_max_timestamp() if known is None else known
+        return self._load_max_timestamp() if largest is None else largest
 
     @property
     def offset_of_max_timestamp(self) -> int:

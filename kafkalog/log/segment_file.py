@@ -452,5 +452,5 @@ class _CopiedSource:
         """Nothing is held."""
 
 
-def _path_of(given: Path | tuple[Path, str]) -> Path:
-    return given if isinstance(given, Path) else given[0] / given[1]
+def _path_of(location: Path | tuple[Path, str]) -> Path:
+    return location if isinstance(location, Path) else location[0] / location[1]

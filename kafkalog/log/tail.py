@@ -143,7 +143,7 @@ class ReadOnlyTail:
         if not bases:
             return False
         self._swapped = listed.swapped
-        known = {segment.base_offset: segment for segment in snapshot.segments.segments}
+        by_base = {segment.base_offset: segment for segment in snapshot.segments.segments}
         passed = self._set_aside.intersection(bases)
         bases = [base for base in bases if base not in passed or self._belongs(base, bases)]
         if not bases:
@@ -151,13 +151,13 @@ class ReadOnlyTail:
         facts = {base: self._facts(base) for base in bases}
         for base in renamed:
             # The same file under another name: it is opened again by that.
-            known.pop(base, None)
-        segments = [self._current(base, facts[base], known) for base in bases[:-1]]
-        last = known.get(bases[-1])
+            by_base.pop(base, None)
+        segments = [self._current(base, facts[base], by_base) for base in bases[:-1]]
+        last = by_base.get(bases[-1])
         if last is not None and not last.file.is_followed:
             # Sealed once, and last again since a truncation ended at its end.
-            del known[last.base_offset]
-        segments.append(self._current(bases[-1], facts[bases[-1]], known))
+            del by_base[last.base_offset]
+        segments.append(self._current(bases[-1], facts[bases[-1]], by_base))
         # A segment that was sealed when we look has all its bytes; only the last one may grow.
         for segment in segments[:-1]:
             if segment not in snapshot.segments.segments or segment is snapshot.segments.active:
@@ -227,10 +227,10 @@ class ReadOnlyTail:
             handle.close()
 
     def _current(
-        self, base_offset: int, facts: FileFacts, known: dict[int, LogSegment]
+        self, base_offset: int, facts: FileFacts, by_base: dict[int, LogSegment]
     ) -> LogSegment:
         """Return the segment object for a file, a new one where it is another file now."""
-        segment = known.get(base_offset)
+        segment = by_base.get(base_offset)
         same = self._ids.get(base_offset) == facts.file_id
         if segment is not None and same and segment.size_bytes <= facts.size_bytes:
             return segment

@@ -215,10 +215,10 @@ def _blame(
     if last_may_be_wrong and following_may_be_wrong:
         # Both fit. If offsets have no holes, the true neighbour fits exactly. The header of a
         # wrapper does not contain its number of offsets, so next to a wrapper nothing is certain.
-        known = not following.is_wrapper and columns.record_count[row] >= 0
-        last_may_be_wrong = known and following.base_offset == end_of_last
+        is_certain = not following.is_wrapper and columns.record_count[row] >= 0
+        last_may_be_wrong = is_certain and following.base_offset == end_of_last
         following_may_be_wrong = (
-            known
+            is_certain
             and third is not None
             and not third.is_wrapper
             and third.base_offset == end_of_following

@@ -169,9 +169,9 @@ class WrapperChecks:
         """Return the batches before one, back to the first header that is out of order."""
         latest = self._latest
         if latest and latest[-1].end == first.position:
-            known = [each for each in latest if each.position >= start]
-            if len(known) == BEFORE or (known and known[0].position == start):
-                return known
+            neighbours = [each for each in latest if each.position >= start]
+            if len(neighbours) == BEFORE or (neighbours and neighbours[0].position == start):
+                return neighbours
         found: list[Neighbour] = []
         position, offset = first.position, first.next_offset - 1
         while position > start and len(found) < BEFORE:

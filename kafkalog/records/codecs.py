@@ -115,16 +115,16 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
             installed.
         ConfigError: the level is out of range.
     """
-    known = _codec_of(codec, magic)
-    level = _checked_level(known, level)
+    kind = _codec_of(codec, magic)
+    level = _checked_level(kind, level)
     octets = _octets(data)
-    if known is Codec.GZIP:
+    if kind is Codec.GZIP:
         return gzip_members.compress(octets, level)
-    if known is Codec.SNAPPY:
+    if kind is Codec.SNAPPY:
         return snappy.compress(octets)
-    if known is Codec.LZ4:
+    if kind is Codec.LZ4:
         return lz4_frame.compress(octets, level, faulty_header=magic == 0)
-    if known is Codec.ZSTD:
+    if kind is Codec.ZSTD:
         return zstd_frames.compress(octets, level)
     return bytes(octets)
 
@@ -167,14 +167,14 @@ def decompress(
             installed.
         LogStorageError: the data is mapped, and the disk could not give it.
     """
-    known = _codec_of(codec, magic)
+    kind = _codec_of(codec, magic)
     octets = _octets(data)
     try:
-        if known is Codec.GZIP:
+        if kind is Codec.GZIP:
             return gzip_members.decompress(octets, limit_bytes, exact=exact)
-        if magic == 0 and known is Codec.LZ4:
+        if magic == 0 and kind is Codec.LZ4:
             return lz4_frame.decompress(octets, limit_bytes, check_header=False)
-        return _DECOMPRESS[known](octets, limit_bytes)
+        return _DECOMPRESS[kind](octets, limit_bytes)
     finally:
         # Whatever a library makes of bytes that could not be read: it does not count.
         check_bytes(octets)

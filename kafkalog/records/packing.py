@@ -96,28 +96,28 @@ def pack_records(
             of bounds; the error lists the records.
     """
     if type(records) is list:
-        wanted = records
+        record_list = records
     elif isinstance(records, Record):
         raise TypeError("records must be an iterable, got one Record: use append([record])")
     else:
         # Before packing starts: the iterable may itself append.
-        wanted = list(records)
+        record_list = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     if rules.is_plain:
-        run = pack_uncompressed(_SPARE_BUILDER, wanted, rules.limits, now_ms, default_ms)
+        run = pack_uncompressed(_SPARE_BUILDER, record_list, rules.limits, now_ms, default_ms)
         if run is not None:
             return run
-    return _pack_list(wanted, rules, now_ms, default_ms)
+    return _pack_list(record_list, rules, now_ms, default_ms)
 
 
 def _pack_list(
-    wanted: list[Record], rules: AppendRules, now_ms: int, default_ms: int
+    records: list[Record], rules: AppendRules, now_ms: int, default_ms: int
 ) -> MemoryRecords:
     limit = rules.batch_bytes
     return _pack(
         _Slots(
-            lambda builder, start: builder.extend_records(wanted, start, default_ms, limit),
-            len(wanted),
+            lambda builder, start: builder.extend_records(records, start, default_ms, limit),
+            len(records),
         ),
         rules,
         now_ms,

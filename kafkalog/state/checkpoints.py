@@ -204,8 +204,8 @@ class OffsetCheckpoint(_Checkpoint):
     def _write(self, offsets: Mapping[TopicPartition, int]) -> None:
         lines = []
         for (topic, partition), offset in offsets.items():
-            known = is_topic_name(topic) and 0 <= partition <= _MAX_INT32
-            if not known or not 0 <= offset <= _MAX_INT64:
+            is_partition = is_topic_name(topic) and 0 <= partition <= _MAX_INT32
+            if not is_partition or not 0 <= offset <= _MAX_INT64:
                 raise ValueError(
                     "an entry must have a topic name, a partition of 31 bits and an offset of 63, "
                     f"got {topic!r} {partition} {offset}"

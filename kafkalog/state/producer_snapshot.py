@@ -84,12 +84,12 @@ def encode_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
         ValueError: an entry is invalid: `decode_snapshot` would raise.
     """
     ordered = _in_brokers_order(list(entries))
-    known = set()
+    producer_ids = set()
     for entry in ordered:
-        problem = _problem_of(entry) or ("two entries" if entry[0] in known else None)
+        problem = _problem_of(entry) or ("two entries" if entry[0] in producer_ids else None)
         if problem is not None:
             raise ValueError(f"{entry}: {problem}")
-        known.add(entry.producer_id)
+        producer_ids.add(entry.producer_id)
     try:
         parts = [ENTRY_LAYOUT.pack(*entry) for entry in ordered]
     except struct.error as error:
@@ -128,17 +128,17 @@ def decode_snapshot(
     if len(data) != HEAD_LAYOUT.size + count * ENTRY_LAYOUT.size:
         raise damage(_COVERED, f"producer count must fit {len(data)} bytes, got {count}")
     entries = []
-    known = set()
+    producer_ids = set()
     for slot, fields in enumerate(ENTRY_LAYOUT.iter_unpack(memoryview(data)[HEAD_LAYOUT.size :])):
         entry = ProducerSnapshotEntry(*fields)
         problem = _problem_of(entry, end_offset)
-        if entry.producer_id in known:
+        if entry.producer_id in producer_ids:
             problem = "a second entry of this producer"
         if problem is not None:
             position = HEAD_LAYOUT.size + slot * ENTRY_LAYOUT.size
             producer = f"producer {entry.producer_id} at position {position}"
             raise damage(position, f"{producer}: {problem}")
-        known.add(entry.producer_id)
+        producer_ids.add(entry.producer_id)
         entries.append(entry)
     return entries
 

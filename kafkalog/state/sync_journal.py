@@ -339,8 +339,8 @@ class SyncJournal:
         magic, version, trying, zero, fingerprint, offset, cache = _FIELDS.unpack_from(data)
         (checksum,) = _SUM.unpack_from(data, _FIELDS.size)
         whole = checksum == crc32c(data[: _FIELDS.size])
-        known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
-        return (trying, fingerprint, offset, cache) if whole and known else None
+        has_format = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
+        return (trying, fingerprint, offset, cache) if whole and has_format else None
 
     def _write_attempt(self) -> None:
         """Record "trying", on the disk; continue without a journal if this fails."""

@@ -143,8 +143,8 @@ def convert_directory(
             raise NotALogError(f"{origin} holds no partition directory", path=origin)
         if target is None:
             return _convert_in_place(plan, origin)
-        wanted = Path(target).absolute()
-        with building(plan.filesystem, wanted) as directory:
+        target_path = Path(target).absolute()
+        with building(plan.filesystem, target_path) as directory:
             logs, copied = _convert_all(plan, origin, directory, partitions)
             copied += _copy_root_files(plan.filesystem, origin, directory)
             ends = {partitions[log.source.name]: log.log_end_offset for log in logs}
@@ -155,8 +155,8 @@ def convert_directory(
                 copied.append(marker)
     return DirectoryConversion(
         source=origin,
-        target=wanted,
-        logs=tuple(replace(log, target=wanted / log.source.name) for log in logs),
+        target=target_path,
+        logs=tuple(replace(log, target=target_path / log.source.name) for log in logs),
         copied=tuple(copied),
         left_out=_left_out(plan.filesystem, origin, partitions),
     )

@@ -299,10 +299,10 @@ def copied_unchanged(source: SegmentSource, options: ConversionOptions) -> Conve
     ):
         position, count = walked.end_position, walked.count
         codecs = columns.attributes[:count] & CODEC_MASK
-        wanted = columns.magic[:count] == options.magic
+        keep_mask = columns.magic[:count] == options.magic
         if options.codec is not None:
-            wanted &= (codecs == options.codec) & (options.level is None)
-        if not wanted.all():
+            keep_mask &= (codecs == options.codec) & (options.level is None)
+        if not keep_mask.all():
             return None
         for codec, batches in enumerate(np.bincount(codecs).tolist()):
             if batches:

@@ -73,19 +73,19 @@ def convert_log(
     ensure_one_target(target, in_place=in_place, verify=verify)
     if target is None:
         return convert_partition_in_place(plan, Path(source).absolute())
-    wanted = Path(target).absolute()
-    with storage_errors(wanted, doing="converting"):
-        paths = find_partition_paths(plan.filesystem, wanted)
+    target_path = Path(target).absolute()
+    with storage_errors(target_path, doing="converting"):
+        paths = find_partition_paths(plan.filesystem, target_path)
         if not paths.is_standalone:
             raise NotALogError(
-                f"target must be outside of a data directory, got {wanted}: convert to another"
+                f"target must be outside of a data directory, got {target_path}: convert to another"
                 " directory and move the log there",
-                path=wanted,
+                path=target_path,
             )
-        with building(plan.filesystem, wanted) as directory:
+        with building(plan.filesystem, target_path) as directory:
             made = convert_partition(plan, Path(source).absolute(), directory)
             own = FileCheckpointStore(paths.standalone_at(directory))
             own.write_recovery_point(made.log_end_offset)
             own.write_start_offset(made.log_start_offset)
             write_shutdown_marker(plan.filesystem, directory)
-    return replace(made, target=wanted)
+    return replace(made, target=target_path)

@@ -205,9 +205,9 @@ class RangeJudge:
         """
         if damage.batch_bytes:
             return self._too_large(damage)
-        known = self.corrupt_range_from(damage.position)
-        if known is not None and known.position <= damage.position:
-            return damage_of(self._handle, known, self.size)
+        corrupt_range = self.corrupt_range_from(damage.position)
+        if corrupt_range is not None and corrupt_range.position <= damage.position:
+            return damage_of(self._handle, corrupt_range, self.size)
         self._whole_end, self._tail_status = damage.position, damage.status
         return None
 
@@ -407,9 +407,9 @@ def _unknown_magic(handle: FileHandle, data: memoryview, position: int, size: in
     end = LOG_OVERHEAD + length
     if length <= 0 or position + end > size:
         return None
-    known = bytearray(data[: min(end, len(data))])
-    magic, known[MAGIC_POSITION] = known[MAGIC_POSITION], MAGIC_V2
-    if check_batch(known) == OK:
+    batch = bytearray(data[: min(end, len(data))])
+    magic, batch[MAGIC_POSITION] = batch[MAGIC_POSITION], MAGIC_V2
+    if check_batch(batch) == OK:
         return None
     following_bytes = handle.pread(RECORD_BATCH_OVERHEAD, position + end)
     if not following_bytes:

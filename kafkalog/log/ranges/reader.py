@@ -202,12 +202,12 @@ class RangeReader:
             judge = RangeJudge(self._filesystem, segment, handle, source, checks, self._end)
             reached = ResumePoint(*start)
 
-            def go_on(met: WalkDamage) -> ResumePoint | None:
+            def go_on(walk_damage: WalkDamage) -> ResumePoint | None:
                 nonlocal reached
-                damage = judge.damage_at(met)
-                reached = ResumePoint(met.position, met.next_offset)
+                damage = judge.damage_at(walk_damage)
+                reached = ResumePoint(walk_damage.position, walk_damage.next_offset)
                 if damage is not None:
-                    reached = self._skip(segment, damage, met.next_offset)
+                    reached = self._skip(segment, damage, walk_damage.next_offset)
                 return reached if reached.next_offset < self._end else None
 
             for walked in walk_source(
@@ -236,20 +236,20 @@ class RangeReader:
         """Yield what a walk has found, and note how far it was read."""
         batches, options = self._batches, self._options
         count = count_below(batches, walked, self._end)
-        wanted = wanted_batches(batches, count, options.timestamps)
-        wanted &= batches.last_offset[:count] >= self._start
+        keep_mask = wanted_batches(batches, count, options.timestamps)
+        keep_mask &= batches.last_offset[:count] >= self._start
         if options.aborted is not None:
-            options.aborted.leave_out(wanted, batches, walked.data)
+            options.aborted.leave_out(keep_mask, batches, walked.data)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         shown = walked if options.check_crcs else replace(walked, is_checked=True)
-        for first, stop in pairwise(kind_edges(wanted, is_plain)):
+        for first, stop in pairwise(kind_edges(keep_mask, is_plain)):
             batch_slice = BatchSlice(
                 path,
                 shown,
                 batches,
                 first,
                 stop,
-                is_wanted=bool(wanted[first]),
+                is_wanted=bool(keep_mask[first]),
                 is_plain=bool(is_plain[first]),
             )
             yield batch_slice

@@ -205,18 +205,18 @@ def _of_segment(
         check_crc=CrcCheck.ON_DOUBT,
     ):
         data, count = walked.data, count_below(batches, walked, end_offset)
-        wanted = wanted_batches(batches, count, timestamps)
+        keep_mask = wanted_batches(batches, count, timestamps)
         if aborted is not None:
-            aborted.leave_out(wanted, batches, data)
+            aborted.leave_out(keep_mask, batches, data)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
-        for first, stop in pairwise(kind_edges(wanted, is_plain)):
+        for first, stop in pairwise(kind_edges(keep_mask, is_plain)):
             batch_slice = BatchSlice(
                 segment.path,
                 walked,
                 batches,
                 first,
                 stop,
-                is_wanted=bool(wanted[first]),
+                is_wanted=bool(keep_mask[first]),
                 is_plain=bool(is_plain[first]),
             )
             yield batch_slice
@@ -249,22 +249,22 @@ def count_below(batches: BatchColumns, walked: WalkedBatches, end_offset: int) -
 def wanted_batches(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[np.bool_]:
     """Return whether each batch may have a requested record, by its header."""
     attributes, magic = batches.attributes[:count], batches.magic[:count]
-    wanted: NDArray[np.bool_] = (attributes & CONTROL_MASK == 0) | (magic < MAGIC_V2)
-    wanted &= batches.record_count[:count] != 0
+    keep_mask: NDArray[np.bool_] = (attributes & CONTROL_MASK == 0) | (magic < MAGIC_V2)
+    keep_mask &= batches.record_count[:count] != 0
     if timestamps.is_all:
-        return wanted
+        return keep_mask
     largest = batches.max_timestamp[:count]
-    wanted &= (largest >= timestamps.first) & (largest != NO_TIMESTAMP)
+    keep_mask &= (largest >= timestamps.first) & (largest != NO_TIMESTAMP)
     # With LogAppendTime all records have the time of the append.
     is_appended = (attributes & TIMESTAMP_TYPE_MASK != 0) & (magic == MAGIC_V2)
-    wanted &= ~is_appended | (largest <= timestamps.last)
-    return wanted
+    keep_mask &= ~is_appended | (largest <= timestamps.last)
+    return keep_mask
 
 
-def kind_edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
+def kind_edges(keep_mask: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
     """Return the edges of runs of batches of one kind."""
-    count = len(wanted)
+    count = len(keep_mask)
     if not count:
         return []
-    kind = wanted.view(np.int8) * 2 + is_plain.view(np.int8)
+    kind = keep_mask.view(np.int8) * 2 + is_plain.view(np.int8)
     return [0, *(np.flatnonzero(kind[1:] != kind[:-1]) + 1).tolist(), count]

@@ -113,8 +113,8 @@ def conditions_of(filters: Iterable[Filter]) -> Conditions:
     for column, operator, value in filters:
         narrow = _NARROWED.get(column)
         if narrow is None:
-            known = ", ".join(_NARROWED)
-            raise ValueError(f"column of a filter must be one of {known}, got {column!r}")
+            names = ", ".join(_NARROWED)
+            raise ValueError(f"column of a filter must be one of {names}, got {column!r}")
         found = narrow(found, operator, value)
     return found
 
@@ -128,21 +128,21 @@ def _integer(value: Any) -> int:
     return number
 
 
-def _narrowed(wanted: Integers, operator: str, value: Any, column: str) -> Integers:
+def _narrowed(integers: Integers, operator: str, value: Any, column: str) -> Integers:
     if operator == "in":
-        return wanted.among([_integer(each) for each in value])
+        return integers.among([_integer(each) for each in value])
     number = _integer(value)
     match operator:
         case "==":
-            return wanted.between(number, number)
+            return integers.between(number, number)
         case "<":
-            return wanted.between(last=number - 1)
+            return integers.between(last=number - 1)
         case "<=":
-            return wanted.between(last=number)
+            return integers.between(last=number)
         case ">":
-            return wanted.between(first=number + 1)
+            return integers.between(first=number + 1)
         case ">=":
-            return wanted.between(first=number)
+            return integers.between(first=number)
         case _:
             raise ValueError(
                 f"operator on {column} must be one of ==, <, <=, >, >= and in, got {operator!r}"

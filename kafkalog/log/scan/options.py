@@ -72,11 +72,11 @@ class ScanOptions:
 
         It is unchanged if a consumer asks for types that no scan has: the stream has a schema.
         """
-        wanted = [_kinds(each) for each in fields]
+        kinds = [_kinds(each) for each in fields]
         for binary_type in get_args(BinaryType):
             for header_key_type in get_args(HeaderKeyType):
                 other = replace(self, binary_type=binary_type, header_key_type=header_key_type)
-                if [_kinds(each) for each in other.fields()] == wanted:
+                if [_kinds(each) for each in other.fields()] == kinds:
                     return other
         return self
 

@@ -179,11 +179,11 @@ class _LeaderAppend:
         else:
             self._find_faults(header, payload, summary)
         target, position, size = self._data, header.position, header.size_bytes
-        wanted = self._rules.wanted_codec
+        log_codec = self._rules.wanted_codec
         self._source_codec = codec or self._source_codec
         # A control batch stays as it is, as in Kafka: it is tiny, and found by its header.
-        if wanted is not None and wanted != codec and not header.is_control:
-            target, position, size, codec = self._with_codec(header, payload, wanted)
+        if log_codec is not None and log_codec != codec and not header.is_control:
+            target, position, size, codec = self._with_codec(header, payload, log_codec)
         if self._rules.is_log_append_time:
             kind, largest = LOG_APPEND_TIME, self._now_ms
         else:
@@ -223,23 +223,23 @@ class _LeaderAppend:
     # ----------------------------------------------------------------------------------- codecs
 
     def _with_codec(
-        self, header: BatchHeader, payload: Payload, wanted: Codec
+        self, header: BatchHeader, payload: Payload, codec: Codec
     ) -> tuple[bytearray, int, int, int]:
         """Return (bytes, position, size, codec) of the batch in the codec that the log wants."""
         records = memoryview(payload[0])[payload[1] : payload[2]]
-        wanted, compressed = compress_if_smaller(wanted, records, self._rules.level)
-        if wanted == header.codec:
+        codec, compressed = compress_if_smaller(codec, records, self._rules.level)
+        if codec == header.codec:
             return self._data, header.position, header.size_bytes, header.codec
         body = records if compressed is None else compressed
         original = memoryview(self._data)[header.position : header.end_position]
         with add_offset_to_error(header):
-            batch = replace_payload(original, int(wanted), body)
+            batch = replace_payload(original, int(codec), body)
         check_sizes(header, len(batch), self._rules)
         self._copy_up_to(header.position)
         self._parts.append(batch)
         self._copied_end = header.end_position
         self._recompressed_count += 1
-        return batch, 0, len(batch), int(wanted)
+        return batch, 0, len(batch), int(codec)
 
     def _copy_up_to(self, position: int) -> None:
         """Take the batches before `position` that stayed as they are into the result."""

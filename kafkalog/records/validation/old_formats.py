@@ -212,8 +212,8 @@ class OldFormatAppend:
             check_header(header, self._origin)
             self._check_format_of_header(header)
         payload = plain_records(self._data, header, self._rules)
-        wanted = self._rules.wanted_codec
-        codec = Codec.of(header.codec) if wanted is None else wanted
+        log_codec = self._rules.wanted_codec
+        codec = Codec.of(header.codec) if log_codec is None else log_codec
         self._source_codec = header.codec or self._source_codec
         if not is_codec_of(self._rules.magic, codec):
             raise UnsupportedCodecError(
