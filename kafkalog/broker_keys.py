@@ -179,9 +179,9 @@ def reason_without_use(key: str) -> str | None:
     """Return why a setting of a broker has no meaning here, None if it has one or is unknown."""
     if key in _USED:
         return None
-    known = SINGLE_KEYS_WITHOUT_USE.get(key) or KEYS_WITHOUT_USE.get(key)
-    if known is not None:
-        return known
+    own_reason = SINGLE_KEYS_WITHOUT_USE.get(key) or KEYS_WITHOUT_USE.get(key)
+    if own_reason is not None:
+        return own_reason
     for beginning, reason in FAMILIES_WITHOUT_USE.items():
         if key.startswith(beginning):
             return reason
@@ -213,28 +213,28 @@ def resolve(properties: Mapping[str, str]) -> ResolvedProperties:
     arguments: dict[str, Any] = {}
     overruled: dict[str, str] = {}
     for field, keys in LOG_KEYS.items():
-        given = [each for each in keys if each.setting.key in properties]
-        values = [each.value_of(properties[each.setting.key]) for each in given]
-        if not given:
+        present_keys = [each for each in keys if each.setting.key in properties]
+        values = [each.value_of(properties[each.setting.key]) for each in present_keys]
+        if not present_keys:
             continue
-        first = given[0].setting
+        first = present_keys[0].setting
         arguments[field] = _topic_value(field, first, values[0])
-        overruled |= {each.setting.key: first.key for each in given[1:]}
+        overruled |= {each.setting.key: first.key for each in present_keys[1:]}
     return ResolvedProperties(arguments, overruled)
 
 
-def _topic_value(field: str, given: Setting, value: Any) -> Any:
+def _topic_value(field: str, setting: Setting, value: Any) -> Any:
     """Return the topic's value; an invalid one raises an error with the broker's key."""
     if field == "retention_ms":
         if value == 0:
             # Allowed for a topic; as a default of a broker it would delete all records.
-            raise ConfigError(f"{given.key} = 0: must be -1 (keep for ever) or at least 1")
+            raise ConfigError(f"{setting.key} = 0: must be -1 (keep for ever) or at least 1")
         value = max(value, -1)
     try:
         return settings_of(LogConfig)[field].check(value)
     except ConfigError as error:
         topic = settings_of(LogConfig)[field]
-        raise ConfigError(f"{given.key} = {value}: {topic.key} must be {topic.rule}") from error
+        raise ConfigError(f"{setting.key} = {value}: {topic.key} must be {topic.rule}") from error
 
 
 def log_properties(config: LogConfig) -> dict[str, str]:

@@ -341,5 +341,7 @@ def changeable_keys() -> frozenset[str]:
 
 def _own_arguments(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the keyword arguments for `cls` among a broker's settings."""
-    known = settings_of(cls).values()
-    return {each.name: each.parse(properties[each.key]) for each in known if each.key in properties}
+    settings = settings_of(cls).values()
+    return {
+        each.name: each.parse(properties[each.key]) for each in settings if each.key in properties
+    }

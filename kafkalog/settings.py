@@ -175,8 +175,8 @@ class Setting:
             raise self.refusal(value)
         elements = sorted(value) if isinstance(value, set | frozenset) else list(value)
         for element in elements:
-            known = element in self.choices if self.choices else isinstance(element, str)
-            if not known or not element:
+            is_valid = element in self.choices if self.choices else isinstance(element, str)
+            if not is_valid or not element:
                 raise self.refusal(value)
         return tuple(dict.fromkeys(elements))
 
@@ -257,15 +257,15 @@ def names_unknown_fields(cls: type[_Kind]) -> type[_Kind]:
         try:
             generated(self, *arguments, **values)
         except TypeError:
-            known = {each.name: each for each in fields(cast("Any", cls)) if each.init}
+            own_fields = {each.name: each for each in fields(cast("Any", cls)) if each.init}
             if arguments:
                 raise ConfigError(
                     f"{cls.__name__} must be made of fields by name; of Kafka's keys with"
                     f" {cls.__name__}.from_properties"
                 ) from None
             for name in values:
-                if name not in known:
-                    raise unknown_name("field", name, known) from None
+                if name not in own_fields:
+                    raise unknown_name("field", name, own_fields) from None
             raise
 
     cls.__init__ = __init__  # type: ignore[method-assign]
@@ -274,21 +274,21 @@ def names_unknown_fields(cls: type[_Kind]) -> type[_Kind]:
 
 def settings_of(cls: type[Any]) -> Mapping[str, Setting]:
     """Return field name -> Setting of a dataclass, in the order of its fields that are settings."""
-    known = _SETTINGS.get(cls)
-    if known is None:
+    settings = _SETTINGS.get(cls)
+    if settings is None:
         own = (each for each in fields(cls) if "setting" in each.metadata)
-        known = MappingProxyType({each.name: each.metadata["setting"] for each in own})
-        _SETTINGS[cls] = known
-    return known
+        settings = MappingProxyType({each.name: each.metadata["setting"] for each in own})
+        _SETTINGS[cls] = settings
+    return settings
 
 
 def check_config(config: object) -> None:
     """Check every setting of a frozen dataclass under construction, and store it normalised."""
     for name, each in settings_of(type(config)).items():
-        given = getattr(config, name)
+        value = getattr(config, name)
         # Most have their default, which is as it should be.
-        if given is not each.default:
-            object.__setattr__(config, name, each.check(given))
+        if value is not each.default:
+            object.__setattr__(config, name, each.check(value))
 
 
 def parse_properties(
@@ -338,10 +338,10 @@ def replace_fields(config: _Config, changes: Mapping[str, Any]) -> _Config:
     Raises:
         ConfigError: a field is unknown, or a value is wrong.
     """
-    known = [each.name for each in fields(config)]
+    names = [each.name for each in fields(config)]
     for name in changes:
-        if name not in known:
-            raise unknown_name("field", name, known)
+        if name not in names:
+            raise unknown_name("field", name, names)
     return replace(config, **changes)
 
 
@@ -380,9 +380,9 @@ def change_between(old: object, new: object) -> ConfigChange:
     return ConfigChange(*(tuple(found) for found in keys.values()))
 
 
-def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
+def unknown_name(what: str, name: object, names: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the nearest known one."""
-    nearest = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return ConfigError(f"unknown {what} {name!r}{hint}")
 

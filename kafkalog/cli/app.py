@@ -37,8 +37,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         from kafkalog import __version__
 
         typer.echo(f"kafkalog {__version__}")

@@ -181,8 +181,8 @@ class Clients:
 
 
 def _config(kind: type[Any], settings: dict[str, Any]) -> Any:
-    known = settings_of(kind)
+    names = settings_of(kind)
     for name in settings:
-        if name not in known:
-            raise unknown_name("setting", name, known)
+        if name not in names:
+            raise unknown_name("setting", name, names)
     return kind(**settings)

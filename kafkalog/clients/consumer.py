@@ -259,9 +259,9 @@ class Consumer(ClosingContextManager):
         """
         self._ensure_open()
         self._require_group()
-        wanted: Mapping[TopicPartition, CommittedOffset | int | None]
-        wanted = self.positions() if offsets is None else offsets
-        self._offsets.commit(self.group, wanted, now_ms=self._clock.now_ms(), wait=wait)
+        positions: Mapping[TopicPartition, CommittedOffset | int | None]
+        positions = self.positions() if offsets is None else offsets
+        self._offsets.commit(self.group, positions, now_ms=self._clock.now_ms(), wait=wait)
         self._committed_ms = self._clock.monotonic_ms()
 
     # ------------------------------------------------------------------------------------ reading
@@ -387,11 +387,11 @@ class Consumer(ClosingContextManager):
     def _named(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         """Return the named assigned partitions, or all if none is named."""
         self._ensure_own()
-        wanted = [TopicPartition(*each) for each in partitions] or list(self._assigned)
-        for where in wanted:
+        names = [TopicPartition(*each) for each in partitions] or list(self._assigned)
+        for where in names:
             if where not in self._assigned:
                 raise ValueError(f"{where} is not assigned to {self}")
-        return [self._assigned[where] for where in wanted]
+        return [self._assigned[where] for where in names]
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         leaving, self._assigned = self._assigned, {}
@@ -537,13 +537,13 @@ class Consumer(ClosingContextManager):
 
     def _commit_positions(self) -> None:
         """Commit the known positions of partitions that were read."""
-        known = {
+        positions = {
             where: CommittedOffset(assigned.position)
             for where, assigned in self._assigned.items()
             if assigned.position is not None
         }
-        if known:
-            self.commit(known)
+        if positions:
+            self.commit(positions)
 
     def _wait_ms(self, deadline_ms: int) -> int:
         """Return the time to wait for an append; 0 to return at once."""

@@ -192,8 +192,8 @@ class InternalTopic:
         logger.warning("%s: keys move to the partitions where a broker looks for them", self.name)
         for number, records in astray.items():
             log = self.log(number)
-            known = _last_of_each_key(log) if log.log_end_offset > log.log_start_offset else {}
-            fresh = [each for each in records if each.key not in known]
+            latest = _last_of_each_key(log) if log.log_end_offset > log.log_start_offset else {}
+            fresh = [each for each in records if each.key not in latest]
             if fresh:
                 log.append(fresh)
             log.flush()

@@ -8,7 +8,7 @@ another, drawn at random: small batches for every partition would cost more than
 partition of a record with a key is that of Kafka's producers, murmur2 of the key (`Producer.send`).
 
 Thread-safety: every method from any thread. The lock guards the table; entries are replaced, so
-`known` is read without it. The lock is not held while a log is opened.
+`by_name` is read without it. The lock is not held while a log is opened.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TopicTable:
         new_accumulator: makes the accumulator of a partition.
 
     Attributes:
-        known: topics that were read, by name; only this object changes it.
+        by_name: topics that were read, by name; only this object changes it.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TopicTable:
         self._random = random
         self._new_accumulator = new_accumulator
         self._lock = threading.Lock()
-        self.known: dict[str, Topic] = {}
+        self.by_name: dict[str, Topic] = {}
 
     def refresh(self, topic: str) -> Topic:
         """
@@ -128,7 +128,7 @@ class TopicTable:
             partitions = (0,)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            found = self.known.get(topic)
+            found = self.by_name.get(topic)
             if found is not None and found.partitions == partitions:
                 found.set_refreshed(now_ms)
                 return found
@@ -136,12 +136,12 @@ class TopicTable:
             if found is not None:
                 count = min(len(found.accumulators), len(made.accumulators))
                 made.accumulators[:count] = found.accumulators[:count]
-            self.known[topic] = made
+            self.by_name[topic] = made
             return made
 
     def refresh_if_old(self, topic: str, now_ms: int) -> None:
         """Read a topic again after `metadata.max.age.ms`; if that fails it stays as it is."""
-        if now_ms - self.known[topic].refreshed_ms >= self._config.metadata_max_age_ms:
+        if now_ms - self.by_name[topic].refreshed_ms >= self._config.metadata_max_age_ms:
             with suppress(KafkaLogError):
                 self.refresh(topic)
 
@@ -156,7 +156,7 @@ class TopicTable:
         self.refresh(topic)
         log = self._source.log(topic, partition)
         with self._lock:
-            accumulators = self.known[topic].accumulators
+            accumulators = self.by_name[topic].accumulators
             found = accumulators[partition]
             if found is None:
                 where = TopicPartition(topic, partition)
@@ -164,7 +164,7 @@ class TopicTable:
             return found
 
 
-def _unknown(topic: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
+def _unknown(topic: str, names: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(topic, sorted(names), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"topic not found: {topic!r}{hint}"

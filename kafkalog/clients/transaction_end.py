@@ -94,7 +94,7 @@ class TransactionEnd:
         self, where: TopicPartition, log: Log, transactional_id: str, producer: ActiveProducer
     ) -> None:
         """End the open transaction of a producer in a log: commit it if decided, else abort."""
-        record = self._states.last_known(transactional_id)
+        record = self._states.last_record(transactional_id)
         commits = is_committed(
             self._states.decision_of(transactional_id),
             where,
@@ -154,7 +154,7 @@ class TransactionEnd:
     ) -> None:
         """Write a marker that the log accepts: with no epoch below those that it has seen."""
         identity, coordinator_epoch, now_ms = Identity(), 0, self._clock.now_ms()
-        record = self._states.last_known(transactional_id)
+        record = self._states.last_record(transactional_id)
         if record is not None:
             identity = Identity(record.producer_id, record.producer_epoch)
             # Not before the decision, even if the clock goes back: the time identifies the marker.

@@ -65,7 +65,7 @@ class TransactionStates:
             raise unreadable
         return self._records.get(transactional_id)
 
-    def last_known(self, transactional_id: str) -> TransactionRecord | None:
+    def last_record(self, transactional_id: str) -> TransactionRecord | None:
         """Return the last record of a transactional id; None if it is missing or undecodable."""
         return self._records.get(transactional_id)
 

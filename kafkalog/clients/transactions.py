@@ -367,7 +367,7 @@ class TransactionCoordinator:
     # ------------------------------------------------------------------ private, the lock is held
 
     def _is_ongoing(self, owner: str, partition: TopicPartition) -> bool:
-        session, record = self._sessions.get(owner), self._states.last_known(owner)
+        session, record = self._sessions.get(owner), self._states.last_record(owner)
         if session is not None and partition in session.partitions:
             return True
         if record is None:

@@ -187,11 +187,11 @@ def check_collisions(context: CheckContext) -> Iterator[Finding]:
 def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
     """Report files and directories of no known kind."""
     for survey in context.surveys:
-        known = _with_temporary(_OF_A_DATA_DIRECTORY)
+        names = _with_temporary(_OF_A_DATA_DIRECTORY)
         unknown = [
             survey.path / name
             for name in survey.files
-            if name not in known and not name.startswith(MOVE_NOTE)
+            if name not in names and not name.startswith(MOVE_NOTE)
         ]
         directories = [path for path in unknown if survey.files[path.name].is_directory]
         if directories:
@@ -238,13 +238,13 @@ def _how_to_move(survey: DirectorySurvey, directories: list[Path]) -> str:
 
 
 def _unknown_files_in(survey: DirectorySurvey, partition: PartitionSurvey) -> list[Path]:
-    known = _with_temporary(
+    names = _with_temporary(
         _OF_A_PARTITION | (_STATE_FILES if survey.is_partition else frozenset())
     )
     return [
         partition.path / name
         for name in partition.files
-        if name not in partition.segments and name not in known and not _is_temporary(name)
+        if name not in partition.segments and name not in names and not _is_temporary(name)
     ]
 
 

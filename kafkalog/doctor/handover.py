@@ -264,11 +264,11 @@ def _check_own_files(check_context: CheckContext) -> Iterator[Finding]:
 
 def _check_internal_topics(check_context: CheckContext, broker: HandOver) -> Iterator[Finding]:
     topics = _topics(check_context)
-    wanted = {
+    requirements = {
         CONSUMER_OFFSETS: (broker.offsets_partitions, "offsets.topic.num.partitions"),
         TRANSACTION_STATE: (broker.transaction_partitions, "transaction.state.log.num.partitions"),
     }
-    for topic, (count, setting) in wanted.items():
+    for topic, (count, setting) in requirements.items():
         partitions = topics.get(topic, [])
         numbers = sorted(each.name.topic_partition.partition for each in partitions)
         if partitions and numbers != list(range(count)):

@@ -133,9 +133,9 @@ class CachedCheckpoint:
             if before == offset == self._written.get(partition):
                 return
             self._set(partition, offset)
-            wanted = self._changes
+            change_count = self._changes
         try:
-            self._write_up_to(wanted)
+            self._write_up_to(change_count)
         except BaseException:
             with self._guard:
                 if self._offsets.get(partition) == offset:
@@ -158,15 +158,15 @@ class CachedCheckpoint:
         """
         with self._guard:
             self._set(partition, None)
-            wanted = self._changes
+            change_count = self._changes
         if self._is_unsure or partition in self._written:
-            self._write_up_to(wanted)
+            self._write_up_to(change_count)
 
     def write(self) -> bool:
         """Write changes that the file lacks; return whether it lacked any."""
         with self._guard:
-            wanted = self._changes
-        return self._write_up_to(wanted)
+            change_count = self._changes
+        return self._write_up_to(change_count)
 
     def _set(self, partition: TopicPartition, offset: int | None) -> None:
         """Change a value; the guard is held."""
@@ -178,12 +178,12 @@ class CachedCheckpoint:
             self._offsets[partition] = offset
         self._changes += 1
 
-    def _write_up_to(self, wanted: int) -> bool:
-        if self._written_changes >= wanted:
+    def _write_up_to(self, change_count: int) -> bool:
+        if self._written_changes >= change_count:
             return False
         with self._write_lock:
             # The thread that held the lock may have written this change, too.
-            if self._written_changes >= wanted:
+            if self._written_changes >= change_count:
                 return True
             with self._guard:
                 offsets, changes = dict(self._offsets), self._changes

@@ -186,8 +186,8 @@ class DataDirectory:
     @property
     def keys(self) -> frozenset[str]:
         """Names of the directory in notes: its id, and its path, used before the id was known."""
-        path, known = str(self.path), self.directory_id
-        return frozenset({path} if known is None else {path, known})
+        path, directory_id = str(self.path), self.directory_id
+        return frozenset({path} if directory_id is None else {path, directory_id})
 
     @property
     def lock(self) -> DirectoryLock:

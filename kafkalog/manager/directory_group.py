@@ -160,12 +160,12 @@ class DirectoryGroup:
 
     def known_keys(self) -> frozenset[str]:
         """Return a key of every directory that belongs, or ever belonged, to the manager."""
-        known = self._settings.known_directories
-        keys = set(known)
+        directories = self._settings.known_directories
+        keys = set(directories)
         for each in self.all:
             if each.directory_id is not None:
                 keys.add(each.directory_id)
-            elif str(each.path) not in known.values():
+            elif str(each.path) not in directories.values():
                 keys.add(str(each.path))
         return frozenset(keys)
 
@@ -260,7 +260,7 @@ class DirectoryGroup:
             if not directory.sessions.had_marker:
                 own = [each for each in registered if each.directory is directory]
                 work.append((directory, [each for each in own if not each.is_duplicate]))
-        self._settings.keep_known(found.ids, self.all)
+        self._settings.keep_ids(found.ids, self.all)
         deleted = self._delete_returned(found.deleted, deleted_directories, delay_ms)
         recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)
         for directory, _partitions in work:
@@ -555,18 +555,20 @@ def _agree(
     return cluster or format_id(new_id()), DEFAULT_NODE_ID if node is None else node
 
 
-def _one_of(key: str, wanted: T | None, found: Mapping[Path, T | None]) -> T | None:
+def _one_of(key: str, requirement: T | None, found: Mapping[Path, T | None]) -> T | None:
     """Return the value that is required or found, None without any."""
     first: Path | None = None
     for path, value in found.items():
         if value is None:
             continue
-        if wanted is None:
-            wanted, first = value, path
-        elif value != wanted:
+        if requirement is None:
+            requirement, first = value, path
+        elif value != requirement:
             other = "as required" if first is None else f"as in {first}"
-            raise ConfigError(f"{path}: {key} must be {wanted} {other}, got {value}", path=path)
-    return wanted
+            raise ConfigError(
+                f"{path}: {key} must be {requirement} {other}, got {value}", path=path
+            )
+    return requirement
 
 
 def _register_partitions(

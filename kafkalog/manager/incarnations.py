@@ -185,13 +185,13 @@ def _stray(partition: ManagedPartition, own: uuid.UUID | None) -> StrayPartition
 def stray_error(stray: StrayPartition) -> InconsistentTopicIdError:
     """Return the error of a call for a stray partition."""
     topic = stray.topic_partition.topic
-    wanted = (
+    reason = (
         f"the id of topic {topic} is {stray.expected_id}"
         if stray.expected_id is not None
         else f"the id of topic {topic} is not known"
     )
     return InconsistentTopicIdError(
-        f"{stray.path} is stray: its topic id is {stray.topic_id or 'missing'}, and {wanted}; it is"
+        f"{stray.path} is stray: its topic id is {stray.topic_id or 'missing'}, and {reason}; it is"
         " not changed: move it, or the partitions that contradict it, out of the data directory",
         path=stray.path,
     )

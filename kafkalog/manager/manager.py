@@ -150,17 +150,19 @@ class LogManager(ClosingContextManager):
         config: ManagerConfig | None = None,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        given = _Dependencies(**options)
-        config = _config_of(config, given.topic_configs)
-        self._filesystem = PosixFileSystem() if given.filesystem is None else given.filesystem
-        self._clock = clock = SystemClock() if given.clock is None else given.clock
-        self._retention = None if given.retention is None else tuple(given.retention)
-        self._on_deletion = given.on_deletion
+        dependencies = _Dependencies(**options)
+        config = _config_of(config, dependencies.topic_configs)
+        self._filesystem = (
+            PosixFileSystem() if dependencies.filesystem is None else dependencies.filesystem
+        )
+        self._clock = clock = SystemClock() if dependencies.clock is None else dependencies.clock
+        self._retention = None if dependencies.retention is None else tuple(dependencies.retention)
+        self._on_deletion = dependencies.on_deletion
         self._cleaning_states = states = CleaningStates()
         self._gate = ManagerGate(states)
-        self._clients = self._make_clients(config, given.scheduler)
+        self._clients = self._make_clients(config, dependencies.scheduler)
         self._own_scheduler: BackgroundThreads | None = None
-        scheduler = given.scheduler
+        scheduler = dependencies.scheduler
         if scheduler is None:
             scheduler = self._own_scheduler = BackgroundThreads(clock, config.background_threads)
         self._supervisor = supervisor = Supervisor(scheduler, clock)
@@ -172,7 +174,7 @@ class LogManager(ClosingContextManager):
             settings,
             supervisor.faults,
             clock,
-            on_progress=given.on_progress,
+            on_progress=dependencies.on_progress,
         )
         files_max, mappings_max = config.log.open_files_max, config.log.mappings_max
         self._pool = FilePool(self._filesystem, max_open_files=files_max, max_mappings=mappings_max)
@@ -196,7 +198,7 @@ class LogManager(ClosingContextManager):
             registry, group.by_path, opener.open, group.on_error, states.is_busy
         )
         self._compaction = self._compaction_on(scheduler)
-        self._start(given)
+        self._start(dependencies)
         paths = ", ".join(str(path) for path in group.by_path)
         self._end_warning = warn_unless_closed(self, f"manager of {paths}")
 
@@ -285,13 +287,13 @@ class LogManager(ClosingContextManager):
             UnknownTopicOrPartitionError: a topic does not exist.
         """
         self._gate.ensure_open()
-        known = self._registry.topics()
+        by_topic = self._registry.topics()
         if isinstance(topics, str):
             topics = (topics,)
         names = [
             TopicPartition(topic, partition)
-            for topic in (known if topics is None else topics)
-            for partition in known.get(topic, (0,))
+            for topic in (by_topic if topics is None else topics)
+            for partition in by_topic.get(topic, (0,))
         ]
         for name in names:
             self._registry.get(name)
@@ -705,11 +707,13 @@ class LogManager(ClosingContextManager):
 
     # ---------------------------------------------------------------------------------- private
 
-    def _start(self, given: _Dependencies) -> None:
+    def _start(self, dependencies: _Dependencies) -> None:
         group = self._directories
         try:
             self._identity = group.open(
-                given.topic_configs, cluster_id=given.cluster_id, node_id=given.node_id
+                dependencies.topic_configs,
+                cluster_id=dependencies.cluster_id,
+                node_id=dependencies.node_id,
             )
             deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
             self._remove_positions(deleted + self._topics.finish())

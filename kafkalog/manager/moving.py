@@ -240,14 +240,14 @@ class _Move:
         """Do step 3, with the log closed: copy the rest, and sync everything."""
         source, filesystem = self.partition.directory.filesystem, self.target.filesystem
         live = {each.base_offset: each for each in segments}
-        wanted = [
+        names = [
             name
             for name in source.list(self._old)
             if name != SYNC_JOURNAL and not name.endswith(_UNFINISHED)
         ]
-        for name in set(filesystem.list(self._future)) - set(wanted):
+        for name in set(filesystem.list(self._future)) - set(names):
             filesystem.unlink(self._future / name)
-        for name in wanted:
+        for name in names:
             facts = source.stat(self._old / name)
             if facts is None or facts.is_directory:
                 continue
@@ -304,8 +304,8 @@ class _Move:
 
     def _start_of(self, segment: LogSegment) -> int:
         """Return the number of copied bytes of a segment; 0 for a segment that replaced another."""
-        known, size = self._copied.get(segment.base_offset, (None, 0))
-        return size if known is segment else 0
+        source, size = self._copied.get(segment.base_offset, (None, 0))
+        return size if source is segment else 0
 
     def _open(self, path: Path, start: int) -> FileHandle:
         filesystem = self.target.filesystem

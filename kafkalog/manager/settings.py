@@ -41,7 +41,7 @@ class TopicSettings:
     The settings of a manager and of all its topics.
 
     Args:
-        given: the config of the manager; its `log` has the defaults of topics.
+        config: the config of the manager; its `log` has the defaults of topics.
         clock: time of the files.
         on_error: called with a directory and an error of its disk.
 
@@ -52,13 +52,13 @@ class TopicSettings:
 
     def __init__(
         self,
-        given: ManagerConfig,
+        config: ManagerConfig,
         clock: Clock,
         on_error: Callable[[DataDirectory, BaseException], object],
     ) -> None:
-        self.config = given
-        self.configs = TopicConfigs(given.log)
-        self._given = given
+        self.config = config
+        self.configs = TopicConfigs(config.log)
+        self._manager_config = config
         self._saved = SavedOverrides()
         # True if no file has the present settings: see `resolve`.
         self._is_unwritten = False
@@ -111,7 +111,7 @@ class TopicSettings:
         if path is None:
             return
         try:
-            config = self._given.with_overrides(latest.defaults)
+            config = self._manager_config.with_overrides(latest.defaults)
             self.configs = TopicConfigs(config.log, latest.topics)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}", path=path) from error
@@ -191,16 +191,18 @@ class TopicSettings:
         except LogStorageError:
             self._saved, self._is_unwritten = self._next(saved), True
 
-    def keep_known(self, ids: Mapping[str, str], directories: Sequence[DataDirectory]) -> None:
+    def keep_ids(self, ids: Mapping[str, str], directories: Sequence[DataDirectory]) -> None:
         """
         Store topic ids and directories if there are several directories; failures are logged.
 
         With one directory, they are stored with the next change: no directory can be offline.
         """
-        known = set(self._saved.directories)
-        fresh = {each.directory_id for each in directories if each.is_online} - known - {None}
+        directory_ids = set(self._saved.directories)
+        fresh = (
+            {each.directory_id for each in directories if each.is_online} - directory_ids - {None}
+        )
         merged = {**self._saved.ids, **ids}
-        if len(directories) + len(known - {each.directory_id for each in directories}) < 2:
+        if len(directories) + len(directory_ids - {each.directory_id for each in directories}) < 2:
             self._saved = replace(self._saved, ids=merged)
         elif fresh or merged != self._saved.ids:
             with contextlib.suppress(LogStorageError):
@@ -244,7 +246,7 @@ class TopicSettings:
                 defaults[key] = text
         if defaults == self._saved.defaults:
             return
-        config = self._given.with_overrides(defaults)
+        config = self._manager_config.with_overrides(defaults)
         configs = self.configs.with_defaults(config.log)
         self._keep(replace(self._saved, defaults=defaults), directories)
         self.config, self.configs = config, configs
@@ -271,11 +273,11 @@ class TopicSettings:
     def _keep(self, content: SavedOverrides, directories: Iterable[DataDirectory]) -> None:
         """Write content to every directory; LogStorageError if no directory could store it."""
         directories = list(directories)
-        known = dict(content.directories)
+        paths = dict(content.directories)
         for directory in directories:
             if directory.directory_id is not None:
-                known[directory.directory_id] = str(directory.path)
-        saved = self._next(replace(content, directories=known))
+                paths[directory.directory_id] = str(directory.path)
+        saved = self._next(replace(content, directories=paths))
         written, failure = 0, None
         for directory in directories:
             if not directory.is_online:

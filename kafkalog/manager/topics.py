@@ -386,7 +386,7 @@ class TopicAdministration:
     def _marks_of(self, topic: str) -> dict[str, dict[int, PartitionMark]]:
         """Return the marks of a topic's partitions in online directories, by directory."""
         found: dict[str, dict[int, PartitionMark]] = {}
-        known = self._group.known_keys()
+        keys = self._group.known_keys()
         for directory in self._group.online:
             present = [
                 each for each in self._registry.of_topic(topic) if each.directory is directory
@@ -397,7 +397,7 @@ class TopicAdministration:
                 self._on_error(directory, error)
                 raise
             numbered = {each.topic_partition.partition: mark for each, mark in marks.items()}
-            found |= dict.fromkeys(directory.keys & known, numbered)
+            found |= dict.fromkeys(directory.keys & keys, numbered)
         return found
 
     def _remove_settings(self, topic: str) -> None:
@@ -414,13 +414,13 @@ class TopicAdministration:
         self._faults.remove(partition.topic_partition)
 
     def _make(
-        self, name: TopicPartition, topic_id: uuid.UUID, wanted: DataDirectory | None = None
+        self, name: TopicPartition, topic_id: uuid.UUID, target: DataDirectory | None = None
     ) -> ManagedPartition:
         """Create a partition in the given directory, else in the first that can store it."""
         failure: LogStorageError | None = None
-        directories = self._directories if wanted is None else (wanted,)
-        if wanted is not None and not wanted.is_online:
-            raise wanted.refusal()
+        directories = self._directories if target is None else (target,)
+        if target is not None and not target.is_online:
+            raise target.refusal()
         for directory in _by_partition_count(directories, self._registry.counts()):
             try:
                 directory.make_partition(name, topic_id)

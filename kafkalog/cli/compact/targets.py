@@ -107,14 +107,14 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
             raise NotALogError(f"no such directory: {directory}", path=directory)
         is_whole = is_data_directory(filesystem, directory)
         if is_whole:
-            known = convertible_partitions(filesystem, directory)
-            if missing := [name for name in request.partitions if name not in known]:
+            partitions = convertible_partitions(filesystem, directory)
+            if missing := [name for name in request.partitions if name not in partitions]:
                 raise ConfigError(f"{directory} has no partition {missing[0]}")
             # A partition without any write may have no segment yet.
             names = request.partitions or [
-                name for name in known if live_bases(filesystem, directory / name)
+                name for name in partitions if live_bases(filesystem, directory / name)
             ]
-            topics = {directory / name: known[name].topic for name in names}
+            topics = {directory / name: partitions[name].topic for name in names}
             state = directory
         else:
             if request.partitions:
@@ -124,16 +124,16 @@ def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
             paths = find_partition_paths(filesystem, directory)
             topics, state = {directory: paths.topic_partition.topic}, paths.state_directory
         saved = read_overrides(filesystem, state) or SavedOverrides()
-    given = ManagerConfig()
+    manager_config = ManagerConfig()
     if request.properties is not None:
-        given = read_server_properties(request.properties, filesystem=filesystem).config
-    given = given.with_overrides(saved.defaults)
-    configs = TopicConfigs(given.log, saved.topics)
+        manager_config = read_server_properties(request.properties, filesystem=filesystem).config
+    manager_config = manager_config.with_overrides(saved.defaults)
+    configs = TopicConfigs(manager_config.log, saved.topics)
     logs = tuple(
         LogTarget(path, configs.config_of(topic).with_overrides(overrides))
         for path, topic in topics.items()
     )
-    cleaner = given.cleaner
+    cleaner = manager_config.cleaner
     if request.key_hash is not None:
         cleaner = replace(cleaner, hash_algorithm=request.key_hash)
     return LogTargets(directory, is_whole, logs, cleaner)

@@ -62,9 +62,9 @@ AsJsonLines: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON obj
 _SUMMED = ("bytes", "batches", "records")
 
 
-def _pairs(given: list[str] | None) -> dict[str, str]:
+def _pairs(texts: list[str] | None) -> dict[str, str]:
     found = {}
-    for text in given or ():
+    for text in texts or ():
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise ConfigError(f"--conf must be KEY=VALUE, got {text!r}")

@@ -222,11 +222,11 @@ def _segments_table(segments: Sequence[SegmentSurvey]) -> str:
 
 def _tombstones_drawing(tombstones: Sequence[TombstoneSurvey], now_ms: int) -> Iterator[str]:
     """Yield bars over time, from now to the last moment; those without a time are at its end."""
-    height, known = (
+    height, times = (
         _TIME_HEIGHT,
         [each.until_ms for each in tombstones if each.until_ms is not None],
     )
-    first, last = min([now_ms, *known]), max([now_ms + 1, *known])
+    first, last = min([now_ms, *times]), max([now_ms + 1, *times])
     most = max(each.count for each in tombstones)
     yield f'<svg viewBox="0 0 {WIDTH} {height + 18}" width="{WIDTH}" role="img" class="tombstones">'
     yield f'<line x1="0" y1="{height}" x2="{WIDTH}" y2="{height}" stroke="#718096"/>'

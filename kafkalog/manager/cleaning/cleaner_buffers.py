@@ -123,13 +123,13 @@ class CleanerBuffers:
 
     def _cleaner_for(self, span: CleanableRange) -> Cleaner:
         config = self._config()
-        wanted = config, memory_for(span, config)
-        if self._engine is None or self._cleaner_key != wanted:
+        key = config, memory_for(span, config)
+        if self._engine is None or self._cleaner_key != key:
             # The old engine is freed first, so that memory is not allocated twice.
-            self._engine, self._cleaner_key = None, wanted
+            self._engine, self._cleaner_key = None, key
             self._engine = Cleaner(
                 config,
-                memory_bytes=wanted[1],
+                memory_bytes=key[1],
                 clock=self._clock,
                 throttle=lambda byte_count: self._pay(byte_count),
             )

@@ -124,9 +124,9 @@ def test_topic_table_makes_one_accumulator_for_each_partition(logs: Logs) -> Non
     made: list[TopicPartition] = []
     table = table_of(logs, made)
     assert table.accumulator("orders", 2) is table.accumulator("orders", 2)
-    assert table.known["orders"].accumulators[0] is None
+    assert table.by_name["orders"].accumulators[0] is None
     assert made == [TopicPartition("orders", 2)]
-    assert list(table.known) == ["orders"]
+    assert list(table.by_name) == ["orders"]
 
 
 def test_topic_table_refreshes_old_topics_and_keeps_their_accumulators(logs: Logs) -> None:
@@ -135,10 +135,10 @@ def test_topic_table_refreshes_old_topics_and_keeps_their_accumulators(logs: Log
     kept = table.accumulator("orders", 1)
     logs.take("orders", 3)
     table.refresh_if_old("orders", logs.clock.monotonic_ms() + 999)
-    assert list(table.known["orders"].partitions) == [0, 1, 2]
+    assert list(table.by_name["orders"].partitions) == [0, 1, 2]
     table.refresh_if_old("orders", logs.clock.monotonic_ms() + 1000)
-    assert list(table.known["orders"].partitions) == [0, 1, 2, 3]
-    assert table.known["orders"].accumulators[1] is kept
+    assert list(table.by_name["orders"].partitions) == [0, 1, 2, 3]
+    assert table.by_name["orders"].accumulators[1] is kept
 
 
 def test_batch_sender_writes_an_open_batch_after_linger_ms(logs: Logs) -> None:
