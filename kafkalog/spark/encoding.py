@@ -164,8 +164,8 @@ class _Target:
         self.max_timestamp = max(self.max_timestamp, builder.max_timestamp)
         earliest = builder.min_timestamp
         if earliest != NO_TIMESTAMP:
-            known = self.min_timestamp
-            self.min_timestamp = earliest if known == NO_TIMESTAMP else min(known, earliest)
+            current = self.min_timestamp
+            self.min_timestamp = earliest if current == NO_TIMESTAMP else min(current, earliest)
 
     def staged(self, task: int) -> StagedFile:
         """Return the description of the file."""
@@ -216,7 +216,7 @@ class TaskWriter:
         self._filesystem = filesystem
         self._clock = clock
         self._attempt = attempt
-        self._known = topics_in(filesystem, directory)
+        self._topics = topics_in(filesystem, directory)
         self._partitioners: dict[str, Partitioner] = {}
         self._targets: dict[tuple[str, int], _Target] = {}
         self._finished: list[StagedFile] = []
@@ -300,8 +300,8 @@ class TaskWriter:
                 f"topic must be a valid topic name, got {topic!r}",
                 topic=topic,
             )
-        known = self._known.get(topic)
-        count = self._rules.new_partitions if known is None else partition_count(topic, known)
+        numbers = self._topics.get(topic)
+        count = self._rules.new_partitions if numbers is None else partition_count(topic, numbers)
         rules = self._rules
         made = Partitioner(
             topic, count, rules.partitioner, task=self._attempt.task, stick_bytes=rules.batch_bytes

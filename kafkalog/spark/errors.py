@@ -117,8 +117,8 @@ def of_engine(
     if code is None:
         fitting = (each for kind, each in _CODES if isinstance(error, kind))
         code = next(fitting, ErrorCode.STORAGE)
-    known = {"path": error.path, "position": error.position, "base_offset": error.base_offset}
-    facts = {name: value for name, value in known.items() if value is not None}
+    location = {"path": error.path, "position": error.position, "base_offset": error.base_offset}
+    facts = {name: value for name, value in location.items() if value is not None}
     kind = type(error).__name__
     return KafkaLogSparkError(code, f"{kind}: {error}", **{"error": kind, **facts, **detail})
 

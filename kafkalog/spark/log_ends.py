@@ -244,10 +244,10 @@ class LogEnds:
         watched = []
         for each in found:
             name = each.topic, each.partition
-            known = before.get(name)
-            if known is None or known.directory != each.directory:
-                known = _Watched(name, each.directory, each.state_directory)
-            watched.append(known)
+            entry = before.get(name)
+            if entry is None or entry.directory != each.directory:
+                entry = _Watched(name, each.directory, each.state_directory)
+            watched.append(entry)
         if watched == self._watched:
             return False
         self._watched, self._active = watched, set(range(len(watched)))

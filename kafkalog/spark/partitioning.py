@@ -74,15 +74,15 @@ class Partitioner:
                     column="partition",
                 )
             return self._chosen(keys, row_count, size_bytes)
-        given = np.asarray(explicit.fill_null(_NO_PARTITION), dtype=np.int32)
+        numbers = np.asarray(explicit.fill_null(_NO_PARTITION), dtype=np.int32)
         valid = np.asarray(explicit.is_valid())
-        self._ensure_in_range(given, valid)
+        self._ensure_in_range(numbers, valid)
         if explicit.null_count == 0:
-            return given
+            return numbers
         if self._rule == "explicit":
             return self.partitions(keys, None, row_count, size_bytes)
         chosen = self._chosen(keys, row_count, size_bytes)
-        return np.where(valid, given, np.asarray(chosen, dtype=np.int32)).astype(np.int32)
+        return np.where(valid, numbers, np.asarray(chosen, dtype=np.int32)).astype(np.int32)
 
     def _chosen(self, keys: pa.Array | None, row_count: int, size_bytes: int) -> int | Partitions:
         if self.partition_count == 1:
@@ -108,15 +108,15 @@ class Partitioner:
         self._stuck_bytes += size_bytes
         return self._turn
 
-    def _ensure_in_range(self, given: Partitions, valid: npt.NDArray[np.bool_]) -> None:
-        wrong = np.flatnonzero(valid & ((given < 0) | (given >= self.partition_count)))
+    def _ensure_in_range(self, numbers: Partitions, valid: npt.NDArray[np.bool_]) -> None:
+        wrong = np.flatnonzero(valid & ((numbers < 0) | (numbers >= self.partition_count)))
         if wrong.size:
             raise KafkaLogSparkError(
                 ErrorCode.PARTITION_OUT_OF_RANGE,
                 f"topic {self._topic} has {self.partition_count} partitions, and a row has"
-                f" {int(given[wrong[0]])}",
+                f" {int(numbers[wrong[0]])}",
                 topic=self._topic,
-                partition=int(given[wrong[0]]),
+                partition=int(numbers[wrong[0]]),
                 partitions=self.partition_count,
             )
 

@@ -50,9 +50,9 @@ class RowConverter:
 
     def convert(self, batch: ArrowBatch) -> pa.RecordBatch:
         """Return the rows of a batch of `engine_columns`."""
-        given = pa.record_batch(batch)
+        rows = pa.record_batch(batch)
         arrays = [
-            self._array(column, field.type, given)
+            self._array(column, field.type, rows)
             for column, field in zip(self._columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -64,30 +64,30 @@ class RowConverter:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _array(self, column: Column, kind: pa.DataType, given: pa.RecordBatch) -> pa.Array:
+    def _array(self, column: Column, kind: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
         match column.name:
             case "timestamp":
-                return array_of(kind, times_of(numbers_of(given.column("timestamp"), np.int64)))
+                return array_of(kind, times_of(numbers_of(rows.column("timestamp"), np.int64)))
             case "timestampType":
                 # The engine's null keeps its number: -1, as in Kafka.
-                return array_of(kind, numbers_of(given.column("timestamp_type"), np.int32))
+                return array_of(kind, numbers_of(rows.column("timestamp_type"), np.int32))
             case "headers":
-                return _headers(given.column("headers"), kind)
+                return _headers(rows.column("headers"), kind)
             case "keyHash":
-                return _key_hashes(given.column("key"))
+                return _key_hashes(rows.column("key"))
             case "segment":
-                offsets = numbers_of(given.column("offset"), np.int64)
+                offsets = numbers_of(rows.column("offset"), np.int64)
                 return pa.array(self._segment_of(offsets), kind)
         if not column.engine:
-            return pa.nulls(given.num_rows, kind)
-        return given.column(column.engine)
+            return pa.nulls(rows.num_rows, kind)
+        return rows.column(column.engine)
 
 
 def _engine_columns(columns: Sequence[Column]) -> tuple[str, ...]:
-    wanted = [column.engine for column in columns if column.engine]
-    if not wanted or any(column.name == "segment" for column in columns):
-        wanted.append("offset")
-    return tuple(dict.fromkeys(wanted))
+    names = [column.engine for column in columns if column.engine]
+    if not names or any(column.name == "segment" for column in columns):
+        names.append("offset")
+    return tuple(dict.fromkeys(names))
 
 
 def times_of(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -191,18 +191,18 @@ def known_columns(options: ReadOptions) -> Mapping[str, Column]:
     """
     if options.view != "records":
         return _VIEWS[options.view]
-    known = RECORD_COLUMNS | RECORD_EXTRAS
+    columns = RECORD_COLUMNS | RECORD_EXTRAS
     corrupt = options.corrupt_column
     if corrupt != CORRUPT_RECORD:
-        if corrupt in known:
+        if corrupt in columns:
             raise KafkaLogSparkError(
                 ErrorCode.OPTION_CONFLICT,
                 f"columnNameOfCorruptRecord is {corrupt!r}, which is another column's name",
                 options=["columnNameOfCorruptRecord"],
             )
-        del known[CORRUPT_RECORD]
-        known[corrupt] = Column(corrupt, "string")
-    return known
+        del columns[CORRUPT_RECORD]
+        columns[corrupt] = Column(corrupt, "string")
+    return columns
 
 
 def columns_of(options: ReadOptions) -> tuple[Column, ...]:
@@ -212,11 +212,11 @@ def columns_of(options: ReadOptions) -> tuple[Column, ...]:
     Raises:
         KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT.
     """
-    known = known_columns(options)
+    columns = known_columns(options)
     if options.columns is not None:
-        return choose(known, options.columns)
+        return choose(columns, options.columns)
     if options.view != "records":
-        return tuple(known.values())
+        return tuple(columns.values())
     headers = (RECORD_EXTRAS[HEADERS],) if options.include_headers else ()
     return (*RECORD_COLUMNS.values(), *headers)
 
@@ -230,7 +230,7 @@ def never_null(options: ReadOptions) -> tuple[str, ...]:
 
 
 def choose(
-    known: Mapping[str, Column], names: Sequence[str], option: str = "columns"
+    columns: Mapping[str, Column], names: Sequence[str], option: str = "columns"
 ) -> tuple[Column, ...]:
     """
     Return columns by their names.
@@ -239,20 +239,20 @@ def choose(
         KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID for a name that occurs twice.
     """
     for name in names:
-        if name not in known:
-            raise unknown_column(known, name)
+        if name not in columns:
+            raise unknown_column(columns, name)
     if not names or len(set(names)) < len(names):
         raise KafkaLogSparkError(
             ErrorCode.OPTION_INVALID,
             f"{option} must have one or more distinct columns, got {', '.join(names)!r}",
             option=option,
         )
-    return tuple(known[name] for name in names)
+    return tuple(columns[name] for name in names)
 
 
-def unknown_column(known: Iterable[str], name: str) -> KafkaLogSparkError:
+def unknown_column(columns: Iterable[str], name: str) -> KafkaLogSparkError:
     """Return the error for an unknown column."""
-    names = list(known)
+    names = list(columns)
     near = get_close_matches(name.lower(), [each.lower() for each in names], 1, 0.5)
     hint = next((f"; did you mean {each!r}?" for each in names if each.lower() in near), "")
     return KafkaLogSparkError(
@@ -264,13 +264,13 @@ def unknown_column(known: Iterable[str], name: str) -> KafkaLogSparkError:
 
 
 def check_fields(
-    known: Mapping[str, Column], fields: pa.Schema, never_null: Iterable[str] = ()
+    view_columns: Mapping[str, Column], fields: pa.Schema, never_null: Iterable[str] = ()
 ) -> tuple[Column, ...]:
     """
     Return the columns of a caller's schema, in its order.
 
     Args:
-        known: columns of the view.
+        view_columns: columns of the view.
         fields: the schema, in Arrow's types.
         never_null: columns that may be declared so.
 
@@ -278,10 +278,10 @@ def check_fields(
         KafkaLogSparkError: COLUMN_UNKNOWN; TYPE_INVALID if a type differs, or a column that may
             have nulls is declared to have none.
     """
-    columns = choose(known, fields.names, "the schema")
+    columns = choose(view_columns, fields.names, "the schema")
     for column, field in zip(columns, fields, strict=True):
-        wanted = arrow_type(column.kind)
-        if not _is_same(wanted, field.type):
+        column_type = arrow_type(column.kind)
+        if not _is_same(column_type, field.type):
             raise KafkaLogSparkError(
                 ErrorCode.TYPE_INVALID,
                 f"column {column.name!r} is {column.kind}, not {field.type}: cast it in the query",
@@ -319,15 +319,15 @@ def ensure_type(name: str, kind: str, allowed: Sequence[str]) -> None:
         )
 
 
-def _is_same(wanted: pa.DataType, given: pa.DataType) -> bool:
+def _is_same(column_type: pa.DataType, field_type: pa.DataType) -> bool:
     """Compare types except for the nullability of nested types."""
     import pyarrow as pa
 
-    if pa.types.is_list(wanted) and pa.types.is_list(given):
-        return _is_same(wanted.value_type, given.value_type)
-    if pa.types.is_struct(wanted) and pa.types.is_struct(given):
-        ours, theirs = list(wanted), list(given)
+    if pa.types.is_list(column_type) and pa.types.is_list(field_type):
+        return _is_same(column_type.value_type, field_type.value_type)
+    if pa.types.is_struct(column_type) and pa.types.is_struct(field_type):
+        ours, theirs = list(column_type), list(field_type)
         return [field.name for field in ours] == [field.name for field in theirs] and all(
             _is_same(one.type, other.type) for one, other in zip(ours, theirs, strict=True)
         )
-    return bool(wanted == given)
+    return bool(column_type == field_type)

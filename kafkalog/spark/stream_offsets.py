@@ -81,9 +81,9 @@ class PartitionOffsets:
                 if kept:
                     found[topic] = kept
             first = stop
-        known = {topic: ids[topic] for topic in found if topic in ids}
-        if known:
-            found[TOPIC_IDS] = known
+        topic_ids = {topic: ids[topic] for topic in found if topic in ids}
+        if topic_ids:
+            found[TOPIC_IDS] = topic_ids
         return found
 
     def from_json(self, offsets: OffsetJson) -> tuple[Int64Array, list[tuple[str, int]]]:
@@ -101,8 +101,8 @@ class PartitionOffsets:
                     found[first:stop] = list(of_topic.values())
                 else:
                     found[first:stop] = [of_topic.get(key, NO_OFFSET) for key in keys]
-                    known = set(keys)
-                    foreign += [(topic, int(key)) for key in of_topic if key not in known]
+                    own_keys = set(keys)
+                    foreign += [(topic, int(key)) for key in of_topic if key not in own_keys]
             first = stop
         for topic in offsets.keys() - self._keys.keys() - {TOPIC_IDS}:
             foreign += [(topic, int(key)) for key in offsets[topic]]

@@ -104,7 +104,7 @@ class StreamPlan:
             KafkaLogSparkError: DATA_LOSS, and errors of reading the logs.
         """
         self._logs.refresh()
-        starts, given, is_new = self._starts_of(start, None, self._logs.topic_ids)
+        starts, offsets, is_new = self._starts_of(start, None, self._logs.topic_ids)
         ends = np.maximum(self._logs.visible_ends, starts)
         chosen = np.ones(len(ends), np.bool_)
         if self._frozen is not None:
@@ -119,7 +119,7 @@ class StreamPlan:
             )
             if self._holds_back(starts, ends, backlog):
                 return start
-        if np.array_equal(ends[chosen], given[chosen]) and not self._has_new_ids(start):
+        if np.array_equal(ends[chosen], offsets[chosen]) and not self._has_new_ids(start):
             # Unchanged, for Spark compares texts; every partition that it names exists.
             foreign = self._logs.rows.from_json(start)[1]
             if not foreign:
@@ -143,7 +143,7 @@ class StreamPlan:
             ends, foreign = self._logs.rows.from_json(end)
         for topic, partition in foreign:
             self._lose_partition(topic, partition)
-        starts, _given, _is_new = self._starts_of(start, ends, topic_ids_of(end))
+        starts, _offsets, _is_new = self._starts_of(start, ends, topic_ids_of(end))
         ends = np.minimum(ends, self._logs.log_ends)
         for row in self._renamed_rows(topic_ids_of(end), self._logs.topic_ids):
             # The unread records went with the topic, since the end was decided.
@@ -193,14 +193,14 @@ class StreamPlan:
             ids: the ids of topics when that is decided.
         """
         logs = self._logs
-        given, foreign = logs.rows.from_json(start)
+        offsets, foreign = logs.rows.from_json(start)
         for topic, partition in foreign:
             self._lose_partition(topic, partition)
-        is_new = given == NO_OFFSET
-        starts = np.where(is_new, logs.log_starts, given)
-        wanted = logs.visible_ends if ends is None else ends
-        is_strange = (starts < logs.log_starts) & (starts < wanted)
-        is_strange |= (starts > logs.log_ends) | (wanted > logs.log_ends)
+        is_new = offsets == NO_OFFSET
+        starts = np.where(is_new, logs.log_starts, offsets)
+        limits = logs.visible_ends if ends is None else ends
+        is_strange = (starts < logs.log_starts) & (starts < limits)
+        is_strange |= (starts > logs.log_ends) | (limits > logs.log_ends)
         renamed = set(self._renamed_rows(topic_ids_of(start), ids))
         is_strange[list(renamed)] = True
         for row in np.flatnonzero(is_strange & ~is_new).tolist():
@@ -208,7 +208,7 @@ class StreamPlan:
             starts[row] = self._resolve_range(
                 row, int(starts[row]), end, same_topic=row not in renamed
             )
-        return starts, given, is_new
+        return starts, offsets, is_new
 
     def _renamed_rows(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[int]:
         """Return the partitions whose topic was deleted and created again, by its ids."""

@@ -186,10 +186,10 @@ def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]
     return tasks
 
 
-def _with_secret(arguments: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
+def _with_secret(arguments: dict[str, Any], ledger: JobLedger, clock: Clock) -> dict[str, Any]:
     """Return the arguments, with the secret and the time of an earlier run or with new ones."""
     try:
-        earlier = known.arguments
+        earlier = ledger.arguments
     except KafkaLogError:
         earlier = {"secret": secrets.token_hex(16), "now_ms": clock.now_ms()}
     return {**arguments, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
@@ -285,8 +285,8 @@ def _adopted(
 def _report(
     ledger: JobLedger, outcomes: Mapping[int, dict[str, Any]], *, dry_run: bool, begun: float
 ) -> JobReport:
-    wanted = "would be compacted" if dry_run else "compacted"
-    good = [each for each in outcomes.values() if each["status"] == wanted]
+    status = "would be compacted" if dry_run else "compacted"
+    good = [each for each in outcomes.values() if each["status"] == status]
     names = ("bytes_before", "bytes_after", "records_read", "records_kept")
     totals = {"partitions": len(outcomes), "compacted": len(good)}
     totals |= {name: sum(int(each.get(name, 0)) for each in good) for name in names}

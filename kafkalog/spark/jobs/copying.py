@@ -260,12 +260,12 @@ def _copy_file(filesystem: FileSystem, old: Path, new: Path, size: int | None) -
     temporary = temporary_path(new)
     try:
         facts = filesystem.stat(old)
-        wanted = reading.size() if size is None else size
+        size_bytes = reading.size() if size is None else size
         writing = filesystem.create_new(temporary)
         try:
             position = 0
-            while position < wanted:
-                piece = reading.pread(min(_PIECE_BYTES, wanted - position), position)
+            while position < size_bytes:
+                piece = reading.pread(min(_PIECE_BYTES, size_bytes - position), position)
                 if not piece:
                     break
                 writing.pwrite(piece, position)
@@ -275,7 +275,7 @@ def _copy_file(filesystem: FileSystem, old: Path, new: Path, size: int | None) -
             writing.close()
     finally:
         reading.close()
-    if size is not None and position < wanted:
+    if size is not None and position < size_bytes:
         filesystem.unlink(temporary)
         return False
     if facts is not None:

@@ -190,9 +190,9 @@ def _outcome(
             totals["rows"] += each["rows"]
             totals["bytes"] += each["bytes"]
         for directory, message in report["ranges"].items():
-            known = by_directory.setdefault(directory, {"directory": directory, "status": "done"})
+            entry = by_directory.setdefault(directory, {"directory": directory, "status": "done"})
             if message is not None:
-                known |= {"status": "failed", "error": message}
+                entry |= {"status": "failed", "error": message}
     failed = any(each["status"] == "failed" for each in by_directory.values())
     return JobReport(
         "export",

@@ -95,17 +95,17 @@ def import_(
     begun = time.monotonic()
     if codec not in _CODECS:
         raise invalid("codec", codec, f"one of {', '.join(_CODECS)}")
-    known_as, frame = _rows_of(spark, source)
+    source_name, frame = _rows_of(spark, source)
     directory = Path(fspath(path)).absolute()
     job_id = new_job_id("import") if job_id is None else job_id
     if not preserve_offsets:
         # The name prevents that the same job is written a second time.
         named = {"txnAppId": job_id, "txnVersion": "0"}
-        given = {**named, **(options or {}), "path": str(directory), "compression": codec}
-        frame.write.format("kafkalog").options(**given).mode("append").save()
+        write_options = {**named, **(options or {}), "path": str(directory), "compression": codec}
+        frame.write.format("kafkalog").options(**write_options).mode("append").save()
         return JobReport("import", job_id, "done", {}, (), _since(begun))
     _check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields})
-    arguments = {"job": "import", "source": known_as, "path": str(directory), "codec": codec}
+    arguments = {"job": "import", "source": source_name, "path": str(directory), "codec": codec}
     ledger = JobLedger.begin(work_directory(directory, work_dir), job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
@@ -197,27 +197,27 @@ def _make_topics(manager: LogManager, files: list[dict[str, Any]]) -> None:
     counts: dict[str, int] = {}
     for each in files:
         counts[each["topic"]] = max(counts.get(each["topic"], 0), each["partition"] + 1)
-    known = manager.topics()
+    topics = manager.topics()
     for topic, count in counts.items():
-        if topic not in known:
+        if topic not in topics:
             manager.create_topic(topic, count)
             continue
-        for partition in sorted(set(range(count)) - set(known[topic])):
+        for partition in sorted(set(range(count)) - set(topics[topic])):
             manager.create_partition(topic, partition)
 
 
 def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -> Mapping[str, int]:
     """Return the end of each log before the import; raise if rows are below it."""
-    known = ledger.facts("ends")
-    if known is None:
-        known = {
+    ends = ledger.facts("ends")
+    if ends is None:
+        ends = {
             f"{each['topic']}-{each['partition']}": manager.log(
                 each["topic"], each["partition"]
             ).log_end_offset
             for each in files
         }
         for each in files:
-            end = known[f"{each['topic']}-{each['partition']}"]
+            end = ends[f"{each['topic']}-{each['partition']}"]
             if each["first_offset"] < end:
                 raise KafkaLogSparkError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -228,8 +228,8 @@ def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -
                     log_end_offset=end,
                     first_offset=each["first_offset"],
                 )
-        ledger.finish("ends", known)
-    return known
+        ledger.finish("ends", ends)
+    return ends
 
 
 def append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:

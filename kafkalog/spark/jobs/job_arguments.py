@@ -95,12 +95,12 @@ def read_options(path: Paths, options: Mapping[str, str] | None, **fixed: str) -
     """
     import json
 
-    given = {name: str(value) for name, value in (options or {}).items()}
+    texts = {name: str(value) for name, value in (options or {}).items()}
     if isinstance(path, (str, PathLike)):
-        given["path"] = str(Path(fspath(path)).absolute())
+        texts["path"] = str(Path(fspath(path)).absolute())
     else:
-        given["paths"] = json.dumps([str(Path(fspath(each)).absolute()) for each in path])
-    return {**given, **fixed}
+        texts["paths"] = json.dumps([str(Path(fspath(each)).absolute()) for each in path])
+    return {**texts, **fixed}
 
 
 def with_internal_topics(read: ReadOptions) -> ReadOptions:
@@ -150,8 +150,8 @@ def configs_of(
         parent = Path(directory).parent
         if parent not in by_parent:
             saved = read_overrides(filesystem, parent) or SavedOverrides()
-            given = ManagerConfig().with_overrides(saved.defaults)
-            by_parent[parent] = TopicConfigs(given.log, saved.topics)
+            manager_config = ManagerConfig().with_overrides(saved.defaults)
+            by_parent[parent] = TopicConfigs(manager_config.log, saved.topics)
         configs.append(by_parent[parent].config_of(topic).with_overrides(settings))
     return configs
 

@@ -78,7 +78,7 @@ _STAGES: Final = {
 _GIVING: Final = ("keys", "latest", "verify")
 _POLL_SECONDS: Final = 0.5
 
-_Given = TypeVar("_Given")
+_Item = TypeVar("_Item")
 
 Work = Callable[[JobLedger, int, dict[str, Any]], Iterator[pa.RecordBatch]]
 
@@ -144,7 +144,7 @@ class _StageReader(DataSourceReader):
         return _coded(work(JobLedger(Path(self._directory)), number, task))
 
 
-def _coded(batches: Iterator[_Given]) -> Iterator[_Given]:
+def _coded(batches: Iterator[_Item]) -> Iterator[_Item]:
     with coded_errors():
         yield from batches
 

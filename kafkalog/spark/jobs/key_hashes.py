@@ -56,8 +56,8 @@ _HALF: Final = 32
 def slice_count(offsets: int, size_bytes: int) -> int:
     """Return the number of slices for the keys of a partition."""
     records = min(offsets, size_bytes // _RECORD_BYTES)
-    wanted = min(_SLICES_WANTED, records // _SLICE_ENTRIES_MIN)
-    return max(wanted, -(-records // _SLICE_ENTRIES_MAX), 1)
+    count = min(_SLICES_WANTED, records // _SLICE_ENTRIES_MIN)
+    return max(count, -(-records // _SLICE_ENTRIES_MAX), 1)
 
 
 class RangeKeyHashes:

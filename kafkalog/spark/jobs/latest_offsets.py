@@ -72,10 +72,10 @@ class LatestOffsets:
                 self._write_slice()
                 self._slice = name
             # The buffer of the rows is reused for the next ones.
-            met = np.frombuffer(data[ends[start] : ends[stop]], ENTRY).copy()
-            self._seen_numbers.append(met)
+            slice_entries = np.frombuffer(data[ends[start] : ends[stop]], ENTRY).copy()
+            self._seen_numbers.append(slice_entries)
             base = np.repeat(of_base[start:stop], counts[start:stop])
-            self._offsets.append(base + met["offset"])
+            self._offsets.append(base + slice_entries["offset"])
 
     def finish(self) -> list[tuple[int, str, int, int]]:
         """

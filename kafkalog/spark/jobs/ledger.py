@@ -95,15 +95,17 @@ class JobLedger:
         if _NAME.fullmatch(job_id) is None:
             raise invalid("job_id", job_id, "letters, digits, '.', '_' and '-', no '.' in front")
         ledger = cls(work / job_id, filesystem)
-        known = ledger._read(_JOB)
-        wanted = json.loads(json.dumps(arguments))
+        old_arguments = ledger._read(_JOB)
+        new_arguments = json.loads(json.dumps(arguments))
         now_ms = (clock or SystemClock()).now_ms()
-        if known is None:
-            ledger._write(_JOB, wanted)
+        if old_arguments is None:
+            ledger._write(_JOB, new_arguments)
             ledger._clear_away_others(now_ms)
-        elif known != wanted:
+        elif old_arguments != new_arguments:
             differing = sorted(
-                name for name in {*known, *wanted} if known.get(name) != wanted.get(name)
+                name
+                for name in {*old_arguments, *new_arguments}
+                if old_arguments.get(name) != new_arguments.get(name)
             )
             raise KafkaLogSparkError(
                 ErrorCode.OPTION_CONFLICT,

@@ -146,13 +146,13 @@ def verify_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterato
 
     fields = [(column.name, arrow_type(column.kind)) for column in VERIFY_COLUMNS.values()]
     schema = pa.schema([*fields, ("error", pa.string())])
-    known = ledger.report_of("verify", number)
+    report = ledger.report_of("verify", number)
     found: list[dict[str, Any]] = []
-    for row in _verified_rows(ledger, task) if known is None else known["rows"]:
+    for row in _verified_rows(ledger, task) if report is None else report["rows"]:
         found.append(row)
         arrays = [cell_of(field.type, row[field.name]) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
-    if known is None:
+    if report is None:
         ledger.record_done("verify", number, {"rows": found})
 
 
@@ -217,8 +217,8 @@ def _view(
     from kafkalog.spark import register
 
     register(spark)
-    given: dict[str, Any] = read_options(path, options, **fixed)
-    return spark.read.format("kafkalog").options(**given).load()
+    reader_options: dict[str, Any] = read_options(path, options, **fixed)
+    return spark.read.format("kafkalog").options(**reader_options).load()
 
 
 @coded_errors()

@@ -86,8 +86,8 @@ def snapshot(
         "read": read,
         "drop_tombstones": drop_tombstones,
     }
-    known = JobLedger(work / job_id)
-    ledger = JobLedger.begin(work, job_id, {**arguments, "secret": _secret_of(known)})
+    old_ledger = JobLedger(work / job_id)
+    ledger = JobLedger.begin(work, job_id, {**arguments, "secret": _secret_of(old_ledger)})
     if not ledger.is_planned("ranges"):
         _plan(spark, ledger, task_bytes)
     _find(spark, ledger, on_progress)
@@ -110,14 +110,14 @@ def _find(
         )
     tasks = ledger.tasks("ranges")
     for task in tasks:
-        wanted = {each[0] for each in task["ranges"]}
-        task["slices"] = {str(number): slices.get(number, []) for number in wanted}
+        numbers = {each[0] for each in task["ranges"]}
+        task["slices"] = {str(number): slices.get(number, []) for number in numbers}
     ledger.plan("latest", tasks)
 
 
-def _secret_of(known: JobLedger) -> str:
+def _secret_of(ledger: JobLedger) -> str:
     try:
-        found: str = known.arguments["secret"]
+        found: str = ledger.arguments["secret"]
     except KafkaLogSparkError:
         return secrets.token_hex(16)
     return found

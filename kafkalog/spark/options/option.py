@@ -114,8 +114,8 @@ class Option:
             case "boolean":
                 value = {"true": True, "false": False}.get(stripped.lower())
             case "word":
-                known = {choice.lower(): choice for choice in self.choices}
-                value = known.get(stripped.lower())
+                words = {choice.lower(): choice for choice in self.choices}
+                value = words.get(stripped.lower())
             case "count":
                 value = self._bounded(int(stripped) if _NUMBER.fullmatch(stripped) else None)
             case "bytes":

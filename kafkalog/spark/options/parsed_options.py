@@ -78,14 +78,14 @@ class ParsedOptions:
 
     def one_of(self, *names: str) -> str | None:
         """Return the given one of some options, None without one; OPTION_CONFLICT for several."""
-        given = [name for name in names if name in self]
-        if len(given) > 1:
+        matches = [name for name in names if name in self]
+        if len(matches) > 1:
             raise KafkaLogSparkError(
                 ErrorCode.OPTION_CONFLICT,
-                f"{' and '.join(given)} exclude each other",
-                options=given,
+                f"{' and '.join(matches)} exclude each other",
+                options=matches,
             )
-        return given[0] if given else None
+        return matches[0] if matches else None
 
     def paths(self) -> tuple[str, ...]:
         """
@@ -102,8 +102,8 @@ class ParsedOptions:
                 " options on, CREATE TEMPORARY VIEW v USING kafkalog OPTIONS (path '...') does",
                 option="path",
             )
-        given = self.get(name)
-        return tuple(map(_local_path, [given] if name == "path" else given))
+        value = self.get(name)
+        return tuple(map(_local_path, [value] if name == "path" else value))
 
     def _store(self, option: Option, key: str, text: str) -> None:
         value = option.parse(text)
@@ -136,10 +136,10 @@ class ParsedOptions:
             )
         # The call for a schema does not show yet if a batch or a stream will be read.
         kinds = {"write"} if self._where == "write" else {"batch", "stream"}
-        known = {each.name.lower(): each.name for each in OPTIONS if kinds & set(each.where)}
-        nearest = difflib.get_close_matches(key.lower(), sorted(known), n=1, cutoff=0.5)
-        hint = f"; did you mean {known[nearest[0]]}?" if nearest else ""
-        detail = {"nearest": known[nearest[0]]} if nearest else {}
+        names = {each.name.lower(): each.name for each in OPTIONS if kinds & set(each.where)}
+        nearest = difflib.get_close_matches(key.lower(), sorted(names), n=1, cutoff=0.5)
+        hint = f"; did you mean {names[nearest[0]]}?" if nearest else ""
+        detail = {"nearest": names[nearest[0]]} if nearest else {}
         return KafkaLogSparkError(
             ErrorCode.OPTION_UNKNOWN, f"unknown option {key!r}{hint}", option=key, **detail
         )

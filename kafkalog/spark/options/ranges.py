@@ -111,15 +111,15 @@ def parse_offsets(
         KafkaLogSparkError: OFFSET_INVALID.
     """
 
-    def position(given: Any) -> Position:
-        if given == _EARLIEST_OFFSET:
+    def position(number: Any) -> Position:
+        if number == _EARLIEST_OFFSET:
             found = EARLIEST
-        elif given == _LATEST_OFFSET:
+        elif number == _LATEST_OFFSET:
             found = LATEST
         else:
-            found = Position("offset", given)
+            found = Position("offset", number)
         if found is forbidden:
-            raise invalid(option, given, f"an offset; {found.kind} makes no sense here", _INVALID)
+            raise invalid(option, number, f"an offset; {found.kind} makes no sense here", _INVALID)
         return found
 
     return _by_partition(option, value, position, lowest=_EARLIEST_OFFSET)
@@ -129,7 +129,7 @@ def parse_partition_timestamps(
     option: str, value: Mapping[str, Any]
 ) -> dict[tuple[str, int], Position]:
     """Return the times of single partitions as positions."""
-    return _by_partition(option, value, lambda given: Position("timestamp", given), lowest=0)
+    return _by_partition(option, value, lambda number: Position("timestamp", number), lowest=0)
 
 
 def _by_partition(
@@ -142,19 +142,19 @@ def _by_partition(
             continue
         if not is_topic_name(topic) or not isinstance(numbers, dict):
             raise invalid(option, value, f"like {rule}", _INVALID)
-        for name, given in numbers.items():
+        for name, number in numbers.items():
             if not _PARTITION.fullmatch(name) or int(name) > _MAX_PARTITION:
                 raise invalid(
                     option, name, f"a partition number, in an object like {rule}", _INVALID
                 )
-            if type(given) is not int or not lowest <= given <= _MAX:
+            if type(number) is not int or not lowest <= number <= _MAX:
                 raise invalid(
                     option,
-                    given,
+                    number,
                     f"an integer from {lowest} to {_MAX} for {topic}-{name}",
                     _INVALID,
                 )
-            found[topic, int(name)] = position(given)
+            found[topic, int(name)] = position(number)
     if not found:
         raise invalid(option, value, f"like {rule}", _INVALID)
     return found

@@ -241,14 +241,14 @@ def _on_data_loss(parsed: ParsedOptions) -> OnDataLoss:
     fails: bool = parsed.get("failOnDataLoss")
     if "onDataLoss" not in parsed:
         return "fail" if fails else "earliest"
-    wanted: OnDataLoss = parsed.get("onDataLoss")
-    if "failOnDataLoss" in parsed and fails != (wanted == "fail"):
+    mode: OnDataLoss = parsed.get("onDataLoss")
+    if "failOnDataLoss" in parsed and fails != (mode == "fail"):
         raise KafkaLogSparkError(
             ErrorCode.OPTION_CONFLICT,
-            f"failOnDataLoss = {str(fails).lower()} contradicts onDataLoss = {wanted}",
+            f"failOnDataLoss = {str(fails).lower()} contradicts onDataLoss = {mode}",
             options=["failOnDataLoss", "onDataLoss"],
         )
-    return wanted
+    return mode
 
 
 def _limits(parsed: ParsedOptions) -> StreamLimits:

@@ -395,9 +395,9 @@ def _find_after_damage(
     filesystem: FileSystem, directory: Path, timestamp_ms: int, start_offset: int
 ) -> int | None:
     """Return the same from all whole batches, as workers will read them."""
-    wanted = Integers(timestamp_ms)
+    timestamps = Integers(timestamp_ms)
     for batch_slice in all_batches(
-        filesystem, directory, start_offset, timestamps=wanted, check_crcs=True
+        filesystem, directory, start_offset, timestamps=timestamps, check_crcs=True
     ):
         check_crcs(batch_slice)
         stop = batch_slice.stop if batch_slice.rejected_row is None else batch_slice.rejected_row

@@ -182,17 +182,19 @@ class QuerySnapshot:
         found = list_partitions(disk, options.paths, options.topics)
         if not options.streaming:
             _check_topics(options, found)
-        wanted = [each for each in found if filters.matches_partition(each.topic, each.partition)]
+        partitions = [
+            each for each in found if filters.matches_partition(each.topic, each.partition)
+        ]
         left_out = {(each.topic, each.partition) for each in found}
-        left_out.difference_update((each.topic, each.partition) for each in wanted)
-        starts = read_log_starts(disk, {each.state_directory for each in wanted})
+        left_out.difference_update((each.topic, each.partition) for each in partitions)
+        starts = read_log_starts(disk, {each.state_directory for each in partitions})
         looked = []
-        for each in wanted:
+        for each in partitions:
             name = TopicPartition(each.topic, each.partition)
             start = starts.get((each.state_directory, name), 0)
             look = partial(read_partition_facts, disk, each.directory, start, options.isolation)
             looked.append(retry_transient(look, options.retries, each.directory))
-        snapshot = cls.of(wanted, looked, left_out=frozenset(left_out), filesystem=disk)
+        snapshot = cls.of(partitions, looked, left_out=frozenset(left_out), filesystem=disk)
         if filters.timestamps.is_all:
             return snapshot
         return replace(snapshot, largest_timestamps=_read_times(snapshot))

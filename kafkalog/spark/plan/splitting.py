@@ -161,7 +161,7 @@ def _pieces(
     snapshot: QuerySnapshot, bounds: Bounds, filters: FilterSet, first: int, stop: int
 ) -> _Pieces:
     """Return the part of each segment of some partitions within the bounds."""
-    wanted = filters.offsets
+    offsets = filters.offsets
     edges = snapshot.first_rows[first : stop + 1]
     segments = slice(int(edges[0]), int(edges[-1]))
     counts = np.diff(edges)
@@ -171,8 +171,8 @@ def _pieces(
     segment_ends = np.append(bases[1:], 0)
     has_any = np.flatnonzero(counts)
     segment_ends[edges[1:][has_any] - edges[0] - 1] = snapshot.log_ends[first + has_any]
-    starts = np.maximum(np.maximum(bounds.starts[rows], max(wanted.first, 0)), bases)
-    ends = np.minimum(np.minimum(bounds.ends[rows], min(wanted.last, 2**63 - 2) + 1), segment_ends)
+    starts = np.maximum(np.maximum(bounds.starts[rows], max(offsets.first, 0)), bases)
+    ends = np.minimum(np.minimum(bounds.ends[rows], min(offsets.last, 2**63 - 2) + 1), segment_ends)
     kept = starts < ends
     if snapshot.largest_timestamps is not None and not filters.timestamps.is_all:
         kept &= snapshot.largest_timestamps[segments] >= filters.timestamps.first
@@ -340,13 +340,13 @@ def _splits(snapshot: QuerySnapshot, runs: _Pieces, tasks: list[list[int]]) -> I
         yield LogSplit(ranges, sum(sizes[run] for run in task))
 
 
-def split_at_least(splits: list[LogSplit], wanted: int) -> list[LogSplit]:
-    """Halve the tasks with the most bytes until there are `wanted`, as long as that is possible."""
+def split_at_least(splits: list[LogSplit], count: int) -> list[LogSplit]:
+    """Halve the tasks with the most bytes until there are `count`, as long as that is possible."""
     heap = [(-split.size_bytes, number, split) for number, split in enumerate(splits)]
     heapq.heapify(heap)
     done: list[LogSplit] = []
     number = len(heap)
-    while heap and len(heap) + len(done) < wanted:
+    while heap and len(heap) + len(done) < count:
         _size, _number, split = heapq.heappop(heap)
         halves = _halved(split)
         if len(halves) == 1:

@@ -51,22 +51,22 @@ def ensure_staged(
         seen.add(file.path)
 
 
-def partition_count(topic: str, known: Sequence[int]) -> int:
+def partition_count(topic: str, numbers: Sequence[int]) -> int:
     """
     Return the number of partitions of a topic.
 
     Raises:
         KafkaLogSparkError: UNSUPPORTED: some of them are in another directory.
     """
-    if list(known) != list(range(len(known))):
+    if list(numbers) != list(range(len(numbers))):
         raise KafkaLogSparkError(
             ErrorCode.UNSUPPORTED,
-            f"topic {topic} has the partitions {list(known)} here, and so others elsewhere: the"
+            f"topic {topic} has the partitions {list(numbers)} here, and so others elsewhere: the"
             " sink writes to topics that are in one data directory",
             topic=topic,
-            partitions=list(known),
+            partitions=list(numbers),
         )
-    return len(known)
+    return len(numbers)
 
 
 def make_partitions(
@@ -83,10 +83,10 @@ def make_partitions(
         count = counts.setdefault(file.topic, file.partition_count)
         if count != file.partition_count or not 0 <= file.partition < count:
             raise _changed(file.topic, file.partition_count, count)
-    known = manager.topics()
+    topics = manager.topics()
     for topic, count in counts.items():
-        if topic in known:
-            present = partition_count(topic, known[topic])
+        if topic in topics:
+            present = partition_count(topic, topics[topic])
             if present != count:
                 raise _changed(topic, count, present)
             continue

@@ -85,11 +85,11 @@ class IntentExecutor:
         Raises:
             KafkaLogError: the disk refused, or a log is gone; the next recovery tries again.
         """
-        known = self._manager.partitions()
+        partitions = self._manager.partitions()
         for number, partition in enumerate(self.intent.partitions):
             if number < self.intent.applied:
                 continue
-            if partition not in known:
+            if partition not in partitions:
                 # After a crash the topic was deleted, with its records.
                 logger.warning("%s is gone, and the records of %s for it", partition, self.intent)
                 continue
@@ -101,7 +101,7 @@ class IntentExecutor:
             self.intent = replace(self.intent, applied=number + 1)
             self._state.write_intent(self.intent)
         for topic, number, end in self.intent.emptied:
-            if (topic, number) not in known:
+            if (topic, number) not in partitions:
                 continue
             self._state.ensure_owner()
             log = self._manager.log(topic, number)

@@ -220,18 +220,18 @@ class Intent:
         Raises:
             CorruptStateError: the text is not an intent.
         """
-        given = loaded(text, where)
+        content = loaded(text, where)
         try:
             return cls(
-                TransactionId(**given["transaction"]),
-                int(given["epoch"]),
-                int(given["created_ms"]),
-                tuple(IntentEntry(**entry) for entry in given["entries"]),
+                TransactionId(**content["transaction"]),
+                int(content["epoch"]),
+                int(content["created_ms"]),
+                tuple(IntentEntry(**entry) for entry in content["entries"]),
                 tuple(
-                    (str(topic), int(number), int(end)) for topic, number, end in given["emptied"]
+                    (str(topic), int(number), int(end)) for topic, number, end in content["emptied"]
                 ),
                 # Releases before 0.2 did not write it.
-                int(given.get("applied", 0)),
+                int(content.get("applied", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error
@@ -245,12 +245,12 @@ def loaded(text: bytes, where: str) -> Mapping[str, Any]:
         CorruptStateError: the text is not such a file.
     """
     try:
-        given = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptStateError(f"{where} is damaged: {error}", path=where) from error
-    if not isinstance(given, dict) or given.get("format") != _FORMAT:
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CorruptStateError(f"{where} is of no format that is known here", path=where)
-    return given
+    return content
 
 
 def dumped(**content: Any) -> bytes:

@@ -129,9 +129,9 @@ class SinkState:
         if text is None:
             return None
         where = str(self._directory / name)
-        given = loaded(text, where)
+        content = loaded(text, where)
         try:
-            return int(given["version"])
+            return int(content["version"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error
 
@@ -147,10 +147,10 @@ class SinkState:
         self.ensure_owner()
         transaction = intent.transaction
         if transaction.version is None:
-            known = {
+            writes = {
                 app: since for app, since in self._writes().items() if now_ms - since <= keep_ms
             }
-            self._write(WRITES_FILE, dumped(writes=known | {transaction.app: now_ms}))
+            self._write(WRITES_FILE, dumped(writes=writes | {transaction.app: now_ms}))
             return
         content = dumped(
             app=transaction.app,
@@ -165,10 +165,10 @@ class SinkState:
         if text is None:
             return {}
         where = str(self._directory / WRITES_FILE)
-        given = loaded(text, where).get("writes")
-        if not isinstance(given, dict):
+        writes = loaded(text, where).get("writes")
+        if not isinstance(writes, dict):
             raise CorruptStateError(f"{where} is damaged: no writes in it", path=where)
-        return given
+        return writes
 
     @staticmethod
     def _ledger_name(transaction: TransactionId) -> str:

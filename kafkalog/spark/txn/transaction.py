@@ -220,12 +220,14 @@ class SinkTransaction:
     ) -> Intent:
         """Check the files, make missing partitions, and return the intent."""
         now_ms = self._clock.now_ms()
-        wanted = sorted((file for file in files if file.record_count), key=lambda each: each.order)
-        ensure_staged(self._filesystem, self.transaction, wanted, self.staging)
-        make_partitions(manager, wanted, self._options.segment_bytes)
+        data_files = sorted(
+            (file for file in files if file.record_count), key=lambda each: each.order
+        )
+        ensure_staged(self._filesystem, self.transaction, data_files, self.staging)
+        make_partitions(manager, data_files, self._options.segment_bytes)
         ends: dict[tuple[str, int], int] = {}
         entries = []
-        for file in wanted:
+        for file in data_files:
             name = file.topic_partition
             if name not in ends:
                 ends[name] = manager.log(*name).log_end_offset
@@ -235,12 +237,12 @@ class SinkTransaction:
                 )
             )
             ends[name] += file.record_count
-        ensure_acceptable(manager, wanted, now_ms)
-        known = manager.topics()
+        ensure_acceptable(manager, data_files, now_ms)
+        topics = manager.topics()
         emptied = tuple(
             (topic, number, manager.log(topic, number).log_end_offset)
             for topic in dict.fromkeys(emptied_topics)
-            for number in known.get(topic, ())
+            for number in topics.get(topic, ())
         )
         return Intent(self.transaction, state.epoch, now_ms, tuple(entries), emptied)
 
