@@ -78,9 +78,9 @@ def page() -> str:
         lines.append("")
     lines.append(IGNORED_HEAD)
     lines += [f"- `{each.name}`: {each.reason}." for each in IGNORED if each.is_reported]
-    told = sorted(option.name for option in OPTIONS if option.ignored_in == "batch")
+    names = sorted(option.name for option in OPTIONS if option.ignored_in == "batch")
     lines.append(
-        f"- in a batch, {', '.join(f'`{name}`' for name in told)}: only a stream applies it."
+        f"- in a batch, {', '.join(f'`{name}`' for name in names)}: only a stream applies it."
     )
     return "\n".join(lines) + "\n"
 

@@ -365,9 +365,9 @@ def python_numbers(tree: ast.Module) -> Iterator[str]:
             if BIG_ENDIAN.fullmatch(node.value):
                 yield node.value
         elif isinstance(node, ast.Call) and _head(node.func) == "from_bytes" and node.args:
-            given = node.args[0]
-            if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
-                bounds = (given.slice.lower, given.slice.upper)
+            argument = node.args[0]
+            if isinstance(argument, ast.Subscript) and isinstance(argument.slice, ast.Slice):
+                bounds = (argument.slice.lower, argument.slice.upper)
                 if any(isinstance(each, ast.Constant) for each in bounds):
                     yield ast.unparse(node)
 

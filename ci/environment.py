@@ -48,16 +48,16 @@ def ensure(extras: str) -> Path:
     _check_machine()
     if not PYTHON.exists():
         _make()
-    wanted = {"requirements": _requirements_hash(), "sources": _sources_hash()}
+    hashes = {"requirements": _requirements_hash(), "sources": _sources_hash()}
     present = _read_stamp()
-    if present.get("requirements") != wanted["requirements"] or extras not in COVERS.get(
+    if present.get("requirements") != hashes["requirements"] or extras not in COVERS.get(
         str(present.get("extras")), set()
     ):
         _install(extras)
         present["extras"] = extras
-    elif present.get("sources") != wanted["sources"] or not _extensions_built():
+    elif present.get("sources") != hashes["sources"] or not _extensions_built():
         _rebuild()
-    STAMP.write_text(json.dumps({**wanted, "extras": present["extras"]}, indent=1) + "\n")
+    STAMP.write_text(json.dumps({**hashes, "extras": present["extras"]}, indent=1) + "\n")
     return PYTHON
 
 

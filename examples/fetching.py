@@ -31,32 +31,32 @@ from kafkalog.fetch import ReceivedReply, parse_multi_reply, send_reply
 
 LENGTH = struct.Struct(">i")
 NAME_SIZE = struct.Struct(">h")
-WANTED = struct.Struct(">qi")
+OFFSET_AND_SIZE = struct.Struct(">qi")
 REQUEST_MAX = 64 * 1024
 REPLY_MAX = 64 << 20
 
-Wanted = tuple[str, int, int]
+PartitionRequest = tuple[str, int, int]
 
 
-def encode_request(wanted: Sequence[Wanted]) -> bytes:
+def encode_request(requests: Sequence[PartitionRequest]) -> bytes:
     """Return the request for (name, offset, largest size) of several partitions."""
     body = b"".join(
-        NAME_SIZE.pack(len(name)) + name.encode("ascii") + WANTED.pack(offset, max_bytes)
-        for name, offset, max_bytes in wanted
+        NAME_SIZE.pack(len(name)) + name.encode("ascii") + OFFSET_AND_SIZE.pack(offset, max_bytes)
+        for name, offset, max_bytes in requests
     )
     return LENGTH.pack(len(body)) + body
 
 
-def decode_request(body: bytes) -> list[Wanted]:
+def decode_request(body: bytes) -> list[PartitionRequest]:
     """Return the parsed request; ValueError or struct.error if it is invalid."""
-    wanted, position = [], 0
+    requests, position = [], 0
     while position < len(body):
         (size,) = NAME_SIZE.unpack_from(body, position)
         position += NAME_SIZE.size
-        offset, max_bytes = WANTED.unpack_from(body, position + size)
-        wanted.append((body[position : position + size].decode("ascii"), offset, max_bytes))
-        position += size + WANTED.size
-    return wanted
+        offset, max_bytes = OFFSET_AND_SIZE.unpack_from(body, position + size)
+        requests.append((body[position : position + size].decode("ascii"), offset, max_bytes))
+        position += size + OFFSET_AND_SIZE.size
+    return requests
 
 
 class FetchServer:
@@ -93,9 +93,9 @@ class FetchServer:
                 (length,) = LENGTH.unpack(await _receive(connection, LENGTH.size))
                 if not 0 <= length <= REQUEST_MAX:
                     return
-                wanted = decode_request(await _receive(connection, length))
+                requests = decode_request(await _receive(connection, length))
                 await send_reply(
-                    MultiFetchReply([self._fetch(*each) for each in wanted]), connection
+                    MultiFetchReply([self._fetch(*each) for each in requests]), connection
                 )
 
     def _fetch(self, name: str, offset: int, max_bytes: int) -> FetchReply:
@@ -128,9 +128,9 @@ class FetchClient:
         self._writer = writer
         self.request_count = 0
 
-    async def fetch(self, wanted: Sequence[Wanted]) -> list[ReceivedReply]:
+    async def fetch(self, requests: Sequence[PartitionRequest]) -> list[ReceivedReply]:
         """Return a reply for each requested partition."""
-        self._writer.write(encode_request(wanted))
+        self._writer.write(encode_request(requests))
         await self._writer.drain()
         self.request_count += 1
         head = await self._reader.readexactly(LENGTH.size)
@@ -146,8 +146,8 @@ class FetchClient:
         """Yield the records of several partitions from their beginning to their end."""
         readers = {name: FetchReader(0, max_bytes=max_bytes) for name in names}
         while readers:
-            wanted = [(name, at.offset, at.max_bytes) for name, at in readers.items()]
-            for (name, offset, _), reply in zip(wanted, await self.fetch(wanted), strict=True):
+            requests = [(name, at.offset, at.max_bytes) for name, at in readers.items()]
+            for (name, offset, _), reply in zip(requests, await self.fetch(requests), strict=True):
                 if reply.error_code:
                     raise ConnectionError(f"{name}: error {reply.error_code} of Kafka's protocol")
                 if not reply.message_set:

@@ -172,10 +172,10 @@ def run(directory: Path) -> None:
         )  # fmt: skip
         assert report.status == "done", report
         jobs.export(spark, data, out, options={"subscribe": DELAYS}, partition_by=())
-    found, wanted = exported(out), expected(flights)
+    found, pandas_sums = exported(out), expected(flights)
     print(f"{written} sums written, {len(found)} of them the last of a carrier and day")
-    assert found == wanted, "the sums are not those of the source"
-    print(f"all {len(wanted)} sums are those of pandas")
+    assert found == pandas_sums, "the sums are not those of the source"
+    print(f"all {len(pandas_sums)} sums are those of pandas")
 
 
 def main(arguments: list[str]) -> int:
