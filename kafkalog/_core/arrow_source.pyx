@@ -297,8 +297,8 @@ cdef int _check_aligned(const void* buffer, uintptr_t size, str name) except -1:
 
 cdef str _type_name(bytes type_format):
     """Return the name of a type; its format of the C interface where it is an unusual one."""
-    known = _TYPE_NAMES.get(type_format)
-    return known or f"the type {type_format.decode('ascii', 'replace')!r}"
+    name = _TYPE_NAMES.get(type_format)
+    return name or f"the type {type_format.decode('ascii', 'replace')!r}"
 
 
 cdef int _layout_of(bytes type_format, str name) except -1:

@@ -166,14 +166,14 @@ cdef inline int load_message_fields(const Cursor* cursor, BatchFields* fields) n
     """Load the header of a message whose framing is loaded; key and value are not looked at."""
     cdef const uint8_t* message = cursor.position
     cdef int64_t header_size = MESSAGE_ATTRIBUTES_POSITION + 1
-    cdef int16_t known = CODEC_MASK
+    cdef int16_t attribute_mask = CODEC_MASK
     if fields.magic == MAGIC_V1:
         header_size = MESSAGE_TIMESTAMP_POSITION + 8
-        known = CODEC_MASK | TIMESTAMP_TYPE_MASK
+        attribute_mask = CODEC_MASK | TIMESTAMP_TYPE_MASK
     if remaining(cursor) < header_size:
         return STATUS_TRUNCATED
     fields.crc = load_u32(message + MESSAGE_CRC_POSITION)
-    fields.attributes = <int16_t>(<int16_t>message[MESSAGE_ATTRIBUTES_POSITION] & known)
+    fields.attributes = <int16_t>(<int16_t>message[MESSAGE_ATTRIBUTES_POSITION] & attribute_mask)
     fields.base_timestamp = NO_TIMESTAMP
     if fields.magic == MAGIC_V1:
         fields.base_timestamp = load_i64(message + MESSAGE_TIMESTAMP_POSITION)

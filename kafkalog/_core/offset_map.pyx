@@ -159,12 +159,12 @@ cdef bint latest_kernel(
     """Copy the marks of some offsets; False where one has none."""
     cdef uint64_t number
     cdef uint64_t end = table.mark_count
-    cdef uint64_t known = <uint64_t>latest_offset + 1 - <uint64_t>table.first_marked
+    cdef uint64_t bound = <uint64_t>latest_offset + 1 - <uint64_t>table.first_marked
     cdef int64_t i
     if latest_offset < table.first_marked:
         return False
-    if known < end:
-        end = known
+    if bound < end:
+        end = bound
     for i in range(count):
         number = <uint64_t>offsets[i] - <uint64_t>table.first_marked
         if number >= end:

@@ -136,15 +136,15 @@ cdef inline int _compare(const KeyBytes* key, const uint8_t* data, int64_t size)
 
 
 cdef bint _has_key(
-    const RowConditions* wanted, const uint8_t* data, int64_t size
+    const RowConditions* conditions, const uint8_t* data, int64_t size
 ) noexcept nogil:
     cdef int64_t lower = 0
-    cdef int64_t upper = wanted.key_count
+    cdef int64_t upper = conditions.key_count
     cdef int64_t middle
     cdef int order
     while lower < upper:
         middle = (lower + upper) // 2
-        order = _compare(&wanted.keys[middle], data, size)
+        order = _compare(&conditions.keys[middle], data, size)
         if order == 0:
             return True
         if order < 0:
@@ -180,7 +180,7 @@ cdef inline void _move_row(const ColumnPointers* columns, int64_t row, int64_t t
 
 
 cdef int _matches(
-    const RowConditions* wanted,
+    const RowConditions* conditions,
     const ColumnPointers* columns,
     int64_t row,
     const uint8_t* data,
@@ -190,33 +190,33 @@ cdef int _matches(
     cdef int64_t timestamp
     cdef int64_t position
     cdef int64_t size
-    if columns.offset[row] < wanted.offset_min or columns.offset[row] >= wanted.offset_end:
+    if columns.offset[row] < conditions.offset_min or columns.offset[row] >= conditions.offset_end:
         return 0
-    if wanted.by_time:
+    if conditions.by_time:
         timestamp = columns.timestamp[row]
         if (
-            timestamp < wanted.timestamp_min
-            or timestamp > wanted.timestamp_max
+            timestamp < conditions.timestamp_min
+            or timestamp > conditions.timestamp_max
             or timestamp == NO_TIMESTAMP
         ):
             return 0
-        if wanted.by_time_list and not _is_listed(&wanted.timestamps, timestamp):
+        if conditions.by_time_list and not _is_listed(&conditions.timestamps, timestamp):
             return 0
-    if wanted.by_offset_list and not _is_listed(&wanted.offsets, columns.offset[row]):
+    if conditions.by_offset_list and not _is_listed(&conditions.offsets, columns.offset[row]):
         return 0
-    if not wanted.by_key:
+    if not conditions.by_key:
         return 1
     size = columns.key_size[row]
     if size < 0:
-        return wanted.null_key
+        return conditions.null_key
     position = columns.key_position[row]
     if position < 0 or position > data_size or size > data_size - position:
         return -1
-    return _has_key(wanted, data + position, size)
+    return _has_key(conditions, data + position, size)
 
 
 cdef int _filter_kernel(
-    const RowConditions* wanted,
+    const RowConditions* conditions,
     const ColumnPointers* columns,
     int64_t count,
     const uint8_t* data,
@@ -234,7 +234,7 @@ cdef int _filter_kernel(
         while run < run_count and runs[run].end_row <= row:
             runs[run].end_row = target
             run += 1
-        verdict = _matches(wanted, columns, row, data, data_size)
+        verdict = _matches(conditions, columns, row, data, data_size)
         if verdict < 0:
             kept[0] = row
             return STATUS_FIELD_LENGTH
@@ -341,25 +341,25 @@ cdef class RowFilter:
             offset_min: first offset wanted.
             offset_end: one past the last.
         """
-        cdef RowConditions wanted = self._conditions
+        cdef RowConditions conditions = self._conditions
         cdef Py_buffer view
         cdef int64_t kept = 0
         cdef int status
         if runs.rows() not in (0, columns.count):
             raise ValueError(f"runs must have {columns.count} rows, got {runs.rows()}")
-        wanted.offset_min = offset_min
-        wanted.offset_end = offset_end
+        conditions.offset_min = offset_min
+        conditions.offset_end = offset_end
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         if columns.count < NOGIL_ROWS_MIN:
             status = _filter_kernel(
-                &wanted, &columns.pointers, columns.count, <const uint8_t*>view.buf, view.len,
+                &conditions, &columns.pointers, columns.count, <const uint8_t*>view.buf, view.len,
                 runs.facts, runs.count, &kept,
             )
         else:
             with nogil:
                 status = _filter_kernel(
-                    &wanted, &columns.pointers, columns.count, <const uint8_t*>view.buf, view.len,
-                    runs.facts, runs.count, &kept,
+                    &conditions, &columns.pointers, columns.count, <const uint8_t*>view.buf,
+                    view.len, runs.facts, runs.count, &kept,
                 )
         PyBuffer_Release(&view)
         check_object(data)

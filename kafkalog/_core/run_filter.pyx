@@ -205,17 +205,17 @@ cdef int _judge(FilterState* state, RunRows* rows) noexcept nogil:
     cdef int64_t keyless = 0
     cdef int64_t expired = 0
     cdef int64_t i
-    cdef uint8_t known, goes
+    cdef uint8_t mark, goes
     cdef int status = _find_rows(state, rows)
     if status != STATUS_OK:
         return status
     for i in range(rows.count):
-        known = keep[i]
-        goes = <uint8_t>((known == LATEST) & is_over & (value_size[i] < 0))
-        keep[i] = <uint8_t>((known != SUPERSEDED) & (goes ^ 1))
+        mark = keep[i]
+        goes = <uint8_t>((mark == LATEST) & is_over & (value_size[i] < 0))
+        keep[i] = <uint8_t>((mark != SUPERSEDED) & (goes ^ 1))
         kept += keep[i]
         expired += goes
-        keyless += (known == SUPERSEDED) & (key_size[i] < 0)
+        keyless += (mark == SUPERSEDED) & (key_size[i] < 0)
         tombstones += keep[i] & (value_size[i] < 0)
     fate.kept = kept
     state.tombstones_kept = tombstones

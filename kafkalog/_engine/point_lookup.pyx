@@ -174,12 +174,12 @@ cdef class PointLookupTable:
         """Return the record at `offset`, None if the slow path has to find it."""
         cdef LogSnapshot snapshot = self._published.snapshot
         cdef SegmentReaders readers = self.readers
-        cdef int64_t wanted = 0
-        cdef Py_ssize_t slot = slot_of(readers, offset, snapshot, 0, &wanted)
+        cdef int64_t number = 0
+        cdef Py_ssize_t slot = slot_of(readers, offset, snapshot, 0, &number)
         if slot < 0:
             return None
         reader = readers._readers[slot]
-        return None if reader is None else (<PointReader>reader).read(wanted, check_crcs)
+        return None if reader is None else (<PointReader>reader).read(number, check_crcs)
 
     def slice(self, offset, max_bytes, bint min_one_batch):
         """
@@ -190,7 +190,7 @@ cdef class PointLookupTable:
         cdef LogSnapshot snapshot = self._published.snapshot
         cdef SegmentReaders readers = self.readers
         cdef int overflow = 0
-        cdef int64_t wanted = 0
+        cdef int64_t number = 0
         cdef int64_t most = PyLong_AsLongLongAndOverflow(max_bytes, &overflow)
         cdef int64_t end = 0
         cdef int64_t following
@@ -201,7 +201,7 @@ cdef class PointLookupTable:
             most = INT64_MAX if overflow > 0 else -1
         if most < 0:
             raise ValueError(f"max_bytes must be >= 0, got {max_bytes}")
-        slot = slot_of(readers, offset, snapshot, 1, &wanted)
+        slot = slot_of(readers, offset, snapshot, 1, &number)
         if slot < 0 or slot >= PyTuple_GET_SIZE(readers._segments):
             return None
         reader = readers._readers[slot]
@@ -212,17 +212,17 @@ cdef class PointLookupTable:
         else:
             following = snapshot.end_offset
             end = snapshot.end_position
-        if wanted == snapshot.end_offset:
+        if number == snapshot.end_offset:
             found.position, found.size_bytes, most = end, 0, 0
         elif reader is None or not reader.find_start(
-            wanted, readers._bases[slot], end, following, &found
+            number, readers._bases[slot], end, following, &found
         ):
             return None
         if min_one_batch:
             most = max(most, found.size_bytes)
         made = new_slice(self._slices)
         made._segment = readers._segments[slot]
-        made.start_offset = wanted
+        made.start_offset = number
         made.position = found.position
         made.size_bytes = min(most, end - found.position)
         made.following_offset = following
@@ -243,22 +243,22 @@ cdef class PointLookupTable:
         cdef LogSnapshot snapshot = self._published.snapshot
         cdef SegmentReaders readers = self.readers
         cdef int overflow = 0
-        cdef int64_t wanted
+        cdef int64_t time_ms
         cdef Py_ssize_t slot
         cdef FoundTime found
         if readers is None or readers.owner is not snapshot.segments:
             return None
-        wanted = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
-        if overflow != 0 or wanted < 0:
+        time_ms = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+        if overflow != 0 or time_ms < 0:
             return None
         # The first segment with so late a record, of those that are known.
-        slot = count_up_to(readers._latest, wanted - 1)
+        slot = count_up_to(readers._latest, time_ms - 1)
         if slot == readers._latest.shape[0]:
             return None
         reader = readers._readers[slot]
         memset(&found, 0, sizeof(found))
         if reader is None or not (<PointReader>reader).read_time(
-            wanted, snapshot.start_offset, check_crcs, &found
+            time_ms, snapshot.start_offset, check_crcs, &found
         ):
             return None
         # A reader has what was published; a log that is truncated has other segments then.
@@ -267,16 +267,16 @@ cdef class PointLookupTable:
 
 
 cdef Py_ssize_t slot_of(SegmentReaders readers, offset, LogSnapshot snapshot, int64_t above_end,
-                        int64_t* wanted) except -2:
+                        int64_t* number) except -2:
     """Return the slot of the segment of an offset, -1 for none; `above_end` have no record."""
     cdef int overflow = 0
     if readers is None or readers.owner is not snapshot.segments:
         return -1
-    wanted[0] = PyLong_AsLongLongAndOverflow(offset, &overflow)
+    number[0] = PyLong_AsLongLongAndOverflow(offset, &overflow)
     if (
         overflow != 0
-        or wanted[0] < snapshot.start_offset
-        or wanted[0] - above_end >= snapshot.end_offset
+        or number[0] < snapshot.start_offset
+        or number[0] - above_end >= snapshot.end_offset
     ):
         return -1
-    return count_up_to(readers._bases, wanted[0]) - 1
+    return count_up_to(readers._bases, number[0]) - 1
