@@ -85,7 +85,7 @@ def count(names: Sequence[str]) -> dict[str, Any]:
         )
         if result.returncode:
             raise CannotCountError(result.stderr[-4000:])
-        told = json.loads(result.stdout)
+        report = json.loads(result.stdout)
         counted = {}
         for dump in folder.glob("counted.*"):
             text = dump.read_text("utf-8", "replace")
@@ -94,8 +94,8 @@ def count(names: Sequence[str]) -> dict[str, Any]:
                 counted[named[1]] = int(total[1])
     if set(counted) != set(names):
         raise CannotCountError(f"callgrind has counted {sorted(counted)}, not {sorted(names)}")
-    per_record = {name: round(counted[name] / told["records"][name], 1) for name in names}
-    return {"built with": toolchain(), "kernels": told["kernels"], "a record": per_record}
+    per_record = {name: round(counted[name] / report["records"][name], 1) for name in names}
+    return {"built with": toolchain(), "kernels": report["kernels"], "a record": per_record}
 
 
 def toolchain() -> dict[str, str]:

@@ -264,10 +264,10 @@ def _print_notes(done: list[Comparison], options: Options) -> None:
 def _note_text(note: str | Result) -> str:
     if isinstance(note, str):
         return note
-    wanted = f", {note.wanted:.1f}x wanted" * bool(note.wanted)
+    goal = f", {note.wanted:.1f}x wanted" * bool(note.wanted)
     return (
         f"{note.goal} {note.what}, {note.work}: {note.ours_median:.1f} {note.unit}, "
-        f"{note.peer} {note.theirs_median:.1f}: {note.ratio:.1f}x{wanted}"
+        f"{note.peer} {note.theirs_median:.1f}: {note.ratio:.1f}x{goal}"
     )
 
 

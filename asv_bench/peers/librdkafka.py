@@ -83,8 +83,8 @@ class Consuming:
         self._consumer.assign([TopicPartition(TOPIC, 0, self._first)])
         seen = 0
         while seen < self.count:
-            wanted = min(POLL_RECORDS, self.count - seen)  # it waits for the requested number
-            messages = self._consumer.consume(wanted, timeout=TIMEOUT_SECONDS)
+            count = min(POLL_RECORDS, self.count - seen)  # it waits for the requested number
+            messages = self._consumer.consume(count, timeout=TIMEOUT_SECONDS)
             assert messages
             for message in messages:
                 message.key()

@@ -163,8 +163,8 @@ class Indexing:
         """Find the latest records, and write the bits of their offsets."""
         shutil.rmtree(self._work, ignore_errors=True)
         read = read_options(self._root, None, isolationLevel="read_committed")
-        asked: dict[str, Any] = {"job": "compact", "read": read, "secret": "5a" * 16}
-        ledger = JobLedger.begin(self._work, "index", asked)
+        arguments: dict[str, Any] = {"job": "compact", "read": read, "secret": "5a" * 16}
+        ledger = JobLedger.begin(self._work, "index", arguments)
         options = ReadOptions.parse(read)
         found = QuerySnapshot.take(options)
         numbers = {name: number for number, name in enumerate(found.names())}
@@ -206,9 +206,9 @@ def indexing(
         for name in ("index", "groupBy")
     )
     bound = (SHUFFLED_BYTES_A_RECORD,) * len(ours)
-    for peer, wanted, other in ((THE_GOAL, 1.0, bound), ("groupBy with max_by", 0.0, theirs)):
+    for peer, ratio, other in ((THE_GOAL, 1.0, bound), ("groupBy with max_by", 0.0, theirs)):
         comparison.notes.append(
-            Result("G10", "shuffled", comparison.title, "B a record", peer, wanted, ours, other)
+            Result("G10", "shuffled", comparison.title, "B a record", peer, ratio, ours, other)
         )
 
 

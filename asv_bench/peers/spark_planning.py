@@ -145,9 +145,9 @@ def source_calls(root: Path, count: int, goal_ms: float) -> Iterator[Result]:
             end = plan.latest(end, is_limited=False)
 
     settle()
-    asked = questions(root, count)
+    paths = questions(root, count)
     questions_alone = in_time(
-        "", "the questions alone", work, lambda: list(map(os.stat, asked)), goal_ms
+        "", "the questions alone", work, lambda: list(map(os.stat, paths)), goal_ms
     )
     yield in_time("G6", "nothing new", work, lambda: plan.latest(end, is_limited=False), goal_ms)
     calls = []

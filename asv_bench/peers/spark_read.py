@@ -101,12 +101,12 @@ class MemoryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         split = partition.value
-        known = MemoryReader.kept.get(repr((split, self._reader.columns)))
-        if known is None:
-            known = list(islice(self._reader.read(partition), BATCHES_KEPT))
-            MemoryReader.kept[repr((split, self._reader.columns))] = known
+        batches = MemoryReader.kept.get(repr((split, self._reader.columns)))
+        if batches is None:
+            batches = list(islice(self._reader.read(partition), BATCHES_KEPT))
+            MemoryReader.kept[repr((split, self._reader.columns))] = batches
         left = sum(each.end - each.start for each in split.ranges)
-        for batch in cycle(known):
+        for batch in cycle(batches):
             if left <= batch.num_rows:
                 yield batch.slice(0, left)
                 return
@@ -198,18 +198,18 @@ def rates(comparison: Comparison, value_size: int) -> Iterator[str]:
     """Return the records per second of each case."""
     for case in comparison.cases:
         rate = comparison.items / comparison.median(case)
-        wanted = f", {RATES_WANTED[value_size] / 1e6:.2f} wanted" if case == "ours" else ""
-        yield f"G1, {value_size} B, {case}: {rate / 1e6:.2f} Mrec/s{wanted}"
+        goal = f", {RATES_WANTED[value_size] / 1e6:.2f} wanted" if case == "ours" else ""
+        yield f"G1, {value_size} B, {case}: {rate / 1e6:.2f} Mrec/s{goal}"
 
 
 def times(comparison: Comparison) -> Iterator[str]:
     """Return the duration of each case."""
     for case in comparison.cases:
-        wanted = SECONDS_WANTED.get(case)
+        goal = SECONDS_WANTED.get(case)
         yield (
             f"{comparison.title}, {case}: {comparison.median(case):.3f} s"
             f" (best {min(comparison.seconds[case]):.3f})"
-            + ("" if wanted is None else f", {wanted} wanted")
+            + ("" if goal is None else f", {goal} wanted")
         )
 
 

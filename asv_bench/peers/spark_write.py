@@ -96,7 +96,7 @@ def writers(rows: DataFrame, directory: Path) -> dict[str, Callable[[], object]]
 
 
 def writing(
-    rows: DataFrame, directory: Path, value_size: int, count: int, wanted: float
+    rows: DataFrame, directory: Path, value_size: int, count: int, goal_rate: float
 ) -> Comparison:
     """Return the comparison of writes of the rows, each time into an empty directory."""
 
@@ -109,7 +109,7 @@ def writing(
         count,
         writers(rows, directory),
         [
-            at_most("G7 write", "none", count / wanted),
+            at_most("G7 write", "none", count / goal_rate),
             Goal("G7 write / dropped", "none", "dropped", 0),
             Goal("G7 write / parquet", "none", "parquet", 0),
             Goal("G7 write / noop", "none", "noop", 0),
@@ -129,20 +129,20 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
         }
         with session(**places) as spark:
             spark.dataSource.register(DroppingSink)
-            for value_size, count, wanted, batch_rows in WORK:
+            for value_size, count, goal_rate, batch_rows in WORK:
                 if quick:
                     count //= 10
                 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch_rows)
                 rows = make_rows(spark, value_size, count)
                 out = directory / f"out-{value_size}"
-                comparison = writing(rows, out, value_size, count, wanted)
+                comparison = writing(rows, out, value_size, count, goal_rate)
                 yield comparison
                 shutil.rmtree(out, ignore_errors=True)
                 for case in comparison.cases:
                     rate = count / comparison.median(case)
                     comparison.notes.append(
                         f"G7, {value_size} B, {case}: {rate / 1e6:.2f} Mrec/s"
-                        + (f", {wanted / 1e6:.1f} wanted" if case == "none" else "")
+                        + (f", {goal_rate / 1e6:.1f} wanted" if case == "none" else "")
                     )
 
 

@@ -27,10 +27,10 @@ SECTIONS: dict[str, Callable[..., Iterator[Comparison]]] = {
 }
 
 
-def comparisons(wanted: list[str], workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
-    """Yield the comparisons of the goals wanted, of all where none is named."""
+def comparisons(names: list[str], workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons of the goals of these names, of all where none is named."""
     for name, section in SECTIONS.items():
-        if not wanted or name in wanted:
+        if not names or name in names:
             yield from section(workspace, quick=quick)
 
 

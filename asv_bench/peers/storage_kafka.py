@@ -312,9 +312,9 @@ def reads(bench: Bench) -> Iterator[Comparison]:
     """Yield K7 and K8: records and batches by offset, offsets by timestamp, anywhere."""
     kafka = bench.kafka
     count = 200_000 if bench.quick else 1_000_000
-    asked = 5_000 if bench.quick else 20_000
+    read_count = 5_000 if bench.quick else 20_000
     records = make_records(count, 100)
-    chosen = np.array(random.Random(SEED).choices(range(count), k=asked))
+    chosen = np.array(random.Random(SEED).choices(range(count), k=read_count))
     times = chosen + records.timestamps[0]
     for batch_size in READ_BATCH_SIZES:
         path, theirs = bench.workspace.fresh(), bench.workspace.fresh()
@@ -338,7 +338,7 @@ def reads(bench: Bench) -> Iterator[Comparison]:
                     goals.append(Goal(label, "unsummed", "kafka", 0))
                 yield bench.compare(
                     work,
-                    asked,
+                    read_count,
                     {**cases, "kafka": kafka.time_with(word, numbers)},
                     goals,
                     unit="look-up",

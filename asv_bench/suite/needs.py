@@ -13,9 +13,9 @@ from asv_bench.peers import connector
 from tests.interop import kafka_maven
 from tests.support import spark_session
 
-__all__ = ["KNOWN", "MissingError", "fetch_all"]
+__all__ = ["NEEDS", "MissingError", "fetch_all"]
 
-KNOWN = ("kafka", "spark", "connector")
+NEEDS = ("kafka", "spark", "connector")
 
 
 class MissingError(Exception):

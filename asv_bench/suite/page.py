@@ -144,10 +144,10 @@ def row(result: Result) -> str:
     if not result.is_reached:
         ratio = f"**{ratio}**"
     ours, theirs = amount(result.ours_median, unit), amount(result.theirs_median, unit)
-    wanted = f"{result.wanted:g}x" if result.wanted else ""
+    goal = f"{result.wanted:g}x" if result.wanted else ""
     return (
         f"| {result.goal} | {result.what} | {result.work} | {item} | {ours} | {theirs} "
-        f"| {result.peer} | {ratio} | {times(lowest)} to {times(highest)} | {wanted} |\n"
+        f"| {result.peer} | {ratio} | {times(lowest)} to {times(highest)} | {goal} |\n"
     )
 
 

@@ -77,11 +77,11 @@ def write_plot(path: Path, title: str, results: Sequence[Result]) -> None:
             colors="black",
             linewidth=0.8,
         )
-        wanted = [(place, each.wanted) for place, each in enumerate(drawn) if each.wanted]
-        if wanted:
+        marks = [(place, each.wanted) for place, each in enumerate(drawn) if each.wanted]
+        if marks:
             goals = axes.scatter(
-                [ratio for _, ratio in wanted],
-                [place for place, _ in wanted],
+                [ratio for _, ratio in marks],
+                [place for place, _ in marks],
                 marker="|",
                 s=60,
                 color="black",

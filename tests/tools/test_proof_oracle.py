@@ -201,10 +201,10 @@ def test_shared_events_are_read_up_to_a_length(tmp_path: Path) -> None:
     shared = SharedEvents(tmp_path / "events", 1 << 16)
     shared.clear()
     shared.add("ask", 1)
-    known = shared.length()
+    length = shared.length()
     shared.add("ack", 1, True)
-    assert [("ask", 1)] == shared.events(8, known)
-    assert [("ack", 1, True)] == shared.events(known, shared.length())
+    assert [("ask", 1)] == shared.events(8, length)
+    assert [("ack", 1, True)] == shared.events(length, shared.length())
 
 
 @pytest.mark.parametrize("codec", [each.kafka_name for each in Codec if each])
