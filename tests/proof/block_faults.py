@@ -216,8 +216,8 @@ def run(proof: Proof) -> None:
     load_modules()
     program = build(proof.folder)
     rounds = [(kind, ending) for kind in KINDS for ending in (*ENDINGS, REPLAYED)]
-    wanted = proof.options.get("only", "")
-    rounds = [each for each in rounds if each[1].startswith(wanted)]
+    prefix = proof.options.get("only", "")
+    rounds = [each for each in rounds if each[1].startswith(prefix)]
     number = 0
     while proof.seconds_left() > 0:
         proof.random.shuffle(rounds)
@@ -252,16 +252,16 @@ def write_fault(disk: FaultyDisk, ending: str, mark: str) -> Iterator[str]:
     failing.read()
     failing.end()
     disk.control("heal")
-    known = failing.durable()
-    if len(known) < 20:
-        yield f"only {len(known)} records were acknowledged before the fault"
+    records = failing.durable()
+    if len(records) < 20:
+        yield f"only {len(records)} records were acknowledged before the fault"
         return
     recovering = Stage(disk, "recover" if ending == "cut" else "recover-and-close", mark)
     if not recovering.read():
         yield f"the log cannot be opened on a disk that works again: status {recovering.end()}"
         return
     for offset, value in recovering.durable().items():
-        if known.setdefault(offset, value) != value:
+        if records.setdefault(offset, value) != value:
             yield f"offset {offset} has another content after the recovery"
     if ending == "cut":
         disk.cut()
@@ -275,17 +275,17 @@ def write_fault(disk: FaultyDisk, ending: str, mark: str) -> Iterator[str]:
         else:
             disk.unmount()
             disk.mount()
-    yield from _missing(disk, known)
+    yield from _missing(disk, records)
 
 
-def _missing(disk: FaultyDisk, known: dict[int, str]) -> Iterator[str]:
+def _missing(disk: FaultyDisk, records: dict[int, str]) -> Iterator[str]:
     checking = Stage(disk, "check", "-")
     if not checking.read():
         yield f"the log cannot be opened: status {checking.end()}"
         return
     checking.end()
     served = {fact["served"]: fact["value"] for fact in checking.facts if "served" in fact}
-    for offset, value in sorted(known.items()):
+    for offset, value in sorted(records.items()):
         if served.get(offset) != value:
             yield f"offset {offset} was durable and reads as {served.get(offset)!r:.80}"
             return

@@ -80,7 +80,7 @@ class Recording:
     entries: list[Entry]
     samples: list[tuple[int, int]]
 
-    def known_at(self, end: int) -> int:
+    def length_at(self, end: int) -> int:
         """Return how much the writer had reported for certain when the record was so long."""
         return max((said for recorded, said in self.samples if recorded <= end), default=8)
 
@@ -95,14 +95,14 @@ def replay(proof: Proof, disk: RecordingDisk, workload: Workload, folder: Path) 
     # The same path as in the recording: the sink's intents name files by their path.
     point, image = disk.point, folder / "image"
     for end, size in images_of(recording, image, proof.random):
-        known = copy.deepcopy(oracle)
-        known.apply(shared.events(8, size), evidence=True)
-        known.apply(shared.events(size, shared.length()), evidence=False)
-        known.ended()
+        oracle_at_cut = copy.deepcopy(oracle)
+        oracle_at_cut.apply(shared.events(8, size), evidence=True)
+        oracle_at_cut.apply(shared.events(size, shared.length()), evidence=False)
+        oracle_at_cut.ended()
         run_command("mount", "-o", "loop", str(image), str(point))
         with contextlib.ExitStack() as mounted:
             mounted.callback(run_command, "umount", str(point))
-            problems, _oracle = judge_in_a_child(workload, point, known, seed)
+            problems, _oracle = judge_in_a_child(workload, point, oracle_at_cut, seed)
             events = folder / "events.txt"
             said = shared.events(8, shared.length())
             events.write_text("".join(f"{event!r}\n" for event in said))
@@ -128,10 +128,10 @@ def _record(
     disk.mount()
     process = fork(shared, lambda: workload.write(shared, disk.point, oracle, 1, 100))
     samples = []
-    wanted = 8 + random.randrange(workload.longest // 2, 2 * workload.longest)
+    target_length = 8 + random.randrange(workload.longest // 2, 2 * workload.longest)
     deadline = time.monotonic() + _LONGEST_SECONDS
     try:
-        while shared.length() < wanted and time.monotonic() < deadline:
+        while shared.length() < target_length and time.monotonic() < deadline:
             said = shared.length()
             samples.append((record.stat().st_size, said))
             time.sleep(0.002)
@@ -186,7 +186,7 @@ def images_of(
                 file.seek(position)
                 file.write(block)
         end = entries[count - 1].end if count else 0
-        yield end, recording.known_at(end)
+        yield end, recording.length_at(end)
 
 
 def _survivors(entries: list[Entry], random: Random) -> list[tuple[int, bytes]]:

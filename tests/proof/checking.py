@@ -145,13 +145,13 @@ def _committed(
         on_corrupt=way,
     )
     shown = {each.offset for each in committed}
-    wanted = {
+    expected = {
         offset
         for offset, (batch, _record) in written.items()
         if outcomes.get(batch.base_offset, "committed") == "committed" and offset < stable
     }
-    if shown != wanted and not log.corrupt_ranges():
-        more, less = sorted(shown - wanted)[:8], sorted(wanted - shown)[:8]
+    if shown != expected and not log.corrupt_ranges():
+        more, less = sorted(shown - expected)[:8], sorted(expected - shown)[:8]
         text = f"{where}: too many {more}, too few {less}"
         yield Problem("readers of committed records see others than the markers say", text)
 
@@ -164,11 +164,11 @@ def _epochs(log: Log, where: str, plain: PlainLog) -> Iterator[Problem]:
         if batch.magic == 2 and log.log_start_offset <= batch.base_offset < log.log_end_offset:
             firsts.setdefault(batch.leader_epoch, batch.base_offset)
             lasts[batch.leader_epoch] = batch.last_offset
-    known = sorted(each for each in firsts if each >= 0)
-    if known and log.leader_epoch < known[-1]:
-        text = f"{where}: {log.leader_epoch}, the batches have {known[-1]}"
+    epochs = sorted(each for each in firsts if each >= 0)
+    if epochs and log.leader_epoch < epochs[-1]:
+        text = f"{where}: {log.leader_epoch}, the batches have {epochs[-1]}"
         yield Problem("a leader epoch is not known after a start", text)
-    for epoch, following in pairwise(known):
+    for epoch, following in pairwise(epochs):
         end = log.end_offset_for_epoch(epoch)
         if end.epoch != epoch or not lasts[epoch] < end.end_offset <= firsts[following]:
             text = f"{where}: {end}, the batches say {lasts[epoch] + 1} to {firsts[following]}"

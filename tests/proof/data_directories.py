@@ -179,14 +179,14 @@ class _Changed:
         directory: where it is.
         images: of the partitions, by the names of their directories now.
         `said`: what was done.
-        known_from: least offset that the image knows of, where records below it were deleted.
+        first_offsets: least offset that the image knows of, where records below it were deleted.
         is_vital: whether a file was changed without which nothing may be served.
     """
 
     directory: Path
     images: dict[str, Image]
     said: list[str]
-    known_from: dict[str, int]
+    first_offsets: dict[str, int]
     is_vital: bool = False
 
 
@@ -476,8 +476,8 @@ def _judge(
             kept = view.kept = [*kept, *view.kept]
             removed += [each for each in view.files if each[1:] == (0, OFFSET_END)]
             view.files += removed
-            known = replace(view, served=_from(view.served, made.known_from.get(name, 0)))
-            check_truth(image, known, found[name], result)
+            image_view = replace(view, served=_from(view.served, made.first_offsets.get(name, 0)))
+            check_truth(image, image_view, found[name], result)
             check_losses(view, expected, result)
         compare(pair, result)
 

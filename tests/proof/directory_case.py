@@ -268,20 +268,20 @@ def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) 
 
 def check_truth(image: Image, view: View, found: Found, result: CaseResult) -> None:
     """Hold what is served against what was there, by its offset."""
-    met = set()
+    sources = set()
     for offset, record in view.served.items():
         # A record that was appended here: which offset it may have is checked there.
         if image.truth.get(offset) == record or record[2] == hashed(b"new"):
             continue
         source = next((each for each in found.moved if each.explains(image, offset, record)), None)
         if source is not None:
-            met.add(source)
+            sources.add(source)
         elif any(each.first_offset <= offset <= each.last_offset for each in found.returned):
             result.count("records of a segment that had been set aside")
         else:
             result.problems.append(f"offset {offset} serves what was never there")
-    if met:
-        result.count("entries under another offset, which nothing contradicts", len(met))
+    if sources:
+        result.count("entries under another offset, which nothing contradicts", len(sources))
 
 
 def check_losses(view: View, found: Found, result: CaseResult) -> None:

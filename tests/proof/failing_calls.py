@@ -117,18 +117,18 @@ def _run_jobs(proof: Proof, library: Path, jobs: list[str]) -> list[str]:
     finished: set[str] = set()
     running, is_done = jobs[0], False
     for line in output.splitlines():
-        told = json.loads(line)
-        is_done = is_done or "done" in told
-        running = told.get("job", running)
-        if "broken" in told:
-            details = f"{told['job']}, call {told['number']}: {told['broken']}"
+        report = json.loads(line)
+        is_done = is_done or "done" in report
+        running = report.get("job", running)
+        if "broken" in report:
+            details = f"{report['job']}, call {report['number']}: {report['broken']}"
             operation = running.split(",")[0]
             title = f"an operation ({operation}) with a call that fails keeps its promises"
-            proof.broken(title, details, [told["folder"]])
-        if "count" in told:
-            proof.count("calls that failed", told["count"])
-            proof.count("operations to the end", int(told["ended"]))
-            finished.add(told["job"])
+            proof.broken(title, details, [report["folder"]])
+        if "count" in report:
+            proof.count("calls that failed", report["count"])
+            proof.count("operations to the end", int(report["ended"]))
+            finished.add(report["job"])
     if not is_done:
         last = output.splitlines()[-1:]
         details = f"{running}\nlast: {last}\nstatus {status}\n{said[-3000:]}"

@@ -297,11 +297,11 @@ class Managed(Operation):
 
     def append(self, topic: str, partition: int, count: int) -> None:
         """Append records and wait until they are durable."""
-        known = self.durable.setdefault((topic, partition), [])
+        values = self.durable.setdefault((topic, partition), [])
         for _ in range(count):
-            value = b"%s-%d-%d" % (topic.encode(), partition, len(known))
+            value = b"%s-%d-%d" % (topic.encode(), partition, len(values))
             self.manager.log(topic, partition).append([Record(value=value)], wait="durable")
-            known.append(value)
+            values.append(value)
 
     def let_time_pass(self, duration_ms: int) -> None:
         """Run the background tasks of so much time."""
@@ -319,11 +319,11 @@ class Managed(Operation):
             self.manager = self._open()
             topics = set(self.manager.topics())
             assert self.must_be_there - self.may_be_gone <= topics, topics
-            for (topic, partition), known in self.durable.items():
+            for (topic, partition), values in self.durable.items():
                 if topic in topics and partition in self.manager.topics()[topic]:
                     found = self.values(topic, partition)
                     # One more may be there: it was appended, only the waiting failed.
-                    assert known == found[: len(known)], (topic, partition, known, found)
+                    assert values == found[: len(values)], (topic, partition, values, found)
                 else:
                     assert topic in self.may_be_gone, f"{topic}-{partition} is gone"
             self.check_more()

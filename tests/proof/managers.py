@@ -192,12 +192,12 @@ class TopicWriter:
         """Create a topic, unless it is there."""
         draw = Random(f"{self.oracle.seed}{name}")
         count = draw.choice((1, 2, 2, 3, 4, 8)) if name == "kept" else draw.randint(1, 3)
-        known = self.oracle.topics.get(name)
-        if name in self.manager.topics() and known is not None:
+        topic = self.oracle.topics.get(name)
+        if name in self.manager.topics() and topic is not None:
             self.shared.add("topic", name, "there", [])
-            if known.state == "gone":
+            if topic.state == "gone":
                 self.shared.add("wrong", "a deleted topic is back", name)
-            listed = [(each, self.spec(name, at)) for at, each in enumerate(known.streams)]
+            listed = [(each, self.spec(name, at)) for at, each in enumerate(topic.streams)]
             self.streams[name] = listed
             return
         listed = [(next(self.numbers), self.spec(name, each)) for each in range(count)]

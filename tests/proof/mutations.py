@@ -56,9 +56,9 @@ def run(proof: Proof) -> None:
         for used in (made, folder / "data"):
             shutil.rmtree(used)
         proof.count("images", len(images))
-        wanted = proof.options.get("image")
-        if wanted is not None:
-            images = [image for image in images if image.name == wanted]
+        name = proof.options.get("image")
+        if name is not None:
+            images = [image for image in images if image.name == name]
         workers = [
             Worker(images, folder / f"{number}", run=run_any_case) for number in range(_cores())
         ]

@@ -153,9 +153,9 @@ class Stream:
                     self.outlived[key] = max(at, self.outlived.get(key, -1))
         self.durable = min(self.durable, offset)
         self.deleted_below = min(self.deleted_below, offset)
-        for known in (self.must, self.pending):
-            for each in [each for each in known if each >= offset]:
-                self.truncating_now[each] = known.pop(each)
+        for records in (self.must, self.pending):
+            for each in [each for each in records if each >= offset]:
+                self.truncating_now[each] = records.pop(each)
 
     def truncated(self, offset: int) -> None:
         """Note that it ended: nothing from there on may be there; below it a batch may be cut."""
@@ -191,7 +191,7 @@ class Stream:
 class Transaction:
     """The requested end of a transaction, its appends since the last check, its positions."""
 
-    asked: str = ""
+    ending: str = ""
     acknowledged: bool = False
     appends: list[tuple[int, int]] = field(default_factory=list)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -311,15 +311,15 @@ class Oracle:
     def _on_topic(self, evidence: bool, name: str, state: str, streams: list[int]) -> None:
         if state in ("there", "gone") and not evidence:
             return
-        known = self.topics.get(name)
+        previous = self.topics.get(name)
         former: list[int] = []
-        if known is not None and state == "asked":
-            former = known.former + known.streams
-            if known.state == "gone":
+        if previous is not None and state == "asked":
+            former = previous.former + previous.streams
+            if previous.state == "gone":
                 self._drop(former)
                 former = []
-        elif known is not None:
-            streams, former = known.streams, known.former
+        elif previous is not None:
+            streams, former = previous.streams, previous.former
             if state == "gone":
                 self._drop(former)
                 former = []
@@ -327,10 +327,10 @@ class Oracle:
         if state == "asked":
             self._drop_unasked(name, {*streams, *former})
 
-    def _drop_unasked(self, topic: str, asked: set[int]) -> None:
+    def _drop_unasked(self, topic: str, numbers: set[int]) -> None:
         """Drop the streams of a topic that a kill has kept from being asked for."""
         ours = [number for number, each in self.streams.items() if each.spec.topic == topic]
-        self._drop(set(ours) - asked)
+        self._drop(set(ours) - numbers)
 
     def _drop(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -372,7 +372,7 @@ class Oracle:
 
     def _on_commit(self, evidence: bool, number: int, done: bool) -> None:
         transaction = self.transactions[number]
-        transaction.asked = "commit"
+        transaction.ending = "commit"
         if not (done and evidence):
             return
         transaction.acknowledged = True
@@ -384,7 +384,7 @@ class Oracle:
             self.least[key] = position
 
     def _on_abort(self, evidence: bool, number: int, done: bool) -> None:
-        self.transactions[number].asked = "abort"
+        self.transactions[number].ending = "abort"
 
     def _on_position(
         self, evidence: bool, group: str, where: str, position: int, transaction: int = -1
@@ -550,7 +550,7 @@ class Oracle:
     def _may_count(self, operation: Operation) -> bool:
         if operation.transaction < 0:
             return True
-        return self.transactions[operation.transaction].asked == "commit"
+        return self.transactions[operation.transaction].ending == "commit"
 
     def _superseded(
         self, stream: Stream, latest: dict[bytes | None, int], offset: int, number: int, index: int
@@ -584,10 +584,10 @@ class Oracle:
                     yield Problem("a record has left its transaction", f"{each}")
         for number, transaction in self.transactions.items():
             shown, kept = visible.get(number, set()), hidden.get(number, set())
-            what = f"transaction {number}, asked to {transaction.asked or 'nothing'}"
+            what = f"transaction {number}, asked to {transaction.ending or 'nothing'}"
             what += f" (acknowledged: {transaction.acknowledged}), visible {sorted(shown)[:6]}"
             what += f", hidden {sorted(kept)[:6]}, appends {transaction.appends}"
-            if shown and transaction.asked != "commit":
+            if shown and transaction.ending != "commit":
                 yield Problem("a transaction that nobody committed is visible", what)
             elif transaction.acknowledged and kept:
                 yield Problem("a committed transaction is not visible", what)
@@ -632,7 +632,7 @@ class Oracle:
         undone = {
             (key, position)
             for number, each in self.transactions.items()
-            if each.asked != "commit" or outcomes.get(number) == {"aborted"}
+            if each.ending != "commit" or outcomes.get(number) == {"aborted"}
             for key, position in each.positions.items()
         }
         for number, each in self.transactions.items():
@@ -643,14 +643,14 @@ class Oracle:
                 ):
                     text = f"{key}: {view.positions.get(key, 0)} of {position}, {number}"
                     yield Problem("a committed transaction lacks its position", text)
-        for key, asked in self.positions.items():
+        for key, offsets in self.positions.items():
             found = view.positions.get(key, 0)
             if found < self.least.get(key, 0):
                 yield Problem(
                     "a group's position is lost", f"{key}: {found}, was {self.least[key]}"
                 )
-            elif found and found not in asked:
-                yield Problem("a group's position that nobody put", f"{key}: {found}, of {asked}")
+            elif found and found not in offsets:
+                yield Problem("a group's position that nobody put", f"{key}: {found}, of {offsets}")
             elif (key, found) in undone:
                 yield Problem("a position of a transaction that is not committed", f"{key} {found}")
 
@@ -674,12 +674,12 @@ class Oracle:
 
     def _rebase(self, view: View, seen: dict[int, Observed], outcomes: dict[int, set[str]]) -> None:
         for number, transaction in self.transactions.items():
-            if transaction.asked == "commit" and (
+            if transaction.ending == "commit" and (
                 "committed" in outcomes.get(number, ()) or _is_positioned(transaction, view)
             ):
                 transaction.acknowledged = True
             elif not transaction.acknowledged and transaction.appends:
-                transaction.asked = "abort"
+                transaction.ending = "abort"
             transaction.appends = []
         for name, topic in self.topics.items():
             present = (view.topics or {}).get(name) is not None

@@ -243,8 +243,8 @@ class History:
             each = [self._stored_problem(place, rows, held) for held in self._may_hold(place, side)]
             if all(each):
                 found.append(each[0])
-            known = self.keys.get(place, {})
-            wrong = [offset for offset, key, _value in rows if known.get(offset, key) != key]
+            keys = self.keys.get(place, {})
+            wrong = [offset for offset, key, _value in rows if keys.get(offset, key) != key]
             if wrong:
                 found.append(f"keys or times are wrong: {_name(place)}, {wrong[:5]}")
         return found
@@ -301,23 +301,23 @@ class History:
             for partition in range(TOPICS["moved"])
         }
         found = []
-        known = set()
+        writes = set()
         for name, each in self.transactions.items():
-            wanted = {(number, value) for number, values in each.values.items() for value in values}
-            known |= wanted
-            there = {(number, value) for number, value in wanted if value in served[number]}
-            if each.state == "committed" and there != wanted:
+            pairs = {(number, value) for number, values in each.values.items() for value in values}
+            writes |= pairs
+            there = {(number, value) for number, value in pairs if value in served[number]}
+            if each.state == "committed" and there != pairs:
                 found.append(
-                    f"committed transaction {name} is not whole: {len(there)} of {len(wanted)}"
+                    f"committed transaction {name} is not whole: {len(there)} of {len(pairs)}"
                 )
             if each.state in ("open", "aborted") and there:
                 found.append(f"{each.state} transaction {name} is visible: {len(there)} records")
-            if each.state == "committing" and there and there != wanted:
-                found.append(f"transaction {name} is half visible: {len(there)} of {len(wanted)}")
+            if each.state == "committing" and there and there != pairs:
+                found.append(f"transaction {name} is half visible: {len(there)} of {len(pairs)}")
         values = [value for partition in served.values() for value in partition]
         if len(values) != len(set(values)):
             found.append("a record of a transaction is served twice")
-        if {(number, value) for number in served for value in served[number]} - known:
+        if {(number, value) for number in served for value in served[number]} - writes:
             found.append("a transaction that was never begun is visible")
         return found
 

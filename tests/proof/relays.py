@@ -325,8 +325,8 @@ class Relay:
                 _see(seen, "serves", [topic, partition, isolation, rows])
         consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "group"})
         try:
-            wanted = [TopicPartition("plain", number) for number in range(TOPICS["plain"])]
-            for each in consumer.committed(wanted, timeout=CLIENT_SECONDS):
+            partitions = [TopicPartition("plain", number) for number in range(TOPICS["plain"])]
+            for each in consumer.committed(partitions, timeout=CLIENT_SECONDS):
                 _see(seen, "position", [each.partition, each.offset if each.offset >= 0 else None])
         finally:
             consumer.close()

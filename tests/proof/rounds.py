@@ -157,8 +157,8 @@ class Rounds:
     def _wait_for_work(self, size: int) -> None:
         """Wait until the writer has added so many bytes more, or adds none for a while."""
         length = self._shared.length()
-        wanted, silent = length + size, time.monotonic() + _SILENT_SECONDS
-        while length < wanted and time.monotonic() < silent:
+        target, silent = length + size, time.monotonic() + _SILENT_SECONDS
+        while length < target and time.monotonic() < silent:
             time.sleep(0.001)
             if self._shared.length() != length:
                 length, silent = self._shared.length(), time.monotonic() + _SILENT_SECONDS
@@ -180,19 +180,19 @@ class Rounds:
         count = self._proof.count
         if self._disk is None:
             self._kill()
-            known = after = self._shared.length()
+            evidence_end = after = self._shared.length()
         else:
             with self._disk.opened() as descriptor:
                 if self._random.random() < 0.5:
                     self._sync_some()
-                known, control = self._shared.length(), self._control.length()
+                evidence_end, control = self._shared.length(), self._control.length()
                 self._disk.cut(descriptor)
                 # Events that are added now were in progress at the cut, and are no evidence.
                 time.sleep(0.002)
                 self._kill()
             after = self._shared.length()
-        evidence = self._events(8, known)
-        rumours = self._events(known, after)
+        evidence = self._events(8, evidence_end)
+        rumours = self._events(evidence_end, after)
         self._remember(evidence, rumours)
         self._oracle.apply(evidence, evidence=True)
         self._oracle.apply(rumours, evidence=False)
@@ -205,9 +205,9 @@ class Rounds:
         if self._disk is not None:
             self._disk.again()
             late = self._control.length()
-            told = [event[1] for event in self._control.events(8, control)]
+            before = [event[1] for event in self._control.events(8, control)]
             said = [event[1] for event in self._control.events(control, late)]
-            self._judge_control(max(told, default=0), max(said, default=0))
+            self._judge_control(max(before, default=0), max(said, default=0))
 
     def _sync_some(self) -> None:
         """Sync some files, so that later writes are on the disk where earlier ones are not."""

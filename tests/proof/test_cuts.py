@@ -113,17 +113,17 @@ def test_shared_events_length_read_during_appends_never_falls(
         for number in range(1_000_000):
             shared.add("n", number)
         os._exit(0)
-    reached, known = 0, 8
-    while known < 1 << 16:
+    reached, previous = 0, 8
+    while previous < 1 << 16:
         length = shared.length()
-        assert length >= known, (length, known)
-        for event in shared.events(known, length):
+        assert length >= previous, (length, previous)
+        for event in shared.events(previous, length):
             assert event == ("n", reached)
             reached += 1
-        known = length
+        previous = length
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    assert shared.length() >= known
+    assert shared.length() >= previous
 
 
 def test_tally_of_a_life_counts_what_was_done_and_what_the_end_interrupted() -> None:

@@ -24,8 +24,8 @@ _ALL = (
 
 def workloads(proof: Proof) -> list[Workload]:
     """Return them all, or the one whose first word `--option workload=` names."""
-    wanted = proof.options.get("workload", "")
-    return [each for each in _ALL if each.name.startswith(wanted)]
+    prefix = proof.options.get("workload", "")
+    return [each for each in _ALL if each.name.startswith(prefix)]
 
 
 def load_modules() -> None:
