@@ -96,24 +96,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--asan", action="store_true", help="with the sanitizers of ci/asan.py")
     parser.add_argument("--blind", action="store_true", help="changes at random, no fuzzer")
     parser.add_argument("--found", type=Path, default=ROOT / ".fuzz", help="where finds go")
-    known, rest = parser.parse_known_args(arguments)
-    if known.target is None:
+    options, rest = parser.parse_known_args(arguments)
+    if options.target is None:
         sys.stdout.write("\n".join(names()) + "\n")
         return 0
-    seed = secrets.randbits(32) if known.seed is None else known.seed
-    if known.asan:
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    if options.asan:
         import runpy
 
         asan = runpy.run_path(str(ROOT / "ci" / "asan.py"))
-        where = ["--seconds", str(known.seconds), "--found", str(known.found.resolve())]
+        where = ["--seconds", str(options.seconds), "--found", str(options.found.resolve())]
         where += ["--seed", str(seed)]
-        chosen = names() if known.target == "all" else [known.target]
+        chosen = names() if options.target == "all" else [options.target]
         runs = [["-m", "tests.fuzz", name, "--blind", *where] for name in chosen]
         return int(asan["run_python"](*runs))
-    if known.blind:
-        chosen = names() if known.target == "all" else [known.target]
-        return max(change(name, known.seconds, known.found, seed) for name in chosen)
-    return fuzz(known.target, known.seconds, known.found, rest)
+    if options.blind:
+        chosen = names() if options.target == "all" else [options.target]
+        return max(change(name, options.seconds, options.found, seed) for name in chosen)
+    return fuzz(options.target, options.seconds, options.found, rest)
 
 
 if __name__ == "__main__":

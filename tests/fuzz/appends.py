@@ -284,8 +284,8 @@ def _assert_same_records(octets: bytes, stored: bytes, rules: AppendRules, end_o
         assert {NOW_MS} >= {each.timestamp for each in found}
     if sent is None:
         return
-    wanted = records_in_format(sent, rules.magic)
-    assert [_content(each) for each in wanted] == [_content(each) for each in found]
+    expected = records_in_format(sent, rules.magic)
+    assert [_content(each) for each in expected] == [_content(each) for each in found]
     if not rules.is_log_append_time and rules.magic:
         assert [max(each.timestamp, -1) for each in _as_sent(octets)] == [
             max(each.timestamp, -1) for each in found

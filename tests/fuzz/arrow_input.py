@@ -129,11 +129,11 @@ class Nulls:
     bitmap: bytes | None
     length: int
 
-    def check(self, wanted: int) -> None:
+    def check(self, row_count: int) -> None:
         """Raise CorruptInputError if the count is impossible or the bitmap is missing."""
         if not -1 <= self.count <= self.length:
             raise CorruptInputError
-        if wanted and self.count > 0 and self.bitmap is None:
+        if row_count and self.count > 0 and self.bitmap is None:
             raise CorruptInputError
 
     def at(self, place: int) -> bool:
@@ -184,9 +184,9 @@ def _column(choices: Choices, total: int, own: int, name: bytes | None) -> Colum
         last, more, read = _offset_cells(choices, total, wide=layout in (b"Z", b"U"))
         buffers += more
 
-    def check(wanted: int) -> None:
-        nulls.check(wanted)
-        if wanted and last < 0:
+    def check(row_count: int) -> None:
+        nulls.check(row_count)
+        if row_count and last < 0:
             raise CorruptInputError
 
     def cell(place: int) -> Cell:
@@ -264,8 +264,8 @@ def _times(choices: Choices, total: int, own: int) -> Column:
     size = choices.one_of([2, 8])
     values = [choices.number(size) for _ in range(total)]
 
-    def check(wanted: int) -> None:
-        nulls.check(wanted)
+    def check(row_count: int) -> None:
+        nulls.check(row_count)
         if not has_zone:
             raise CorruptInputError
 
@@ -296,9 +296,9 @@ def _headers(choices: Choices, total: int, own: int, shared: int) -> Column:
     ends = _offsets(choices, total, wide)
     keys, values = (_column(choices, late + count, 0, None) for _ in range(2))
 
-    def check(wanted: int) -> None:
-        nulls.check(wanted)
-        if wanted:
+    def check(row_count: int) -> None:
+        nulls.check(row_count)
+        if row_count:
             if not 0 <= ends[own + shared] <= ends[total] <= count:
                 raise CorruptInputError
             keys.check(count)

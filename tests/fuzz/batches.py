@@ -26,16 +26,16 @@ def scan_batches(data: bytes) -> None:
     """Headers alone: the scan into columns, and the functions that find a batch."""
     choices = Choices(data)
     mends, check_crc, check_order = choices.flags(3)
-    wanted = choices.number(8)
+    target = choices.number(8)
     run = mended(choices.rest) if mends else choices.rest
     assert_scan_equals_reference(run, check_crc=check_crc, check_order=check_order, capacity=7)
     for field, find in (("last_offset", find_offset), ("max_timestamp", find_timestamp)):
-        expected, verdict = reference.find(run, field, wanted)
-        position, status = find(exact(run), wanted)
+        expected, verdict = reference.find(run, field, target)
+        position, status = find(exact(run), target)
         assert (expected, verdict) == (position, status_name(status))
-    if wanted >= 0 and run:
-        expected = reference.find_batch(run, 1, 0, wanted)
-        assert expected == find_batch(exact(run), 1, offset_min=0, offset_max=wanted)
+    if target >= 0 and run:
+        expected = reference.find_batch(run, 1, 0, target)
+        assert expected == find_batch(exact(run), 1, offset_min=0, offset_max=target)
 
 
 def decode_batches(data: bytes) -> None:

@@ -37,7 +37,7 @@ LIMITS = (1 << 20, 0, 60, 150, 1000)
 LZ4_BLOCK_CHECKSUM = 0x10
 
 # Records by the position of their batch, if the caller decompressed them.
-Given = dict[int, bytes]
+Payloads = dict[int, bytes]
 
 
 def _run_of(choices: Choices) -> bytes:
@@ -47,11 +47,11 @@ def _run_of(choices: Choices) -> bytes:
     A mutation rarely makes a valid stream, so plain batches are compressed here.
     """
     packs, mends, damages = choices.flags(3)
-    wanted = choices.take(4) if packs else b""
+    codec_bytes = choices.take(4) if packs else b""
     flips = [(choices.number(2), choices.byte()) for _ in range(choices.byte() % 3)]
     run = choices.rest
     if packs:
-        run = _packed(run, wanted)
+        run = _packed(run, codec_bytes)
     if damages and run:
         damaged = bytearray(run)
         for position, bits in flips:
@@ -60,13 +60,13 @@ def _run_of(choices: Choices) -> bytes:
     return mended(run) if mends else run
 
 
-def _packed(run: bytes, wanted: bytes) -> bytes:
+def _packed(run: bytes, codec_bytes: bytes) -> bytes:
     """Return a run whose plain batches are compressed, each by a codec chosen by a byte."""
     walk = reference.scan_batches(run, check_crc=False, check_order=False, capacity=16)
     parts = []
     for number, (start, header) in enumerate(walk.batches):
         batch = run[start : start + header.size_bytes]
-        codec = wanted[number % len(wanted)] % 5
+        codec = codec_bytes[number % len(codec_bytes)] % 5
         if header.magic == 2 and not header.attributes & 7 and codec:
             fields = {**vars(header), "attributes": header.attributes | codec}
             batch = reference.encode_batch(Header(**fields), codecs.compress(codec, batch[61:]))
@@ -113,8 +113,10 @@ def build_compressed_runs(data: bytes) -> None:
         exact(octets), 0, len(octets), check_crc=check_crc, offset_min=start, offset_end=end,
         compressed=True, limit_bytes=limit_bytes,
     )  # fmt: skip
-    given: Given = {}
-    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, corruption, given)
+    payloads: Payloads = {}
+    status, batches = _rows_of_run(
+        run, builder, octets, limit_bytes, bytes_max, corruption, payloads
+    )
     rows, count, position = [], 0, 0
     while position < len(octets):
         verdict, header = reference.whole_batch(octets[position:])
@@ -124,7 +126,7 @@ def build_compressed_runs(data: bytes) -> None:
         batch = octets[position : position + header.size_bytes]
         codec = header.attributes & 7
         outside = header.base_offset < start or header.last_offset >= end
-        payload = given.get(position)
+        payload = payloads.get(position)
         if codec in OURS:
             payload = _records_of(batch, codec, limit_bytes)
         verdict, more = ("ELSEWHERE", []) if outside else _taken(header, names, payload)
@@ -150,7 +152,7 @@ def build_compressed_runs(data: bytes) -> None:
 
 def _rows_of_run(
     run: ArrowBatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
-    corruption: bytes | None, given: Given,
+    corruption: bytes | None, payloads: Payloads,
 ) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
     """Return the last status and the batches of a run; record the decompressed batches."""
     decompressed, batches = DecompressedBatches(), []
@@ -161,12 +163,12 @@ def _rows_of_run(
             continue
         if status != STATUS_CODES["COMPRESSED"]:
             break
-        before = len(given)
+        before = len(payloads)
         if corruption is None:
-            _give_records(run, octets, limit_bytes, bytes_max, decompressed, given)
+            _give_records(run, octets, limit_bytes, bytes_max, decompressed, payloads)
         elif not before:
-            _give_corrupt(run, bytes_max, corruption, given)
-        if len(given) == before:
+            _give_corrupt(run, bytes_max, corruption, payloads)
+        if len(payloads) == before:
             break
     if len(builder):
         batches.append(cells_of(builder.finish()))
@@ -175,7 +177,7 @@ def _rows_of_run(
 
 def _give_records(
     run: ArrowBatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
-    decompressed: DecompressedBatches, given: Given,
+    decompressed: DecompressedBatches, payloads: Payloads,
 ) -> None:  # fmt: skip
     """Pass the next batches, decompressed by the slow codecs."""
     parts = run.list_compressed(bytes_max)
@@ -191,11 +193,13 @@ def _give_records(
             assert zlib.crc32(records).to_bytes(4, "little") in octets[start:end]
         else:
             assert expected == records
-        given[start - 61] = records
+        payloads[start - 61] = records
     run.add_decompressed(parts, decompressed.memory, decompressed.ends)
 
 
-def _give_corrupt(run: ArrowBatchRun, bytes_max: int, corruption: bytes, given: Given) -> None:
+def _give_corrupt(
+    run: ArrowBatchRun, bytes_max: int, corruption: bytes, payloads: Payloads
+) -> None:
     """Pass wrong bytes, with arbitrary ends."""
     parts = run.list_compressed(bytes_max)
     said = Choices(corruption)
@@ -211,7 +215,7 @@ def _give_corrupt(run: ArrowBatchRun, bytes_max: int, corruption: bytes, given: 
         assert len(ends) > len(parts) or not whole
         return
     for (_, start, _), (first, stop) in zip(parts, pairwise([0, *ends]), strict=False):
-        given[start - 61] = memory[first:stop]
+        payloads[start - 61] = memory[first:stop]
 
 
 def _taken(
@@ -285,15 +289,15 @@ def _assert_decoded(octets: bytes, columns: RecordColumns, expected: _Decoder) -
         assert rows == len(columns)
         # A batch too large for the columns is left to the slow path: FULL needs earlier rows.
         assert count or status != STATUS_CODES["FULL"]
-        known: list[Row] = []
+        rows_of_batches: list[Row] = []
         for _ in range(count):
             verdict, header = reference.whole_batch(octets[position:])
             assert verdict == "OK" and header is not None
             verdict, more = expected.decode(octets[position : position + header.size_bytes], header)
             assert verdict == "OK"
-            known += more
+            rows_of_batches += more
             position += header.size_bytes
-        assert (position, known) == (end, _rows_in(memory, columns))
+        assert (position, rows_of_batches) == (end, _rows_in(memory, columns))
     _assert_left(octets[position:], status_name(status), expected)
 
 

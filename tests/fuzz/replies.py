@@ -24,10 +24,10 @@ class Connection:
 
     def recv_into(self, target: memoryview) -> int:
         """Fill a part of the target."""
-        given = self._data[: min(self._piece, len(target))]
-        target[: len(given)] = given
-        self._data = self._data[len(given) :]
-        return len(given)
+        part = self._data[: min(self._piece, len(target))]
+        target[: len(part)] = part
+        self._data = self._data[len(part) :]
+        return len(part)
 
 
 def parse_replies(data: bytes) -> None:

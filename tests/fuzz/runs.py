@@ -97,7 +97,7 @@ def look_up(data: bytes) -> None:
     """A record at an offset, several records, a record at a time: the reference's, or None."""
     choices = Choices(data)
     mends, has_index, is_near = choices.flags(3)
-    wanted = choices.number(1 if is_near else 8)
+    target = choices.number(1 if is_near else 8)
     entry_timestamp, entry_offset = choices.number(2), choices.number(2)
     entries = choices.take(ENTRY_BYTES * (choices.byte() % 4)) if has_index else b""
     octets = mended(choices.rest) if mends else choices.rest
@@ -112,7 +112,7 @@ def look_up(data: bytes) -> None:
         before.last_offset < header.base_offset
         for (_, before), (_, header) in pairwise(walk.batches)
     )
-    offsets = sorted({wanted, *(row[0] for row in rows)} - {-1})[:20]
+    offsets = sorted({target, *(row[0] for row in rows)} - {-1})[:20]
     singles = [reader.find(offset) for offset in offsets]
     many: list[Record | None] = [None] * len(offsets)
     reader.find_many(np.array(offsets, np.int64), many, 0, len(offsets))
@@ -124,10 +124,10 @@ def look_up(data: bytes) -> None:
                 assert (offset, found.timestamp_ms, found.key, found.value) in rows
         if is_clear and single is not None and other is not None:
             assert single == other
-    when = reader.find_time(wanted)
+    when = reader.find_time(target)
     if when is not None:
         timestamp, offset, _ = when
-        assert timestamp >= wanted and offset >= 0
+        assert timestamp >= target and offset >= 0
         # Records after it in its batch are not read.
         if not has_index and not is_corrupt:
             assert (offset, timestamp) in {row[:2] for row in rows}

@@ -13,7 +13,7 @@ from tests.properties.truth import Row
 from tests.support.manual_time import START_MS
 from tests.support.scanning import ALL_COLUMNS
 
-__all__ = ["BINARY_TYPES", "cells_of_row", "scan_arguments", "wanted_by"]
+__all__ = ["BINARY_TYPES", "cells_of_row", "matches", "scan_arguments"]
 
 BINARY_TYPES: Final = ("binary", "large_binary", "binary_view")
 Filters = Sequence[tuple[str, str, Any]]
@@ -57,7 +57,7 @@ def scan_arguments(draw: st.DrawFn, end: int) -> dict[str, Any]:
     }
 
 
-def wanted_by(filters: Filters, row: Row) -> bool:
+def matches(filters: Filters, row: Row) -> bool:
     """Return whether all filters hold for a row."""
     cells = {
         "offset": row.offset,

@@ -42,8 +42,8 @@ from tests.properties.any_logs import AnyLog, any_logs
 from tests.properties.scans import (
     BINARY_TYPES,
     cells_of_row,
+    matches,
     scan_arguments,
-    wanted_by,
 )
 from tests.properties.truth import Isolation, Row, Truth, rows_of_bytes, truth_of
 from tests.support.arrow_consumer import read_all
@@ -196,8 +196,8 @@ def by_get(case: Case, draw: Draw) -> None:
     """`Log.get`, of each offset, known or not, in any order, and of those outside."""
     log = case.log
     rows = {row.offset: row for row in case.visible(log.log_start_offset, case.truth.end_offset)}
-    wanted = _some_offsets(case, draw)
-    for offset in wanted:
+    offsets = _some_offsets(case, draw)
+    for offset in offsets:
         found = log.get(offset, **case.how)
         expected = rows.get(offset)
         assert (None if expected is None else seen(expected)) == (found and row_of(found))
@@ -209,9 +209,9 @@ def by_get(case: Case, draw: Draw) -> None:
 def by_get_many(case: Case, draw: Draw) -> None:
     """`Log.get_many`."""
     rows = {row.offset: row for row in case.visible(0, case.truth.end_offset)}
-    wanted = _some_offsets(case, draw)
-    found = case.log.get_many(wanted, **case.how)
-    expected = [rows.get(offset) for offset in wanted]
+    offsets = _some_offsets(case, draw)
+    found = case.log.get_many(offsets, **case.how)
+    expected = [rows.get(offset) for offset in offsets]
     assert [each and seen(each) for each in expected] == [each and row_of(each) for each in found]
 
 
@@ -221,8 +221,8 @@ def _some_offsets(case: Case, draw: Draw) -> list[int]:
     offset = st.integers(start, end)
     if there:
         offset |= st.sampled_from(there)
-    wanted: list[int] = draw(st.lists(offset, max_size=20))
-    return wanted
+    offsets: list[int] = draw(st.lists(offset, max_size=20))
+    return offsets
 
 
 def by_times(case: Case, draw: Draw) -> None:
@@ -232,13 +232,13 @@ def by_times(case: Case, draw: Draw) -> None:
     rows = [row for row in every if log.log_start_offset <= row.offset < limit]
     times = sorted({row.timestamp for row in rows if row.timestamp >= 0})
     near = [time + step for time in times for step in (-1, 0, 1)]
-    asked = draw(st.lists(st.sampled_from([0, 2**62, *near]), max_size=12))
-    expected = [next((row for row in rows if row.timestamp >= time), None) for time in asked]
-    single = [log.offset_for_timestamp(time, **case.how) for time in asked]
+    timestamps = draw(st.lists(st.sampled_from([0, 2**62, *near]), max_size=12))
+    expected = [next((row for row in rows if row.timestamp >= time), None) for time in timestamps]
+    single = [log.offset_for_timestamp(time, **case.how) for time in timestamps]
     assert [row and (row.timestamp, row.offset, _epoch(row)) for row in expected] == [
         each and tuple(each) for each in single
     ]
-    many = log.offsets_for_timestamps(asked, **case.how)
+    many = log.offsets_for_timestamps(timestamps, **case.how)
     assert [-1 if row is None else row.offset for row in expected] == many.tolist()
     latest = next((row for row in rows if times and row.timestamp == times[-1]), None)
     found = log.offset_for_timestamp(MAX_TIMESTAMP, **case.how)
@@ -321,7 +321,7 @@ def by_scan(case: Case, draw: Draw) -> None:
     """`Log.scan`: any columns, filters, types, sizes of batches."""
     arguments = draw(scan_arguments(case.log.log_end_offset))
     scanned = case.log.scan(case.start, case.end, **arguments, **case.how)
-    rows = [row for row in case.rows() if wanted_by(arguments["filters"], row)]
+    rows = [row for row in case.rows() if matches(arguments["filters"], row)]
     is_text = arguments["header_key_type"] == "utf8"
     expected = [cells_of_row(row, PARTITION, scanned.columns, is_text=is_text) for row in rows]
     found, error = rows_of_scan(scanned)
@@ -337,19 +337,21 @@ def by_stream(case: Case, draw: Draw) -> None:
     """Arrow's C stream, read by hand and by pyarrow, with a schema that it asks for or without."""
     arguments = draw(scan_arguments(case.log.log_end_offset)) | {"header_key_type": "binary"}
     scanned = case.log.scan(case.start, case.end, **arguments, **case.how)
-    rows = [row for row in case.rows() if wanted_by(arguments["filters"], row)]
+    rows = [row for row in case.rows() if matches(arguments["filters"], row)]
     names = scanned.columns
     expected = [cells_of_row(row, PARTITION, names, is_text=False) for row in rows]
     cells = read_all(scanned.__arrow_c_stream__())
     assert expected == list(zip(*cells.values(), strict=True))
-    wanted = case.log.scan(columns=names, binary_type=draw(st.sampled_from(BINARY_TYPES)))
+    template = case.log.scan(columns=names, binary_type=draw(st.sampled_from(BINARY_TYPES)))
     table = pa.table(scanned)
     table.validate(full=True)
     for each in (table, pa.RecordBatchReader.from_stream(scanned, schema=None).read_all()):
         assert expected == _rows_of_table(each)
-    capsule = pa.schema(wanted).__arrow_c_schema__()
-    asked = read_all(scanned.__arrow_c_stream__(capsule)) if "headers" not in names else cells
-    assert cells == asked
+    capsule = pa.schema(template).__arrow_c_schema__()
+    cells_of_schema = (
+        read_all(scanned.__arrow_c_stream__(capsule)) if "headers" not in names else cells
+    )
+    assert cells == cells_of_schema
 
 
 def _rows_of_table(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -369,7 +371,7 @@ def by_numpy(case: Case, draw: Draw) -> None:
     names = [name for name in arguments["columns"] if name not in ("headers", "topic")]
     arguments |= {"columns": names or ["offset", "key"]}
     scanned = case.log.scan(case.start, case.end, **arguments, **case.how)
-    rows = [row for row in case.rows() if wanted_by(arguments["filters"], row)]
+    rows = [row for row in case.rows() if matches(arguments["filters"], row)]
     for name, array in scanned.to_numpy().items():
         made = [cells_of_row(row, PARTITION, [name], is_text=False) for row in rows]
         expected = [cell for cells in made if cells is not None for cell in cells]
@@ -393,7 +395,7 @@ def by_scan_of_many(case: Case, draw: Draw) -> None:
     arguments = draw(scan_arguments(case.log.log_end_offset)) | {"header_key_type": "binary"}
     scanned = scan([case.log, case.log], **arguments, **case.how)
     visible = case.visible(case.log.log_start_offset, case.truth.end_offset)
-    rows = [row for row in visible if wanted_by(arguments["filters"], row)]
+    rows = [row for row in visible if matches(arguments["filters"], row)]
     expected = [cells_of_row(row, PARTITION, scanned.columns, is_text=False) for row in rows]
     assert (expected + expected, None) == rows_of_scan(scanned)
 
@@ -443,8 +445,10 @@ def by_ranges(case: Case, draw: Draw) -> None:
     for source in (batches, rows.flush()):
         for batch in source:
             cells += _rows_of_batch(batch)
-    wanted = [row for row in case.visible(start, end) if wanted_by(arguments["filters"], row)]
-    assert [cells_of_row(row, PARTITION, options.columns, is_text=False) for row in wanted] == cells
+    visible_rows = [row for row in case.visible(start, end) if matches(arguments["filters"], row)]
+    assert [
+        cells_of_row(row, PARTITION, options.columns, is_text=False) for row in visible_rows
+    ] == cells
 
 
 def _rows_of_batch(batch: Any) -> list[tuple[Any, ...]]:

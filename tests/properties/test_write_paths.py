@@ -43,7 +43,7 @@ PARTITION = TopicPartition("orders", 3)
 
 
 @dataclass(frozen=True)
-class Given:
+class AppendCase:
     """
     Rows, and the log that gets them.
 
@@ -101,7 +101,7 @@ class Given:
 
 
 @st.composite
-def givens(draw: st.DrawFn) -> Given:
+def append_cases(draw: st.DrawFn) -> AppendCase:
     """Draw rows and a log."""
     magic = draw(st.sampled_from([2, 2, 1, 0]))
     codec = draw(st.sampled_from([None, 0, 1, 2, 3, *([4] if magic == 2 else [])]))
@@ -126,7 +126,7 @@ def givens(draw: st.DrawFn) -> Given:
                 for each, time in zip(made, times(plan, random), strict=True)
             ]
         )
-    return Given(
+    return AppendCase(
         magic,
         codec,
         parts,
@@ -157,7 +157,7 @@ def stored(directory: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
 
 
-def slow_log(parent: Path, given_rows: Given) -> Path:
+def slow_log(parent: Path, given_rows: AppendCase) -> Path:
     """Write by the slow path, and check that the reference reads the rows that were given."""
     directory = parent / "slow-0"
     with given_rows.open(directory) as log:
@@ -169,9 +169,9 @@ def slow_log(parent: Path, given_rows: Given) -> Path:
 
 @pytest.mark.parametrize("append_path", append_apis.APPEND_APIS)
 @of_examples()
-@given(given_rows=givens())
+@given(given_rows=append_cases())
 def test_append_path_writes_the_bytes_of_the_slow_path(
-    append_path: append_apis.AppendApi, given_rows: Given
+    append_path: append_apis.AppendApi, given_rows: AppendCase
 ) -> None:
     """Byte for byte, over batches and segments."""
     with folder() as parent:
@@ -183,9 +183,12 @@ def test_append_path_writes_the_bytes_of_the_slow_path(
 
 
 @of_examples()
-@given(given_rows=givens(), binary_type=st.sampled_from(["binary", "large_binary", "binary_view"]))
+@given(
+    given_rows=append_cases(),
+    binary_type=st.sampled_from(["binary", "large_binary", "binary_view"]),
+)
 def test_append_of_a_scan_writes_the_bytes_of_the_slow_path(
-    given_rows: Given, binary_type: Any
+    given_rows: AppendCase, binary_type: Any
 ) -> None:
     """From another log's Arrow columns, and from its records, which are not decoded."""
     rows = [row for part in given_rows.parts for row in part]
@@ -202,8 +205,8 @@ def test_append_of_a_scan_writes_the_bytes_of_the_slow_path(
 
 
 @of_examples()
-@given(given_rows=givens(), buffer_bytes=st.sampled_from([1, 100, 2000]))
-def test_appender_small_buffer_writes_the_rows(given_rows: Given, buffer_bytes: int) -> None:
+@given(given_rows=append_cases(), buffer_bytes=st.sampled_from([1, 100, 2000]))
+def test_appender_small_buffer_writes_the_rows(given_rows: AppendCase, buffer_bytes: int) -> None:
     """A batch has the records that fit in the buffer, so batches are smaller."""
     with folder() as parent:
         with given_rows.open(parent / "own-0") as log:
@@ -245,7 +248,7 @@ def test_append_batches_of_clients_store_their_rows(
     magic, made = appends
     codec = None if magic < 2 and codec == 4 else codec
     settings = {"message_timestamp_type": "LogAppendTime" if appends_time else "CreateTime"}
-    given_rows = Given(magic, codec, [], {**settings, "max_message_bytes": 1 << 24})
+    given_rows = AppendCase(magic, codec, [], {**settings, "max_message_bytes": 1 << 24})
     expected: list[Row] = []
     with folder() as parent:
         with given_rows.open(parent / "own-0") as log:
@@ -320,11 +323,11 @@ def test_ingest_file_of_batches_keeps_its_rows(plans: list[Plan], before: int) -
 
 @of_examples(2)
 @given(
-    given_rows=givens(),
+    given_rows=append_cases(),
     codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
     ends=st.sampled_from(["", "commit", "abort"]),
 )
-def test_producer_writes_the_rows_sent(given_rows: Given, codec: str, ends: str) -> None:
+def test_producer_writes_the_rows_sent(given_rows: AppendCase, codec: str, ends: str) -> None:
     """Numbered or in a transaction, in batches of the producer's own size."""
     settings: dict[str, Any] = {"compression_type": codec, "batch_size": 500}
     if given_rows.magic < 2:

@@ -152,10 +152,10 @@ def _sequence(header: Header, offset: int) -> int:
 def truth_of(directory: Path) -> Truth:
     """Return what the segments of a directory hold, by the names and bytes of their files."""
     paths = sorted(directory.glob("*.log"))
-    return told({int(path.stem): path.read_bytes() for path in paths})
+    return truth_of_segments({int(path.stem): path.read_bytes() for path in paths})
 
 
-def told(segments: Mapping[int, bytes]) -> Truth:
+def truth_of_segments(segments: Mapping[int, bytes]) -> Truth:
     """Return what segments hold, given by their base offsets."""
     truth = Truth()
     opened: dict[int, Transaction] = {}

@@ -100,16 +100,16 @@ def test_open_log_invalid_bytes_serves_whole_batches_around(
     middle = moved(raw, 3) if before else raw
     content = (EARLY if before else b"") + middle + (LATE if behind else b"")
     reached = scan_segment(memoryview(middle), LOG_FILE, base_offset=0, interval=4096).next_offset
-    wanted = set(EARLY_RECORDS if before else ())
+    records = set(EARLY_RECORDS if before else ())
     if behind and reached <= LATE_OFFSET:
-        wanted |= set(LATE_RECORDS)
+        records |= set(LATE_RECORDS)
 
     disk = disk_with(content)
     untouched = disk.fingerprint()
     reader = Rig(PLACE, disk)
     with reader.open(read_only=True) as log:
         seen = read_both_ways(log)
-    assert wanted <= set(seen)
+    assert records <= set(seen)
     assert untouched == disk.fingerprint()
     rig = Rig(PLACE, disk)
     log = rig.open()

@@ -212,7 +212,7 @@ def test_merge_power_cut_at_any_call_is_atomic(
             assert records == new or (records == old and not was_seen)
             assert 0 == rig.log.log_start_offset
             found.add(len(records))
-        with crash.told(), contextlib.closing(Rig(LARGE, crash.disk).open()) as log:
+        with crash.failure_context(), contextlib.closing(Rig(LARGE, crash.disk).open()) as log:
             assert not log.recovery_report.completed_swaps
             assert records == [record_fact(each) for each in log.records()]
     assert {len(kept) + 2, RECORD_COUNT + 2} == found

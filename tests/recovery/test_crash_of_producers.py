@@ -133,11 +133,11 @@ def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
     outcome = outcome_of(log)
     assert outcome.first_unstable_offset == partition_of(log).view.first_unstable_offset
     assert outcome.committed == committed_offsets(log)
-    known = {each.producer_id: each.first_offset for each in log.list_transactions()}
-    assert outcome.open == known
+    first_offsets = {each.producer_id: each.first_offset for each in log.list_transactions()}
+    assert outcome.open == first_offsets
     epochs = [batch.header.partition_leader_epoch for batch in log.batches()]
     assert log.recovery_report.clean or not epochs or log.leader_epoch > max(epochs)
-    for producer_id in known:
+    for producer_id in first_offsets:
         log.abort_transaction(producer_id)
     outcome = outcome_of(log)
     for producer_id, (epoch, sequence) in outcome.sequences.items():

@@ -114,8 +114,8 @@ def test_reader_begun_before_a_cleaning_continues_to_the_final_state(
     assert data == bytes(held.data)
     offsets = [fact.offset for fact in found]
     assert sorted(set(offsets)) == offsets
-    known = {fact.offset: fact for fact in scene.before.records}
-    assert all(known[fact.offset] == fact for fact in found)
+    facts = {fact.offset: fact for fact in scene.before.records}
+    assert all(facts[fact.offset] == fact for fact in found)
     folded: dict[bytes, bytes] = {}
     for fact in found:
         assert fact.key is not None

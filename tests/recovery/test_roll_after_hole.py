@@ -69,8 +69,8 @@ def test_offset_gap_at_a_roll_power_cut_keeps_durable_records(
             # A segment may survive without its predecessor. Without preallocation a roll syncs
             # nothing, so a batch may too.
             lost = (12,) if place.config.preallocate else (12, 20, 23, 26, 29)
-            told = set(seen.corrupt_ranges) - HOLES
-            assert all(first in lost and following == 40 for first, following in told)
+            ranges = set(seen.corrupt_ranges) - HOLES
+            assert all(first in lost and following == 40 for first, following in ranges)
             bases.add(seen.bases)
     assert {(0,), (0, 20, 40)} <= bases
 

@@ -241,19 +241,19 @@ def test_overflowing_segment_aborted_transactions_stay_aborted(directory: Path) 
     """PAR-1: the transaction index is divided, too."""
     directory.mkdir()
     parts: list[bytes] = []
-    wanted: list[int] = []
+    offsets: list[int] = []
     for base in (0, FAR):
         for offset, ends in ((base, "abort"), (base + 10, "commit")):
             sent = Produced(1, sequence=3 * len(parts) // 2, count=3, transactional=True)
             parts += [encoded([sent], offset), encoded([Produced(1, ends=ends)], offset + 3)]
-        wanted += [base + 10, base + 11, base + 12]
+        offsets += [base + 10, base + 11, base + 12]
     log_file(directory).write_bytes(b"".join(parts))
     with manual_log(directory, read_only=True) as log:
-        assert wanted == committed_offsets(log)
+        assert offsets == committed_offsets(log)
     for _again in range(2):
         with manual_log(directory) as log:
             assert [0, FAR] == bases_of(log)
-            assert wanted == committed_offsets(log)
+            assert offsets == committed_offsets(log)
         forget_shutdown(directory)
     for base in (0, FAR):
         assert 34 == SegmentFiles(directory, base).transaction_index.stat().st_size
@@ -344,15 +344,15 @@ def test_split_at_opening_power_cut_at_any_call_loses_nothing(bases: tuple[int, 
     """PAR-1: read-only or for writing, the next opening has every record once."""
     place = LogSetup("alone", ALONE.directory, ALONE.config.replace(cleanup_policy=("compact",)))
     expected = [base + delta for base in bases for delta in range(3)]
-    wanted = sorted({base for base in bases if base % FAR == 0})
+    segment_bases = sorted({base for base in bases if base % FAR == 0})
     states = 0
     for crash in crashes(Opening(bases), place, limit=3):
         states += 1
-        with crash.told(), Rig(place, crash.disk).open(read_only=True) as reader:
+        with crash.failure_context(), Rig(place, crash.disk).open(read_only=True) as reader:
             assert expected == offsets_of(reader)
         with crash.reopened() as rig:
             assert expected == offsets_of(rig.log)
-            assert wanted == bases_of(rig.log)
+            assert segment_bases == bases_of(rig.log)
             assert not rig.log.recovery_report.found_damage
             names = rig.disk.list(ALONE.directory)
             assert not [name for name in names if name.endswith((".swap", ".cleaned", ".covered"))]

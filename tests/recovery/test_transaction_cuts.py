@@ -44,10 +44,10 @@ BOTH = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 
 @dataclass(frozen=True)
-class Known:
+class TransactionFacts:
     """State of transactions for callers: requested to commit, and committed."""
 
-    asked: frozenset[str] = frozenset()
+    requests: frozenset[str] = frozenset()
     acknowledged: frozenset[str] = frozenset()
 
 
@@ -64,7 +64,7 @@ class Story:
         for topic, numbers in self.logs.topics().items():
             for number in numbers:
                 self.logs.log(topic, number)
-        self.cuts = LogCuts(directory, patch, Known())
+        self.cuts = LogCuts(directory, patch, TransactionFacts())
         self.clients = self.logs.clients()
         self.producers: dict[str, Producer] = {}
         self.places: dict[str, tuple[int, ...]] = {}
@@ -91,7 +91,7 @@ class Story:
     def commit(self, name: str, transaction: str) -> None:
         """Commit the open transaction."""
         facts = self.cuts.facts
-        self.cuts.facts = replace(facts, asked=facts.asked | {transaction})
+        self.cuts.facts = replace(facts, requests=facts.requests | {transaction})
         self.producers[name].commit_transaction()
         facts = self.cuts.facts
         self.cuts.facts = replace(facts, acknowledged=facts.acknowledged | {transaction})
@@ -177,12 +177,15 @@ def recovered(directory: Path, places: dict[str, tuple[int, ...]], names: list[s
 
 
 def check(
-    shown: set[str], known: list[Moment[Known]], lengths: tuple[int, ...], total: set[str]
+    shown: set[str],
+    moments: list[Moment[TransactionFacts]],
+    lengths: tuple[int, ...],
+    total: set[str],
 ) -> None:
     """Compare the transactions seen with each moment that may leave this state."""
-    for moment in known:
+    for moment in moments:
         facts = moment.facts
-        assert facts.acknowledged <= shown <= facts.asked, (lengths, facts, shown)
+        assert facts.acknowledged <= shown <= facts.requests, (lengths, facts, shown)
     assert shown <= total
 
 
@@ -291,7 +294,7 @@ BROKERS = {
 }
 
 
-def as_a_broker(broker: Broker, logs: Logs, cuts: LogCuts[Known]) -> None:
+def as_a_broker(broker: Broker, logs: Logs, cuts: LogCuts[TransactionFacts]) -> None:
     """Write one transaction up to its decision, which is synced; its rest, and another, are not."""
     state_log = logs.log("__transaction_state", partition_for("a", 2))
     orders = [logs.log("orders", number) for number in range(2)]
@@ -342,7 +345,7 @@ def test_transactions_of_a_broker_power_cut_anywhere_are_whole(
         for topic, numbers in logs.topics().items():
             for number in numbers:
                 logs.log(topic, number)
-        cuts = LogCuts(tmp_path / "data", patch, Known())
+        cuts = LogCuts(tmp_path / "data", patch, TransactionFacts())
         as_a_broker(BROKERS[kind], logs, cuts)
     states = [lengths for lengths, moments in cuts.states() if cuts.moments[-1] in moments]
     # Markers, COMPLETE, ONGOING and data after the decision: (2 + 1) * (2 + 1) * (2 + 1).

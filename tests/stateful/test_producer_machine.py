@@ -141,18 +141,18 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def verdict(self, producer_id: int, epoch: int, sequence: int, count: int, txn: bool) -> object:
         """Return the model's answer to a producer's batch: "ok", an error, or the duplicate."""
-        known = self.model.epoch(producer_id)
+        current_epoch = self.model.epoch(producer_id)
         window = self.known_window(producer_id)
         last = (sequence + count - 1) % SIZE
-        if epoch == known:
+        if epoch == current_epoch:
             for entry in window:
                 if (entry.first_sequence, entry.last_sequence) == (sequence, last):
                     return (entry.first_offset, entry.last_offset)
-        if epoch < known:
+        if epoch < current_epoch:
             return InvalidProducerEpochError
-        if known >= 0:
+        if current_epoch >= 0:
             expected = 0
-            if epoch == known and window:
+            if epoch == current_epoch and window:
                 expected = (window[-1].last_sequence + 1) % SIZE
             if sequence != expected:
                 return OutOfOrderSequenceError
@@ -184,11 +184,11 @@ class ProducerMachine(RuleBasedStateMachine):
         timestamp_ms: int,
     ) -> None:
         """Send one of the last batches again, or a wrong one, or by chance the next."""
-        known = self.model.epoch(producer_id)
+        current_epoch = self.model.epoch(producer_id)
         window = self.model.window(producer_id)
-        epoch = max(0, known + epoch_step)
-        sequence = (window[-1].last_sequence + 1) % SIZE if window and epoch == known else 0
-        if not window and known < 0:
+        epoch = max(0, current_epoch + epoch_step)
+        sequence = (window[-1].last_sequence + 1) % SIZE if window and epoch == current_epoch else 0
+        if not window and current_epoch < 0:
             sequence = SIZE - 2
         if 0 < back <= len(window):
             again = window[-back]
@@ -234,16 +234,16 @@ class ProducerMachine(RuleBasedStateMachine):
     )
     def end(self, producer_id: int, epoch_step: int, abort: bool, timestamp_ms: int) -> None:
         """End a transaction, of the same epoch or a higher one, or without an open transaction."""
-        known = self.model.epoch(producer_id)
-        epoch = max(0, known + epoch_step)
+        current_epoch = self.model.epoch(producer_id)
+        epoch = max(0, current_epoch + epoch_step)
         offset = self.model.end
         append = self.states.begin_append(ProducerChecks.EPOCHS)
         try:
             append.add_marker(producer_id, epoch, 0, offset, timestamp_ms, is_abort=abort)
         except InvalidProducerEpochError:
-            assert epoch < known
+            assert epoch < current_epoch
             return
-        assert epoch >= known
+        assert epoch >= current_epoch
         first = dict(self.model.open()).get(producer_id)
         others = [each for other, each in self.model.open() if other != producer_id]
         expected = []

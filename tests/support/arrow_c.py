@@ -84,12 +84,12 @@ ArrowStream._fields_ = [
 ]
 
 # Exported structures are kept alive: a release may be called after everything else is gone.
-_GIVEN_OUT: list[object] = []
+_EXPORTS: list[object] = []
 
 
 def forget_released() -> None:
     """Free the exported structures; the caller knows that all of them were released."""
-    _GIVEN_OUT.clear()
+    _EXPORTS.clear()
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
@@ -132,7 +132,7 @@ class Exported:
     is_released: bool = False
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        _GIVEN_OUT.append(self)
+        _EXPORTS.append(self)
         schema, array = self.schema(), self.values()
         if self.is_released:
             array.release = ArrayRelease()
@@ -230,7 +230,7 @@ class Stream:
         return self._released + [name for each in self._exported for name in each.released]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        _GIVEN_OUT.append(self)
+        _EXPORTS.append(self)
         waiting = list(self._exported)
 
         def get_schema(stream: Any, target: Any) -> int:

@@ -99,8 +99,8 @@ def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, i
         assert header is not None
         codec = header.attributes & 7
         if codec:
-            known = codec <= (3 if header.magic < 2 else 4)
-            return rows, batches, position, "COMPRESSED" if known else "UNKNOWN_CODEC"
+            is_known = codec <= (3 if header.magic < 2 else 4)
+            return rows, batches, position, "COMPRESSED" if is_known else "UNKNOWN_CODEC"
         end = position + header.size_bytes
         try:
             if header.magic < 2:

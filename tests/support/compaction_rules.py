@@ -130,9 +130,9 @@ def verify_compacted(
         tombstones: their times.
         lost_from: where what was not on the disk begins, after a crash: all of it may be missing.
     """
-    known = {fact.offset: fact for fact in before.records}
+    facts = {fact.offset: fact for fact in before.records}
     for fact in after.records:
-        assert known.get(fact.offset) == fact, f"{fact} was not served: {known.get(fact.offset)}"
+        assert facts.get(fact.offset) == fact, f"{fact} was not served: {facts.get(fact.offset)}"
     offsets = [fact.offset for fact in after.records]
     assert sorted(set(offsets)) == offsets, f"out of order: {offsets}"
     assert before.start_offset == after.start_offset

@@ -79,10 +79,10 @@ def ensure_reads_as(manifest: OldManifest, directory: Path) -> None:
     """Hold a converted log of an old broker against the facts of what it was made of."""
     summary = manifest.summary
     start = summary.log_start_offset
-    wanted = [f for f in manifest.records() if f.offset >= start and not f.is_control]
+    facts = [f for f in manifest.records() if f.offset >= start and not f.is_control]
     found = [record for record in read(directory) if record[0] >= start]
-    assert [f.offset for f in wanted] == [record[0] for record in found]
-    for fact, record in zip(wanted, found, strict=True):
+    assert [f.offset for f in facts] == [record[0] for record in found]
+    for fact, record in zip(facts, found, strict=True):
         kind = max(fact.timestamp_type, 0)
         assert (fact.timestamp_ms, kind, fact.key) == record[1:4]
         assert fact.has_value(record[4])

@@ -312,7 +312,7 @@ class Crash:
     choice: CrashChoice
     disk: SimulatedDisk
 
-    def told(self) -> contextlib.AbstractContextManager[None]:
+    def failure_context(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that adds the crash to a failure inside."""
         moment = f"{self.rig.place.name}, crash at call {self.number}, {self.choice}"
         return _with_moment(moment, self.rig.disk)
@@ -320,7 +320,7 @@ class Crash:
     @contextlib.contextmanager
     def reopened(self) -> Iterator[Rig]:
         """Open the remaining files; a failure inside names its crash."""
-        with self.told():
+        with self.failure_context():
             rig = Rig(self.rig.place, self.disk)
             rig.open()
             yield rig
@@ -365,7 +365,7 @@ def explore(scenario: Scenario, place: LogSetup, *, limit: int, beyond: int = 0)
     for crash in crashes(scenario, place, limit=limit, beyond=beyond):
         moments = crash.number
         states += 1
-        with crash.told():
+        with crash.failure_context():
             second = None
             if (moments + states) % DOUBLE_CRASH_STEP == 0:
                 second = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)

@@ -456,14 +456,14 @@ def without_orphans(
 
 
 def with_foundations(
-    operations: list[NameOperation], wanted: Callable[[NameOperation], bool]
+    operations: list[NameOperation], condition: Callable[[NameOperation], bool]
 ) -> list[NameOperation]:
-    """Return what is wanted, with all earlier changes of the same names that it builds on."""
+    """Return what meets a condition, with earlier changes of the same names that it builds on."""
     needed: set[tuple[int, str]] = set()
     chosen = []
     for operation in reversed(operations):
         keys = operation.keys()
-        if wanted(operation) or keys & needed:
+        if condition(operation) or keys & needed:
             needed |= keys
             chosen.append(operation)
     return chosen[::-1]

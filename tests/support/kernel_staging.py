@@ -43,11 +43,11 @@ class KernelStaging:
 
     def note(self, batches: list[BatchFacts], size: int) -> None:
         """Take batches and ready entries into the last segment."""
-        base, held, known, offsets, times = self.segments[-1]
+        base, held, facts, offsets, times = self.segments[-1]
         more_offsets, more_times = self.stage.ready_entries()
         assert not self.stage.has_entries
         self.segments[-1] = (
-            base, held + size, known + batches, offsets + more_offsets, times + more_times
+            base, held + size, facts + batches, offsets + more_offsets, times + more_times
         )  # fmt: skip
 
     def append(self, batches: list[BatchFacts], now_ms: int) -> None:

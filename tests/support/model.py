@@ -159,14 +159,14 @@ class LogModel:
 
     def verify(self, seen: Seen) -> None:
         """Raise AssertionError unless `seen` is a state that a crash may leave."""
-        known = dict(self.records)
+        facts = dict(self.records)
         for doubt in self.doubts:
-            known.update((fact.offset, fact) for fact in doubt.records)
+            facts.update((fact.offset, fact) for fact in doubt.records)
         self._verify_range(seen)
         previous = seen.start_offset - 1
         for fact in seen.records:
             assert fact.offset > previous, f"offset {fact.offset} after {previous}"
-            assert known.get(fact.offset) == fact, f"{fact} is not {known.get(fact.offset)}"
+            assert facts.get(fact.offset) == fact, f"{fact} is not {facts.get(fact.offset)}"
             self._verify_gap(seen, previous + 1, fact.offset)
             previous = fact.offset
         self._verify_gap(seen, previous + 1, seen.end_offset)

@@ -38,8 +38,8 @@ def messages(magic: int, count: int = 3, *, timestamp: int = NOW_MS) -> list[Mes
 def wrapper(inner: bytes, *, magic: int = 1, offset: int = 0, **fields: Any) -> bytes:
     """A gzip wrapper around bytes, whatever they are."""
     value = codecs.compress(codecs.GZIP, inner, magic)
-    given = {"timestamp": NOW_MS if magic else -1, "attributes": codecs.GZIP} | fields
-    return encode_message(Message(offset, magic, value=value, **given))
+    arguments = {"timestamp": NOW_MS if magic else -1, "attributes": codecs.GZIP} | fields
+    return encode_message(Message(offset, magic, value=value, **arguments))
 
 
 def positions(data: Buffer) -> list[int]:

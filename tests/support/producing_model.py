@@ -209,5 +209,5 @@ class ProducingModel:
             epoch = batch.header.partition_leader_epoch
             if epoch >= 0:
                 entry = entry_of(batch)
-                known = self.contents.setdefault((epoch, entry.first_offset), entry)
-                assert known == entry, f"epoch {epoch} has {entry} where {known} was"
+                previous = self.contents.setdefault((epoch, entry.first_offset), entry)
+                assert previous == entry, f"epoch {epoch} has {entry} where {previous} was"

@@ -42,7 +42,7 @@ def slow_rows(
     start: int | None = None,
     end: int | None = None,
     *,
-    wanted: Callable[[Record], bool] = lambda _: True,
+    condition: Callable[[Record], bool] = lambda _: True,
     **how: Any,
 ) -> Rows:
     """Return the rows of the records that a log gives."""
@@ -50,7 +50,7 @@ def slow_rows(
     headers = _batches_by_offset(log) if set(columns) & set(ALL_COLUMNS[8:]) else {}
     try:
         for record in log.records(start, end, **how):
-            if wanted(record):
+            if condition(record):
                 cells = _cells(record, headers.get(record.offset), log.topic_partition)
                 rows.append(tuple(cells[name] for name in columns))
     except KafkaLogError as error:

@@ -23,16 +23,16 @@ class SimulatedSource:
         self.windows: list[tuple[int, int]] = []
         self.size_bytes = len(data)
         self._data = data if cut_to is None else data[:cut_to]
-        self._given = bytearray()
+        self._buffer = bytearray()
 
     def window(self, position: int, size: int) -> memoryview:
         """Return `size` bytes from `position` on, fewer only where the bytes end."""
-        self._given[:] = b"\xff" * len(self._given)
-        self._given = bytearray(self._data[position : position + size])
+        self._buffer[:] = b"\xff" * len(self._buffer)
+        self._buffer = bytearray(self._data[position : position + size])
         self.windows.append((position, size))
-        if len(self._given) < size:
-            self.size_bytes = position + len(self._given)
-        return memoryview(self._given).toreadonly()
+        if len(self._buffer) < size:
+            self.size_bytes = position + len(self._buffer)
+        return memoryview(self._buffer).toreadonly()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -82,10 +82,10 @@ def read_table(
     columns: Sequence[str] | None = None,
     filters: FilterSet = EVERYTHING,
     filesystem: FileSystem | None = None,
-    **given: Any,
+    **settings: Any,
 ) -> pa.Table:
     """Return all rows of a query over directories."""
-    texts = {name.replace("__", "."): str(value) for name, value in given.items()}
+    texts = {name.replace("__", "."): str(value) for name, value in settings.items()}
     options = ReadOptions.parse({"paths": ",".join(map(str, paths)), **texts})
     tasks = planned(options, filters)
     batches = read_batches(tasks, options, columns=columns, filters=filters, filesystem=filesystem)

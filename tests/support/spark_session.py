@@ -77,8 +77,8 @@ def why_not() -> str | None:
 
 def class_archive() -> Path:
     """Return where the archive of classes of this Java and this Spark is, once there is one."""
-    known = f"{_java_says()} {version('pyspark')} {JAVA_FLAGS}"
-    return ROOT / "build" / f"spark-classes-{zlib.crc32(known.encode()):08x}.jsa"
+    key = f"{_java_says()} {version('pyspark')} {JAVA_FLAGS}"
+    return ROOT / "build" / f"spark-classes-{zlib.crc32(key.encode()):08x}.jsa"
 
 
 def _flags() -> str:
@@ -95,8 +95,8 @@ def environment(*, quick_start: bool = True) -> dict[str, str]:
         quick_start: whether the JVM has the flags of tests, which make it start quickly and run
             slowly: what is measured must not have them.
     """
-    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    path = [str(ROOT), *(entry for entry in known if entry != str(ROOT))]
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    path = [str(ROOT), *(entry for entry in entries if entry != str(ROOT))]
     return {
         # Also for programs that start sessions by themselves.
         "SPARK_SUBMIT_OPTS": _flags() if quick_start else "",
@@ -146,17 +146,19 @@ def start_session(directory: Path, *, leaves_archive: bool = False, **more: str)
         more: settings, with underscores for their dots.
     """
     os.environ.update(environment())
-    given = settings(directory)
+    session_settings = settings(directory)
     if leaves_archive and not class_archive().exists():
         class_archive().parent.mkdir(exist_ok=True)
-        given["spark.driver.extraJavaOptions"] += f" -XX:ArchiveClassesAtExit={_archive_of_now()}"
+        session_settings["spark.driver.extraJavaOptions"] += (
+            f" -XX:ArchiveClassesAtExit={_archive_of_now()}"
+        )
     # Loading pyspark raises deprecation warnings of Python and pandas, which are its own.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master("local[2]").appName("kafkalog-tests")
-        for name, value in given.items():
+        for name, value in session_settings.items():
             builder = builder.config(name, value)
         for name, value in more.items():
             builder = builder.config(name.replace("_", "."), value)

@@ -126,7 +126,7 @@ def test_append_ignores_offsets_of_records(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own_ms", "given_ms", "expected_ms"),
+    ("own_ms", "call_ms", "expected_ms"),
     [
         (-1, None, START_MS),
         (-1, -1, -1),
@@ -138,11 +138,11 @@ def test_append_ignores_offsets_of_records(directory: Path) -> None:
     ],
 )
 def test_append_timestamp_is_of_record_else_call_else_clock(
-    directory: Path, own_ms: int, given_ms: int | None, expected_ms: int
+    directory: Path, own_ms: int, call_ms: int | None, expected_ms: int
 ) -> None:
     """The record's timestamp counts first. A call with -1 writes records without a timestamp."""
     with manual_log(directory) as log:
-        info = log.append([Record(value=b"x", timestamp_ms=own_ms)], timestamp_ms=given_ms)
+        info = log.append([Record(value=b"x", timestamp_ms=own_ms)], timestamp_ms=call_ms)
         assert expected_ms == info.max_timestamp_ms
         record = next(log.records())
         assert (expected_ms, 0) == (record.timestamp_ms, record.timestamp_type)

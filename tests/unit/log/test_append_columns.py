@@ -64,10 +64,10 @@ def test_append_columns_without_timestamps_uses_the_clock(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", ["lists", "columns"])
 def test_append_columns_keys_or_values_none_are_null(tmp_path: Path, kind: str) -> None:
     """Without keys, or without values, all records have a null there."""
-    given: Any = [b"a", b"b"] if kind == "lists" else column([b"a", b"b"])
+    cells: Any = [b"a", b"b"] if kind == "lists" else column([b"a", b"b"])
     with manual_log(tmp_path / "a-0") as log:
-        log.append_columns(None, given)
-        log.append_columns(given, None)
+        log.append_columns(None, cells)
+        log.append_columns(cells, None)
         pairs = [(record.key, record.value) for record in log.records()]
     assert [(None, b"a"), (None, b"b"), (b"a", None), (b"b", None)] == pairs
 

@@ -83,17 +83,17 @@ def test_append_every_input_to_old_log_reads_back(directory: Path, magic: int, c
         assert [19, 39, 59, 79, 83, 87] == [info.last_offset for info in infos]
         largest = START_MS + 19 if magic else -1
         assert [largest] * 4 == [info.max_timestamp_ms for info in infos[:4]]
-        told = rows(log)
+        content = rows(log)
         expected_times = [START_MS + number if magic else -1 for number in range(20)]
-        assert expected_times == [time for _, time, _, _ in told[:20]]
+        assert expected_times == [time for _, time, _, _ in content[:20]]
         for start, value in ((0, values), (20, values), (40, [None] * 20)):
-            assert list(zip(keys, value, strict=True)) == [row[2:] for row in told[start:][:20]]
-        assert list(range(88)) == [offset for offset, _, _, _ in told]
+            assert list(zip(keys, value, strict=True)) == [row[2:] for row in content[start:][:20]]
+        assert list(range(88)) == [offset for offset, _, _, _ in content]
         assert {magic} == {each.header.magic for each in entries(log)}
         assert (codec != "producer") == entries(log)[0].header.is_wrapper
         assert [85, 86, 87] == [each.offset for each in log.records(85)]
     with old_log(directory, magic) as log:
-        assert told == rows(log)
+        assert content == rows(log)
         assert 88 == log.append(numbered(0, 1)).first_offset
 
 
@@ -128,7 +128,7 @@ def test_append_old_format_rolls_and_recovers(directory: Path, magic: int) -> No
         bases = [segment.base_offset for segment in log.segments()]
         assert len(bases) > 3
         assert all(base % 10 == 0 for base in bases)
-        told = rows(log)
+        content = rows(log)
         assert [number * 10 for number in range(20)] == [
             next(iter(log.records(number * 10))).offset for number in range(20)
         ]
@@ -136,7 +136,7 @@ def test_append_old_format_rolls_and_recovers(directory: Path, magic: int) -> No
     for index in directory.glob("*index"):
         index.unlink()
     with old_log(directory, magic) as log:
-        assert told == rows(log)
+        assert content == rows(log)
         if magic:
             found = log.offset_for_timestamp(START_MS + 57)
             assert found is not None

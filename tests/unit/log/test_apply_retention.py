@@ -310,10 +310,10 @@ def test_observer_raises_log_continues(directory: Path, caplog: pytest.LogCaptur
             super().append(deletion)
             raise RuntimeError("observer")
 
-    told = Broken()
-    with hourly(directory, 3, observer=told) as log:
+    observer = Broken()
+    with hourly(directory, 3, observer=observer) as log:
         assert 2 == len(log.apply_retention(now_ms=START_MS + 2 * HOUR_MS + 10))
-    assert 2 == len(told)
+    assert 2 == len(observer)
     assert 2 == sum("the observer of orders-0 failed" in each.message for each in caplog.records)
 
 

@@ -200,7 +200,7 @@ class NotedJudge:
     def __init__(self, chapter: Chapter, start: int, end: int) -> None:
         self.end = end
         self.is_final = False
-        self.asked: list[tuple[int, str]] = []
+        self.calls: list[tuple[int, str]] = []
         self._range = CorruptRange(
             path=None,  # type: ignore[arg-type]
             position=start,
@@ -215,7 +215,7 @@ class NotedJudge:
         return self._range if is_before else None
 
     def judge(self, damage: WalkDamage) -> None:
-        self.asked.append((damage.position, name_of(damage.status)))
+        self.calls.append((damage.position, name_of(damage.status)))
         self.is_final = True
 
     def accepts(self, walk: WalkResult, origin: int, expected: int, columns: BatchColumns) -> bool:
@@ -246,5 +246,5 @@ def test_walk_wrong_offset_is_judged_before_its_batch_is_given(window_bytes: int
         window_bytes=window_bytes,
     )
     assert [each.data for each in CHAPTERS if each is not CHAPTERS[1]] == found.batches
-    assert 1 == len(judge.asked)
+    assert 1 == len(judge.calls)
     assert [STARTS[1]] == reported

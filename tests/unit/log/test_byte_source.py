@@ -13,9 +13,9 @@ DATA = bytes(range(256)) * 8
 
 
 def range_source(data: bytes, requests: list[tuple[int, int]], size: int) -> RangeSource:
-    def fetch(position: int, wanted: int) -> bytes:
-        requests.append((position, wanted))
-        return data[position : position + wanted]
+    def fetch(position: int, size_bytes: int) -> bytes:
+        requests.append((position, size_bytes))
+        return data[position : position + size_bytes]
 
     return RangeSource(fetch, size, fetch_bytes=100)
 

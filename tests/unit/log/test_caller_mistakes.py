@@ -22,7 +22,7 @@ from tests.support.logs import manual_log
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("policy", "expected"),
     [
         ("compact", ("compact",)),
         ("compact,delete", ("compact", "delete")),
@@ -31,17 +31,17 @@ from tests.support.logs import manual_log
         (["compact"], ("compact",)),
     ],
 )
-def test_log_config_policy_as_text_becomes_a_tuple(given: Any, expected: tuple[str, ...]) -> None:
+def test_log_config_policy_as_text_becomes_a_tuple(policy: Any, expected: tuple[str, ...]) -> None:
     """USE-8: a single policy, or several as in a properties file."""
-    assert expected == LogConfig(cleanup_policy=given).cleanup_policy
-    assert expected == LogConfig().replace(cleanup_policy=given).cleanup_policy
+    assert expected == LogConfig(cleanup_policy=policy).cleanup_policy
+    assert expected == LogConfig().replace(cleanup_policy=policy).cleanup_policy
 
 
-@pytest.mark.parametrize("given", ["compcat", "c", "compact,,delete", b"compact"])
-def test_log_config_unknown_policy_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("policy", ["compcat", "c", "compact,,delete", b"compact"])
+def test_log_config_unknown_policy_is_refused(policy: Any) -> None:
     """A word is not split into letters, and an empty item between two commas is invalid."""
     with pytest.raises(ConfigError, match=r"cleanup\.policy = .*compact, delete"):
-        LogConfig(cleanup_policy=given)
+        LogConfig(cleanup_policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -74,21 +74,21 @@ def test_config_with_named_fields_is_pickled_and_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "config",
     [
         {"segment.bytes": "4096", "cleanup.policy": "compact"},
         {"segment.bytes": 4096, "cleanup.policy": ["compact"]},
         LogConfig(segment_bytes=4096, cleanup_policy=("compact",)),
     ],
 )
-def test_open_log_mapping_of_kafka_keys_becomes_a_config(tmp_path: Path, given: Any) -> None:
+def test_open_log_mapping_of_kafka_keys_becomes_a_config(tmp_path: Path, config: Any) -> None:
     """USE-8: text or typed values have the meaning that from_properties gives them."""
-    with open_log(tmp_path / "t-0", config=given) as log:
+    with open_log(tmp_path / "t-0", config=config) as log:
         assert LogConfig(segment_bytes=4096, cleanup_policy=("compact",)) == log.config
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "text"),
+    ("config", "error", "text"),
     [
         ({"segment.byte": 1}, ConfigError, "did you mean segment.bytes"),
         ({"segment.bytes": 1}, ConfigError, "segment.bytes = 1: must be an integer from 14"),
@@ -99,11 +99,11 @@ def test_open_log_mapping_of_kafka_keys_becomes_a_config(tmp_path: Path, given: 
     ],
 )
 def test_open_log_wrong_config_creates_nothing(
-    tmp_path: Path, given: Any, error: type[Exception], text: str
+    tmp_path: Path, config: Any, error: type[Exception], text: str
 ) -> None:
     """USE-8: the error names the key, and comes before the directory is created."""
     with pytest.raises(error, match=text):
-        open_log(tmp_path / "t-0", config=given)
+        open_log(tmp_path / "t-0", config=config)
     assert [] == list(tmp_path.iterdir())
 
 
@@ -127,21 +127,21 @@ def test_open_log_create_false_of_existing_log_opens_it(tmp_path: Path) -> None:
         assert [b"v", b"w"] == [each.value for each in log.records()]
 
 
-@pytest.mark.parametrize("given", ["1", 1.0, True, b"1"])
-def test_read_offset_of_wrong_type_error_names_the_argument(tmp_path: Path, given: Any) -> None:
+@pytest.mark.parametrize("value", ["1", 1.0, True, b"1"])
+def test_read_offset_of_wrong_type_error_names_the_argument(tmp_path: Path, value: Any) -> None:
     """USE-8: `'<=' not supported between instances of 'int' and 'str'` does not name it."""
     with manual_log(tmp_path / "t-0") as log:
         log.append([Record(value=b"v")] * 3)
         for read in (log.records, log.batches, log.get, log.read):
             with pytest.raises(TypeError, match="offset must be an int, got"):
-                read(given)
+                read(value)
         for read in (log.records, log.batches):
             with pytest.raises(TypeError, match="end must be an int, got"):
-                read(0, given)
+                read(0, value)
         with pytest.raises(TypeError, match="start must be an int, got"):
-            log.scan(given)
+            log.scan(value)
         with pytest.raises(TypeError, match="end must be an int, got"):
-            log.scan(0, given)
+            log.scan(0, value)
 
 
 def test_read_numpy_offset_is_accepted(tmp_path: Path) -> None:

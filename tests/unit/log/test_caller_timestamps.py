@@ -182,9 +182,9 @@ def test_append_columns_table_without_values_is_refused(tmp_path: Path) -> None:
     with manual_log(tmp_path / "t-0") as log:
         with pytest.raises(InvalidRecordError, match="values=None to write tombstones"):
             log.append_columns(pa.table({"key": keys}))
-        for given in (keys, [b"a", b"b"], CELLS):
+        for cells in (keys, [b"a", b"b"], CELLS):
             with pytest.raises(TypeError, match="values=None to write tombstones"):
-                log.append_columns(given)
+                log.append_columns(cells)
         assert 0 == log.log_end_offset
         log.append_columns(pa.table({"key": keys}), None)
         log.append_columns(pa.table({"key": keys, "value": pa.nulls(2)}))

@@ -222,8 +222,8 @@ def test_epochs_before_old_messages_stay_cleared_after_unclean_stop(
     content = "0\n1\nnonsense\n" if is_damaged else "0\n0\n"
     (directory / LEADER_EPOCH_CHECKPOINT).write_text(content)
     with manual_log(directory) as log:
-        known = EpochEnd(4, 3) if behind else UNKNOWN_EPOCH_END
-        assert (5, known) == (log.leader_epoch, log.end_offset_for_epoch(4))
+        epoch_end = EpochEnd(4, 3) if behind else UNKNOWN_EPOCH_END
+        assert (5, epoch_end) == (log.leader_epoch, log.end_offset_for_epoch(4))
         end = log.log_end_offset
         log.append(numbered(end, 1))
         assert [*(["4 2"] if behind else []), f"5 {end}"] == epoch_lines(directory)

@@ -85,8 +85,8 @@ def served_by_ranges(
     """Return the offsets that a reader of a range serves, and the ranges that it misses."""
     damage: list[tuple[int, int]] = []
 
-    def note(met: Damage) -> None:
-        damage.append((met.corrupt_range.first_offset, met.corrupt_range.next_offset))
+    def note(event: Damage) -> None:
+        damage.append((event.corrupt_range.first_offset, event.corrupt_range.next_offset))
 
     def miss(error: OffsetOutOfRangeError) -> int:
         damage.append((error.log_end_offset or 0, end))

@@ -32,7 +32,7 @@ class Segment:
 
     def judge(self, data: bytes, end: str) -> Judgement:
         """Return the judgement of damaged bytes."""
-        known = {
+        end_facts = {
             "open": LogEndFacts(),
             "sealed": None,
             "clean": LogEndFacts(self.end_offset, self.end_offset),
@@ -44,7 +44,7 @@ class Segment:
             first_offset=self.chapters[0].first_offset,
             offset_max=self.end_offset - 1 if end == "sealed" else ANY_OFFSET,
             following_offset=self.end_offset if end == "sealed" else 0,
-            end_facts=known,
+            end_facts=end_facts,
         )
 
     def flipped(self, number: int, bit: int) -> bytes:

@@ -30,12 +30,12 @@ def check_all(log: Log, times: list[int]) -> None:
     """Compare look-ups of each time, twice, with the times of all records from the log start on."""
     start = log.log_start_offset
     for _again in range(2):
-        for asked in range(max(times, default=0) + 2):
-            answers = ((time, n) for n, time in enumerate(times) if n >= start and time >= asked)
+        for target in range(max(times, default=0) + 2):
+            answers = ((time, n) for n, time in enumerate(times) if n >= start and time >= target)
             expected = next(answers, None)
-            found = log.offset_for_timestamp(asked)
+            found = log.offset_for_timestamp(target)
             assert expected == (found and (found.timestamp_ms, found.offset))
-            assert found == log.offset_for_timestamp(asked, check_crcs=False)
+            assert found == log.offset_for_timestamp(target, check_crcs=False)
             assert found is None or isinstance(found, TimestampOffset)
 
 
@@ -129,8 +129,8 @@ def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: boo
     """Compare slices of cached readers with those of a read; return the number of slices."""
     snapshot, count = partition_of(log).view.snapshot(), 0
     for offset in offsets:
-        known = partition_of(log).lookup.table.slice(offset, max_bytes, min_one_batch)
-        if known is None:
+        part = partition_of(log).lookup.table.slice(offset, max_bytes, min_one_batch)
+        if part is None:
             continue
         count += 1
         expected = fetch(
@@ -140,11 +140,11 @@ def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: boo
             min_one_batch=min_one_batch,
             end_offset=snapshot.end_offset,
         )
-        assert repr(expected) == repr(known)
-        assert bytes(expected.data) == bytes(known.data)
+        assert repr(expected) == repr(part)
+        assert bytes(expected.data) == bytes(part.data)
         for name in ("following_offset", "bound_position", "log_start_offset", "log_end_offset"):
-            assert getattr(expected, name) == getattr(known, name)
-        assert isinstance(known, FetchData)
+            assert getattr(expected, name) == getattr(part, name)
+        assert isinstance(part, FetchData)
     return count
 
 
@@ -232,10 +232,10 @@ def test_slice_of_a_closed_log_has_its_fetched_bytes_only(tmp_path: Path) -> Non
     with manual_log(tmp_path / "orders-0", **SMALL) as log:
         append(log, [1, 2, 3])
         first = log.read(1)
-        known, late = log.read(1), log.read(1)
-        assert bytes(first.data) == bytes(known.data)
-        assert known.is_fetched
-    assert bytes(first.data) == bytes(known.data)
+        second, late = log.read(1), log.read(1)
+        assert bytes(first.data) == bytes(second.data)
+        assert second.is_fetched
+    assert bytes(first.data) == bytes(second.data)
     with pytest.raises(LogClosedError, match="before the bytes"):
         late.data  # noqa: B018
     with pytest.raises(LogClosedError):

@@ -96,13 +96,13 @@ def test_get_with_cached_batch_equals_first_read(directory: Path) -> None:
 
 @given(
     times=st.lists(st.integers(0, 60), min_size=1, max_size=30),
-    asked=st.lists(st.integers(0, 70), max_size=12),
+    targets=st.lists(st.integers(0, 70), max_size=12),
     compression=st.sampled_from(["producer", "gzip"]),
     hidden=st.integers(0, 5),
 )
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_offsets_for_timestamps_equal_single_look_ups(
-    times: list[int], asked: list[int], compression: str, hidden: int, tmp_path: Path
+    times: list[int], targets: list[int], compression: str, hidden: int, tmp_path: Path
 ) -> None:
     """Times in any order, equal ones, none above, some beyond the limit of readers."""
     directory = tmp_path / f"{len(list(tmp_path.iterdir()))}-0"
@@ -112,8 +112,8 @@ def test_offsets_for_timestamps_equal_single_look_ups(
         log.append([Record(value=b"v" * 20, timestamp_ms=time) for time in times])
         log.set_high_watermark(max(len(times) - hidden, 0))
         log.delete_records(min(hidden, log.high_watermark))
-        found = log.offsets_for_timestamps(asked)
-        single = [log.offset_for_timestamp(time) for time in asked]
+        found = log.offsets_for_timestamps(targets)
+        single = [log.offset_for_timestamp(time) for time in targets]
         assert [-1 if each is None else each.offset for each in single] == found.tolist()
         assert found.dtype == np.int64
 

@@ -126,11 +126,11 @@ def test_records_of_a_long_run_are_those_written(directory: Path, magic: int) ->
     """More messages than one walk covers, and offsets with holes; from any offset on."""
     chapters = gapped(magic, 3 * reading.WALK_BATCHES_MAX + 7)
     write_chapters(directory, chapters)
-    wanted = facts_of(chapters)
+    facts = facts_of(chapters)
     with manual_log(directory, read_only=True) as log:
-        assert wanted == [fact_of(record) for record in log.records()]
+        assert facts == [fact_of(record) for record in log.records()]
         for start, end in ((FIRST, FIRST), (FIRST + 1, FIRST + 8), (FIRST + 3000, FIRST + 6004)):
-            inside = [fact for fact in wanted if start <= fact[0] < end]
+            inside = [fact for fact in facts if start <= fact[0] < end]
             assert inside == [fact_of(record) for record in log.records(start, end)]
 
 

@@ -68,33 +68,35 @@ def test_appender_writes_the_log_of_append(magic: int, compression: str, tmp_pat
 
 def test_appender_writes_when_the_buffer_is_full(directory: Path) -> None:
     """Whole batches, before a record would exceed the buffer; `on_append` gets each info."""
-    told: list[AppendInfo] = []
+    infos: list[AppendInfo] = []
     with small(directory) as log:
-        with log.appender(buffer_bytes=500, on_append=told.append) as appender:
+        with log.appender(buffer_bytes=500, on_append=infos.append) as appender:
             for number in range(100):
                 appender.append(None, b"%d" % number)
                 assert appender.pending_count + log.log_end_offset == number + 1
         assert [b"%d" % number for number in range(100)] == values(log)
         assert appender.is_closed
         assert 0 == appender.pending_count
-    assert len(told) > 2
-    assert all(300 < info.size_bytes <= 500 for info in told[:-1])
-    assert [info.last_offset + 1 for info in told[:-1]] == [info.first_offset for info in told[1:]]
+    assert len(infos) > 2
+    assert all(300 < info.size_bytes <= 500 for info in infos[:-1])
+    assert [info.last_offset + 1 for info in infos[:-1]] == [
+        info.first_offset for info in infos[1:]
+    ]
 
 
 def test_appender_with_small_buffer_writes_partial_batches(directory: Path) -> None:
     """The buffer limits the records that a crash can lose, whatever the batch size."""
-    told: list[AppendInfo] = []
+    infos: list[AppendInfo] = []
     with manual_log(directory, batch_bytes=64 << 10) as log:
-        with log.appender(buffer_bytes=500, on_append=told.append) as appender:
+        with log.appender(buffer_bytes=500, on_append=infos.append) as appender:
             for number in range(100):
                 appender.append(None, b"%d" % number)
             appender.append(None, b"v" * 1000)
         assert [*(b"%d" % number for number in range(100)), b"v" * 1000] == values(log)
         with pytest.raises(ValueError, match="buffer_bytes must be at least 1, got 0"):
             log.appender(buffer_bytes=0)
-    assert len(told) > 2
-    assert all(400 < info.size_bytes <= 500 for info in told[:-2])
+    assert len(infos) > 2
+    assert all(400 < info.size_bytes <= 500 for info in infos[:-2])
 
 
 def test_appender_lingers_for_linger_ms_only(directory: Path) -> None:

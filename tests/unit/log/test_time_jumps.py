@@ -90,7 +90,7 @@ def check_ranges(log: Log, bounds: list[tuple[int, int]]) -> None:
     for first, last in bounds:
         filters = [("timestamp", ">=", first), ("timestamp", "<", last)]
         inside = partial(is_inside, first, last)
-        expected = slow_rows(log, COLUMNS, wanted=inside)
+        expected = slow_rows(log, COLUMNS, condition=inside)
         assert expected == rows_of_scan(log.scan(columns=COLUMNS, filters=filters))
 
 
@@ -141,8 +141,8 @@ def test_scan_from_a_time_begins_before_an_early_outlier(tmp_path: Path) -> None
         for first in range(0, len(times), 4):
             append(log, times[first : first + 4])
         positions = batch_positions(log_file(directory))
-        for asked in (150, 199, 1000):
-            assert first_position(log, asked) in positions[22:26]
+        for time in (150, 199, 1000):
+            assert first_position(log, time) in positions[22:26]
         # The index has no entry after the last one, so the scan begins there.
         assert first_position(log, 1001) in positions[22:26]
 

@@ -53,14 +53,14 @@ def spoiled(directory: Path) -> Callable[..., Log]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"), [(0, 0), (4, 4), (5, 10), (7, 10), (9, 10), (12, 12)]
+    ("delta_ms", "expected"), [(0, 0), (4, 4), (5, 10), (7, 10), (9, 10), (12, 12)]
 )
 def test_time_in_an_undecodable_batch_finds_a_later_record(
-    spoiled: Callable[..., Log], wanted: int, expected: int
+    spoiled: Callable[..., Log], delta_ms: int, expected: int
 ) -> None:
     """The first readable record at or above the time; earlier times are not affected."""
     with spoiled(1) as log:
-        found = log.offset_for_timestamp(START_MS + wanted)
+        found = log.offset_for_timestamp(START_MS + delta_ms)
         assert found is not None
         assert (expected, START_MS + expected) == (found.offset, found.timestamp_ms)
         with pytest.raises(CorruptRecordError):

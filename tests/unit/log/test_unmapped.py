@@ -141,7 +141,7 @@ def test_damage_in_unmapped_log_equals_that_in_a_mapped_log(
     data = bytearray(first.read_bytes())
     data[position % len(data)] = value
     first.write_bytes(data)
-    told: list[Any] = []
+    results: list[Any] = []
     with opened(directory) as log, opened(directory, WatchedDisk()) as other:
         for each in (log, other):
             found: list[Any] = [
@@ -156,8 +156,8 @@ def test_damage_in_unmapped_log_equals_that_in_a_mapped_log(
                 found.append(log_to_clean(each).last_batches)
             except CorruptRecordError as error:
                 found.append(str(error))
-            told.append(found)
-    assert told[0] == told[1]
+            results.append(found)
+    assert results[0] == results[1]
 
 
 def test_cut_file_without_mapping_reads_as_zeros(made: Path, tmp_path: Path) -> None:

@@ -11,23 +11,23 @@ from tests.support.logs import manual_log
 
 def test_watcher_is_notified_of_appends_and_close(tmp_path: Path) -> None:
     """After each append, high watermark and close; not after it was unregistered."""
-    told: list[int] = []
+    calls: list[int] = []
     log = manual_log(tmp_path / "orders-0")
-    leave = log.watch(lambda: told.append(partition_of(log).local.snapshot.end_offset))
-    again = log.watch(lambda: told.append(-1))
+    leave = log.watch(lambda: calls.append(partition_of(log).local.snapshot.end_offset))
+    again = log.watch(lambda: calls.append(-1))
     log.append([Record(value=b"v")])
     log.append_columns(None, [b"v", b"w"])
-    assert told == [1, -1, 3, -1]
+    assert calls == [1, -1, 3, -1]
     again()
     again()
     log.set_high_watermark(2)
-    assert told[4:] == [3]
+    assert calls[4:] == [3]
     leave()
     log.append([Record(value=b"v")])
-    last = log.watch(lambda: told.append(-2))
+    last = log.watch(lambda: calls.append(-2))
     log.close()
     last()
-    assert told[5:] == [-2]
+    assert calls[5:] == [-2]
 
 
 def test_watcher_raises_append_succeeds(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_watcher_raises_append_succeeds(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("a watcher's own fault")
 
-    told: list[str] = []
+    calls: list[str] = []
     with manual_log(tmp_path / "orders-0") as log:
         log.watch(fail)
-        log.watch(lambda: told.append("told"))
+        log.watch(lambda: calls.append("call"))
         assert log.append([Record(value=b"v")]).first_offset == 0
-    assert told == ["told", "told"]
+    assert calls == ["call", "call"]

@@ -169,10 +169,10 @@ def test_convert_in_place_split_keeps_transactions_with_markers(tmp_path: Path, 
 def test_convert_in_place_progress_reaches_the_end(tmp_path: Path) -> None:
     """Both stages report all bytes of all segments."""
     directory = write_log(tmp_path / "a-0")
-    told: list[ConversionProgress] = []
-    made = convert_log(directory, in_place=True, codec=Codec.ZSTD, progress=told.append)
+    steps: list[ConversionProgress] = []
+    made = convert_log(directory, in_place=True, codec=Codec.ZSTD, progress=steps.append)
     for stage in ("converting", "verifying"):
-        done = [step.done_bytes for step in told if step.stage == stage]
+        done = [step.done_bytes for step in steps if step.stage == stage]
         assert sorted(done) == done
         assert made.source_bytes == done[-1]
 

@@ -149,8 +149,8 @@ def test_convert_keeps_the_time_of_segments(tmp_path: Path) -> None:
 def test_convert_report_and_progress_add_up(tmp_path: Path) -> None:
     """Both stages report all bytes; the sums are the sizes of the files."""
     source = write_log(tmp_path / "a-0")
-    told: list[ConversionProgress] = []
-    made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, progress=told.append)
+    steps: list[ConversionProgress] = []
+    made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, progress=steps.append)
     size = sum(path.stat().st_size for path in source.glob("*.log"))
     assert size == made.source_bytes == made.report.source_bytes
     result = sum(path.stat().st_size for path in (tmp_path / "b-0").glob("*.log"))
@@ -164,7 +164,7 @@ def test_convert_report_and_progress_add_up(tmp_path: Path) -> None:
     )
     assert all(segment.was_converted for segment in made.segments)
     for stage in ("converting", "verifying"):
-        done = [step.done_bytes for step in told if step.stage == stage]
+        done = [step.done_bytes for step in steps if step.stage == stage]
         assert sorted(done) == done
         assert size == done[-1]
 

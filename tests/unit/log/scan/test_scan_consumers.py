@@ -112,8 +112,8 @@ def test_polars_reads_the_records(log: Log) -> None:
         assert expected == pl.DataFrame(scan).rows()
         assert expected == pl.from_arrow(scan).struct.unnest().rows()
     headers = pl.DataFrame(log.scan(columns=["headers"]))["headers"].to_list()
-    told = [[(pair["key"], pair["value"]) for pair in cell] for cell in headers]
-    assert [list(record.headers) for record in log.records()] == told
+    pairs = [[(pair["key"], pair["value"]) for pair in cell] for cell in headers]
+    assert [list(record.headers) for record in log.records()] == pairs
 
 
 QUERY = """
@@ -144,7 +144,7 @@ def test_duckdb_reads_the_records(log: Log) -> None:
     expected, _ = slow_rows(
         log,
         ["offset", "key", "value", "topic", "partition"],
-        wanted=lambda record: record.value is not None,
+        condition=lambda record: record.value is not None,
     )
     assert f"{expected}\n" == result.stdout
 
@@ -175,7 +175,7 @@ def test_fork_keeps_a_stream_in_parent_and_child(log: Log) -> None:
     first.validate(full=True)
 
 
-def asked(log: Log, schema: Any, **arguments: Any) -> Any:
+def table_with_schema(log: Log, schema: Any, **arguments: Any) -> Any:
     """Return the table of a consumer that requests a schema."""
     scan = log.scan(**arguments)
     return pa.RecordBatchReader.from_stream(Asking(scan, schema)).read_all()
@@ -192,19 +192,19 @@ class Asking:
         return self._scan.__arrow_c_stream__(self._schema.__arrow_c_schema__())
 
 
-@pytest.mark.parametrize("wanted", BINARY_TYPES)
+@pytest.mark.parametrize("binary_type", BINARY_TYPES)
 @pytest.mark.parametrize("text", [True, False])
-def test_consumer_gets_the_requested_types(log: Log, wanted: Any, text: bool) -> None:
+def test_consumer_gets_the_requested_types(log: Log, binary_type: Any, text: bool) -> None:
     """Key and value in any of their three types, keys of headers as text or bytes."""
     fields = list(pa.schema(log.scan()))
     pair = pa.struct([("key", pa.utf8() if text else pa.binary()), ("value", pa.binary())])
     types = {
-        "key": getattr(pa, wanted)(),
-        "value": getattr(pa, wanted)(),
+        "key": getattr(pa, binary_type)(),
+        "value": getattr(pa, binary_type)(),
         "headers": pa.list_(pair),
     }
     schema = pa.schema([(each.name, types.get(each.name, each.type)) for each in fields])
-    table = asked(log, schema)
+    table = table_with_schema(log, schema)
     assert [types.get(each.name, each.type) for each in fields][3:5] == table.schema.types[3:5]
     assert schema.field("headers").type.value_type.field(0).type == (
         table.schema.field("headers").type.value_type.field(0).type
@@ -230,7 +230,7 @@ def test_consumer_with_impossible_schema_gets_that_of_the_scan(
     """Two different types, text for any bytes, or other columns."""
     schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in fields])
     scan = log.scan(columns=["key", "value"])
-    assert pa.schema(scan) == asked(log, schema, columns=["key", "value"]).schema
+    assert pa.schema(scan) == table_with_schema(log, schema, columns=["key", "value"]).schema
 
 
 def test_consumer_with_released_schema_is_refused(log: Log) -> None:
