@@ -72,12 +72,12 @@ def test_codec_table_extras_and_packages_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for row in CODECS:
         if row.package is not None:
-            known = (
+            requirements = (
                 project["optional-dependencies"][row.extra]
                 if row.extra is not None
                 else project["dependencies"]
             )
-            assert any(each.startswith(row.package) for each in known), row
+            assert any(each.startswith(row.package) for each in requirements), row
 
 
 def test_codec_page_of_the_docs_lists_every_codec() -> None:

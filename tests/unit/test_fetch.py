@@ -77,7 +77,7 @@ def framed(code: int, body: bytes) -> bytes:
     return struct.pack(">ih", 2 + len(body), code) + body
 
 
-def told(reply: ReceivedReply) -> tuple[int, bytes]:
+def content_of(reply: ReceivedReply) -> tuple[int, bytes]:
     """Return the content of a reply."""
     return reply.error_code, bytes(reply.message_set)
 
@@ -118,13 +118,13 @@ def test_replies_round_trip_through_their_frame(
     singles = [framed(code, body) for body, (_, code) in parts]
     for (body, (each, code)), single in zip(parts, singles, strict=True):
         assert single == sent(FetchReply(body, error=each), size)
-        assert (code, body) == told(parse_reply(single))
+        assert (code, body) == content_of(parse_reply(single))
     replies = [FetchReply(body, error=each) for body, (each, _) in parts]
     whole = sent(MultiFetchReply(replies, error=error[0]), size)
     assert framed(error[1], b"".join(singles)) == whole
     expected = [(code, body) for body, (_, code) in parts]
     error_code, found = parse_multi_reply(whole)
-    assert (error[1], expected) == (error_code, [told(reply) for reply in found])
+    assert (error[1], expected) == (error_code, [content_of(reply) for reply in found])
 
 
 def test_replies_truncated_or_too_long_are_refused() -> None:
@@ -229,26 +229,26 @@ def test_reader_returns_the_records_of_the_log(
 
 def test_reader_doubles_its_buffer_up_to_the_limit_and_resets_it(directory: Path) -> None:
     """By the size field, so no more often than needed; then the usual size is requested."""
-    asked: list[int] = []
+    sizes: list[int] = []
     with manual_log(directory) as log:
         for size in (10, 5000, 10):
             log.append([Record(value=bytes(size), timestamp_ms=1)])
 
         def fetch(offset: int, size: int) -> memoryview:
-            asked.append(size)
+            sizes.append(size)
             return cut_fetch(log)(offset, size)
 
         reader = FetchReader(0, max_bytes=100, limit_bytes=6000)
         assert [0, 1, 2] == [each.base_offset for each in reader.batches(fetch)]
-        assert [100, 100, 6000, 100] == asked
-        asked.clear()
+        assert [100, 100, 6000, 100] == sizes
+        sizes.clear()
         reader = FetchReader(0, max_bytes=5, limit_bytes=200)
         with pytest.raises(
             FetchTooLargeError, match="at most 200 bytes, got at least 5070"
         ) as caught:
             list(reader.batches(fetch))
         # Five bytes do not hold the size, and twice ten do: from there it is known.
-        assert [5, 20, 80] == asked[:3]
+        assert [5, 20, 80] == sizes[:3]
         assert (1, 1) == (caught.value.base_offset, reader.offset)
 
 

@@ -132,16 +132,19 @@ def test_constant_of_python_code_equals_the_cores(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(STRUCTS))
 def test_struct_of_python_code_has_the_cores_fields(name: str) -> None:
     """Each field has the position of the core, and the last field the same end."""
-    known: struct.Struct = getattr(layout, name)
-    ends = [struct.calcsize(known.format[: 1 + count]) for count in range(len(known.format))]
-    assert known.format.startswith(">")
+    layout_struct: struct.Struct = getattr(layout, name)
+    ends = [
+        struct.calcsize(layout_struct.format[: 1 + count])
+        for count in range(len(layout_struct.format))
+    ]
+    assert layout_struct.format.startswith(">")
     assert [_constants()[position] for position in STRUCTS[name]] == ends
 
 
 def test_every_struct_of_python_code_is_compared() -> None:
     """The table above lists all structs; the size of a key or value is one field."""
-    known = {name for name in layout.__all__ if isinstance(getattr(layout, name), struct.Struct)}
-    assert {*STRUCTS, "FIELD_SIZE"} == known
+    names = {name for name in layout.__all__ if isinstance(getattr(layout, name), struct.Struct)}
+    assert {*STRUCTS, "FIELD_SIZE"} == names
 
 
 @pytest.mark.parametrize("kind", [OFFSET_INDEX, TIME_INDEX])

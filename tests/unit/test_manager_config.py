@@ -110,9 +110,9 @@ def test_topic_setting_without_broker_names_has_none_in_kafka() -> None:
 
 def test_differences_are_documented() -> None:
     """The documentation has every difference that is allowed here."""
-    told = PAGE.read_text("utf-8").partition("## Differences from Kafka")[2]
+    text = PAGE.read_text("utf-8").partition("## Differences from Kafka")[2]
     for key, _member in DIFFERENCES:
-        assert f"`{key}`" in told
+        assert f"`{key}`" in text
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,16 @@ def test_thread_scheduler_runs_delayed_tasks_without_a_call(scheduler: ThreadSch
 def test_thread_scheduler_failing_task_is_reported_and_retried() -> None:
     """The error is kept and passed to the handler; the thread and the other tasks continue."""
     clock = ManualClock()
-    told: list[tuple[str, str]] = []
+    errors: list[tuple[str, str]] = []
     scheduler = ThreadScheduler(
-        clock, on_error=lambda task, error: told.append((task.name, str(error)))
+        clock, on_error=lambda task, error: errors.append((task.name, str(error)))
     )
     task = scheduler.schedule("bad", fail, delay_ms=0, period_ms=1000)
     settle(scheduler)
     assert isinstance(task.last_error, FailureError)
     clock.advance(1000)
     settle(scheduler)
-    assert ([("bad", "as asked")] * 2, 2) == (told, task.run_count)
+    assert ([("bad", "as asked")] * 2, 2) == (errors, task.run_count)
     assert not task.is_cancelled
     scheduler.close()
 

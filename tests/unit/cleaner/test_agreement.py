@@ -32,7 +32,7 @@ def offsets_of(log: Log, *, with_control: bool) -> set[int]:
     }
 
 
-def check_cleaning(log: Log, asked: list[int], memory: int, *, include_active: bool) -> None:
+def check_cleaning(log: Log, offsets: list[int], memory: int, *, include_active: bool) -> None:
     """Plan, explain, clean, and compare."""
     options: dict[str, Any] = {
         "config": CONFIG,
@@ -40,7 +40,7 @@ def check_cleaning(log: Log, asked: list[int], memory: int, *, include_active: b
         "include_active": include_active,
     }
     plan = plan_compaction(log, **options)
-    explained = {offset: explain_compaction(log, offset, **options) for offset in asked}
+    explained = {offset: explain_compaction(log, offset, **options) for offset in offsets}
     # A later pass removes the marker of a transaction that lost all records in earlier passes.
     in_one = plan.passes == 1
     before = offsets_of(log, with_control=in_one)
@@ -86,8 +86,8 @@ def test_cleaning_agrees_with_plan_and_explanation(log: DirtyLog, data: st.DataO
         for _ in range(2):
             # A horizon of None is the current time, which is the past for a later pass.
             clock.advance(7)
-            asked = data.draw(st.lists(st.integers(0, log.end - 1), max_size=8))
-            check_cleaning(opened, asked, memory, include_active=include_active)
+            offsets = data.draw(st.lists(st.integers(0, log.end - 1), max_size=8))
+            check_cleaning(opened, offsets, memory, include_active=include_active)
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_cleaning_of_a_brokers_log_agrees_with_plan_and_explanation(
     directory = copy_tree(source / partition, tmp_path / partition)
     with manual_log(directory, cleanup_policy=("compact",), delete_retention_ms=0) as log:
         step = max(1, log.log_end_offset // 6)
-        asked = list(range(log.log_start_offset, log.log_end_offset, step))
-        check_cleaning(log, asked, 1 << 16, include_active=True)
+        offsets = list(range(log.log_start_offset, log.log_end_offset, step))
+        check_cleaning(log, offsets, 1 << 16, include_active=True)

@@ -111,7 +111,7 @@ def test_log_cleaned_twice_equals_the_reference(
             assert cleaning.statistics.bytes_written == len(found)
             assert round_number or len(before) == cleaning.statistics.bytes_read
             clock.advance(data.draw(st.sampled_from([0, 300, 5000])))
-        told = entries_of(disk)
+        entries = entries_of(disk)
         records = list(opened.records(isolation="read_committed"))
         lasts = cleaner_access(opened).last_batches()
     with manual_log(DIRECTORY, clock=clock, filesystem=disk, config=config) as opened:
@@ -121,7 +121,7 @@ def test_log_cleaned_twice_equals_the_reference(
         assert records == list(opened.records(isolation="read_committed"))
         assert end == opened.log_end_offset
         assert lasts == cleaner_access(opened).last_batches()
-        assert {each[:3] for each in told} <= {each[:3] for each in log.aborted}
+        assert {each[:3] for each in entries} <= {each[:3] for each in log.aborted}
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

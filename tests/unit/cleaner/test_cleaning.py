@@ -132,9 +132,9 @@ def test_cleaning_sizes_are_shown_in_the_largest_fitting_unit(tmp_path: Path) ->
         (5 << 20, "5.0 MB"),
     ):
         statistics = replace(cleaning.statistics, bytes_read=size)
-        told = replace(cleaning, statistics=statistics, duration_ms=cleaning.reading_ms).describe()
-        assert f"before: {amount}, " in told
-        assert f"rewritten: {amount} in 0.0 s (" in told
+        text = replace(cleaning, statistics=statistics, duration_ms=cleaning.reading_ms).describe()
+        assert f"before: {amount}, " in text
+        assert f"rewritten: {amount} in 0.0 s (" in text
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "siphash", "exact"])
@@ -301,14 +301,14 @@ def test_throttle_and_progress_count_every_byte(tmp_path: Path) -> None:
         log.roll()
         size = sum(segment.size_bytes for segment in log.segments())
         moved: list[int] = []
-        told: list[CleaningProgress] = []
+        progress: list[CleaningProgress] = []
         cleaner = Cleaner(
             CleanerConfig(), memory_bytes=1 << 16, clock=ManualClock(), throttle=moved.append
         )
-        cleaning = cleaner.clean(log, CleanableRange(0, 100), on_progress=told.append)
+        cleaning = cleaner.clean(log, CleanableRange(0, 100), on_progress=progress.append)
         assert 2 * size + cleaning.statistics.bytes_written == sum(moved)
         for stage in ("reading keys", "writing"):
-            steps = [step for step in told if step.stage == stage]
+            steps = [step for step in progress if step.stage == stage]
             assert [size] * len(steps) == [step.total_bytes for step in steps]
             assert size == steps[-1].done_bytes
 

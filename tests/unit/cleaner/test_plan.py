@@ -97,7 +97,7 @@ def test_plan_gives_the_reason_of_its_first_offset() -> None:
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
-        begins = [planned(log, checkpoint=given).begins for given in (None, 4, 11)]
+        begins = [planned(log, checkpoint=checkpoint).begins for checkpoint in (None, 4, 11)]
     assert [
         (BoundKind.LOG_START, 0, "it was never cleaned"),
         (BoundKind.CHECKPOINT, 4, "the last cleaning came to here"),
@@ -265,13 +265,13 @@ def test_plan_with_a_throttle_estimates_its_time() -> None:
 
 def test_plan_reports_its_progress() -> None:
     """Both passes, up to all of their bytes."""
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     with laid_out(DirtyLog()) as log:
         log.append(keyed(0, 10))
         log.roll()
-        plan = planned(log, on_progress=lambda done, total: told.append((done, total)))
+        plan = planned(log, on_progress=lambda done, total: progress.append((done, total)))
     size = plan.statistics.bytes_read
-    assert [(size, 2 * size), (2 * size, 2 * size)] == told
+    assert [(size, 2 * size), (2 * size, 2 * size)] == progress
 
 
 def test_plan_of_an_empty_log_has_no_work() -> None:

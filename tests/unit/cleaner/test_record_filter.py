@@ -238,15 +238,15 @@ def test_filter_of_keys_with_one_md5_retains_both_except_under_md5(
     add_records(log, (keys[0], b"1"))
     add_records(log, (keys[1], b"2"))
 
-    def have_keys(offsets: Sequence[int], wanted: Sequence[bytes]) -> list[bool]:
-        return [keys[offset] == key for offset, key in zip(offsets, wanted, strict=True)]
+    def have_keys(offsets: Sequence[int], candidates: Sequence[bytes]) -> list[bool]:
+        return [keys[offset] == key for offset, key in zip(offsets, candidates, strict=True)]
 
     offset_map = OffsetMap(bytearray(240), identity=identity, exact=exact, secret=bytes(16))
-    asked = have_keys if exact else None
+    callback = have_keys if exact else None
     run = FileRecords(memoryview(log.data))
-    assert KeyCollector(offset_map, TransactionTracker(), have_keys=asked).add(run)
+    assert KeyCollector(offset_map, TransactionTracker(), have_keys=callback).add(run)
     record_filter = RecordFilter(
-        offset_map, SegmentCleaning(99).rules(), TransactionTracker(), have_keys=asked
+        offset_map, SegmentCleaning(99).rules(), TransactionTracker(), have_keys=callback
     )
     parts = record_filter.filter(run, old_tombstones_stay=True)
     found = kept_of(b"".join(map(bytes, parts)))

@@ -128,9 +128,9 @@ def test_survey_of_a_log_without_compaction_counts_keyless_records_live() -> Non
         compacted = surveyed(log)
         log.reconfigure(log.config.replace(cleanup_policy=("delete",)))
         kept = surveyed(log)
-        known = surveyed(log, checkpoint=0)
+        with_checkpoint = surveyed(log, checkpoint=0)
     assert [(True, 1), (False, 0), (True, 1)] == [
-        (each.is_compacted, each.dead_records) for each in (compacted, kept, known)
+        (each.is_compacted, each.dead_records) for each in (compacted, kept, with_checkpoint)
     ]
     assert 1 == kept.records_without_key
 

@@ -42,11 +42,11 @@ def test_aborted_transaction_without_records_loses_its_marker_and_entry() -> Non
 
 def test_aborted_transactions_are_requested_once_and_only_if_needed() -> None:
     """The request may read the index of every segment."""
-    asked: list[AbortedTransaction] = []
+    requests: list[AbortedTransaction] = []
 
     def find_aborted() -> list[AbortedTransaction]:
-        asked.append(AbortedTransaction(1, 10, 20, 21))
-        return asked
+        requests.append(AbortedTransaction(1, 10, 20, 21))
+        return requests
 
     transactions = TransactionTracker(find_aborted)
     offset_map = offset_map_of(1)
@@ -54,9 +54,9 @@ def test_aborted_transactions_are_requested_once_and_only_if_needed() -> None:
     builder.append(b"key", b"value", 1)
     run = FileRecords(memoryview(builder.finish(base_offset=0)))
     assert KeyCollector(offset_map, transactions).add(run)
-    assert [] == asked
+    assert [] == requests
     assert [True, False] == [transactions.is_aborted(1, 12), transactions.is_aborted(2, 13)]
-    assert 1 == len(asked)
+    assert 1 == len(requests)
 
 
 def test_abort_marker_of_an_unknown_transaction_is_removable() -> None:

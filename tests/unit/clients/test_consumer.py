@@ -177,13 +177,13 @@ def test_paused_partition_is_not_polled(logs: Logs) -> None:
 def test_records_lost_to_retention_are_reported(logs: Logs) -> None:
     """By a callback, in `lost`, or as an error."""
     fill(logs, 0, 10)
-    told: list[LostRecords] = []
-    consumer = logs.clients().consumer(on_lost=told.append, auto_offset_reset="earliest")
+    losses: list[LostRecords] = []
+    consumer = logs.clients().consumer(on_lost=losses.append, auto_offset_reset="earliest")
     consumer.assign([FIRST])
     consumer.seek(FIRST, 2)
     logs.log("orders", 0).delete_records(6)
     assert {FIRST: [6, 7, 8, 9]} == offsets_of(consumer.poll())
-    assert told == consumer.lost == [LostRecords(FIRST, 2, 6)]
+    assert losses == consumer.lost == [LostRecords(FIRST, 2, 6)]
     consumer.close()
     with consumer_of(logs, auto_offset_reset="none") as strict:
         strict.assign([FIRST])

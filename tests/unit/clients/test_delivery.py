@@ -70,17 +70,17 @@ def test_delivery_failed_raises_the_error_of_the_log() -> None:
 def test_delivery_callback_runs_once() -> None:
     """Added before or after the batch is done; a callback that fails does not stop the others."""
     outcome, (first, second, third) = batch()
-    told: list[object] = []
+    deliveries: list[object] = []
 
     def fail(_delivery: object) -> None:
         raise RuntimeError("a callback's own fault")
 
     first.add_done_callback(fail)
-    first.add_done_callback(told.append)
-    third.add_done_callback(told.append)
+    first.add_done_callback(deliveries.append)
+    third.add_done_callback(deliveries.append)
     outcome.succeed(0, None)
-    second.add_done_callback(told.append)
-    assert told == [first, third, second]
+    second.add_done_callback(deliveries.append)
+    assert deliveries == [first, third, second]
 
 
 def test_delivery_is_waited_for_by_other_threads() -> None:
@@ -151,14 +151,14 @@ def test_delivery_has_the_private_attributes_of_a_future() -> None:
 def test_delivery_moved_to_another_batch_completes_with_it() -> None:
     """Callbacks and waiting threads move along."""
     outcome, (first, second, _third) = batch()
-    told: list[object] = []
-    second.add_done_callback(told.append)
+    deliveries: list[object] = []
+    second.add_done_callback(deliveries.append)
     fresh = BatchOutcome(WHERE, outcome.condition)
     second.move(fresh, 0)
     outcome.fail(DiskFullError("no space"))
     assert first.exception() is not None
     assert not second.done()
-    assert not told
+    assert not deliveries
     fresh.succeed(70, None)
     assert second.result().offset == 70
-    assert told == [second]
+    assert deliveries == [second]

@@ -94,14 +94,14 @@ def test_send_keeps_key_value_headers_and_timestamp(logs: Logs) -> None:
     with producer_of(logs) as producer:
         producer.send("orders", None, key=b"", headers=[("a", b"1"), ("b", None)], partition=0)
         producer.send("orders", b"v", timestamp_ms=17, partition=0)
-    dated, given = logs.log("orders", 0).records()
+    first, second = logs.log("orders", 0).records()
     assert (b"", None, (("a", b"1"), ("b", None)), START_MS) == (
-        dated.key,
-        dated.value,
-        dated.headers,
-        dated.timestamp_ms,
+        first.key,
+        first.value,
+        first.headers,
+        first.timestamp_ms,
     )
-    assert given.timestamp_ms == 17
+    assert second.timestamp_ms == 17
 
 
 def test_send_with_linger_writes_one_batch(logs: Logs) -> None:

@@ -326,8 +326,8 @@ def test_marker_has_at_least_the_coordinator_epoch_of_the_log(logs: Logs) -> Non
         with producer.transaction():
             producer.send("orders", b"0", partition=0)
         log = logs.log("orders", 0)
-        (known,) = log.list_producers()
-        marker = encode_marker(*known[:2], 9, logs.clock.now_ms(), is_abort=True)
+        (state,) = log.list_producers()
+        marker = encode_marker(*state[:2], 9, logs.clock.now_ms(), is_abort=True)
         log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
         with producer.transaction():
             producer.send("orders", b"1", partition=0)

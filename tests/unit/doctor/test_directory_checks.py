@@ -101,9 +101,13 @@ def test_directory_of_the_file_system_suggests_a_subdirectory(data: Path) -> Non
 
 def test_unknown_files_are_noted(data: Path) -> None:
     """In the data directory and in partitions; files of a broker are known."""
-    known = ("bootstrap.checkpoint", "orders-0/.kafkalog_syncs", f"orders-0/{8:020d}.snapshot")
+    broker_files = (
+        "bootstrap.checkpoint",
+        "orders-0/.kafkalog_syncs",
+        f"orders-0/{8:020d}.snapshot",
+    )
     unknown = ("README", "orders-0/notes.log", "orders-0/meta.properties")
-    for name in (*known, *unknown):
+    for name in (*broker_files, *unknown):
         (data / name).write_bytes(b"")
     finding = only(examined(data), "files.unknown")
     assert Severity.NOTE is finding.severity

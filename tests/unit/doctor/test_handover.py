@@ -150,9 +150,9 @@ def test_missing_or_different_topic_ids_are_found(data: Path, tmp_path: Path) ->
     assert ["topic_ids"] == found(judged(data))
     write_partition_metadata(PosixFileSystem(), other / "orders-2", uuid.uuid4())
     plain = examine_directories([data, other], machine=MadeUpMachine(), clock=ManualClock())
-    wanted = [each for each in plain.findings if each.check == "partition.metadata.agreement"]
-    assert 1 == len(wanted)
-    assert Severity.ERROR is wanted[0].severity
+    findings = [each for each in plain.findings if each.check == "partition.metadata.agreement"]
+    assert 1 == len(findings)
+    assert Severity.ERROR is findings[0].severity
 
 
 def test_unfinished_transactions_are_found(data: Path) -> None:

@@ -72,16 +72,16 @@ def test_ownership_without_write_permission_is_not_usable(
     """A directory has to let us in as well."""
     path = tmp_path / "file"
     path.write_bytes(b"")
-    asked = []
+    modes = []
 
     def refuse(path: Path, mode: int, *, effective_ids: bool) -> bool:
-        asked.append(mode)
+        modes.append(mode)
         return False
 
     monkeypatch.setattr(os, "access", refuse)
     assert not MACHINE.ownership(path).is_usable
     assert not MACHINE.ownership(tmp_path).is_usable
-    assert [os.R_OK | os.W_OK, os.R_OK | os.W_OK | os.X_OK] == asked
+    assert [os.R_OK | os.W_OK, os.R_OK | os.W_OK | os.X_OK] == modes
 
 
 def test_ownership_of_missing_file_raises(tmp_path: Path) -> None:

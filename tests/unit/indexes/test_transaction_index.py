@@ -150,20 +150,20 @@ def test_collect_across_segments_reads_no_further_index(disk: SimulatedDisk) -> 
         second.append(AbortedTransaction(2, 115, 210, 211))
         return [first, second]
 
-    asked = []
+    base_offsets = []
 
     def lazily() -> list[TransactionIndex]:
         raise AssertionError("asked for a third index")
 
     def walk() -> object:
         for index in indexes():
-            asked.append(index.base_offset)
+            base_offsets.append(index.base_offset)
             yield index
         yield from lazily()
 
     both = [AbortedTransaction(1, 110, 120, 121), AbortedTransaction(2, 115, 210, 211)]
     assert both == collect_aborted(walk(), 112, 205)  # type: ignore[arg-type]
-    assert [100, 200] == asked
+    assert [100, 200] == base_offsets
     assert both[:1] == collect_aborted(walk(), 112, 114)  # type: ignore[arg-type]
     assert both[1:] == collect_aborted(indexes(), 121, 1000)
 

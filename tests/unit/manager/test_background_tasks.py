@@ -79,14 +79,14 @@ def test_tasks_have_the_periods_of_the_settings() -> None:
 
 def test_retention_task_deletes_by_the_settings_of_each_topic() -> None:
     """The callback receives the deletions, and the files are removed."""
-    told: list[SegmentDeletion] = []
-    disk, manager = one_manager(on_deletion=told.append)
+    deletions: list[SegmentDeletion] = []
+    disk, manager = one_manager(on_deletion=deletions.append)
     manager.create_topic("bounded", 1, {"retention.bytes": "1000"})
     manager.create_topic("unbounded")
     fill(manager, "bounded", 5)
     fill(manager, "unbounded", 5)
     scheduler_of(manager).advance(10_000)
-    assert [0, 1] == [event.base_offset for event in told]
+    assert [0, 1] == [event.base_offset for event in deletions]
     assert 2 == manager.log("bounded").log_start_offset
     assert 0 == manager.log("unbounded").log_start_offset
     scheduler_of(manager).advance(1_000)

@@ -39,8 +39,8 @@ def test_changed_default_overrides_the_config_of_later_starts(tmp_path: Path) ->
     with manual_manager(tmp_path) as manager:
         manager.create_topic("orders", 1, {"segment.bytes": "700"})
         manager.reconfigure_defaults({"log.retention.ms": "5", "log.segment.bytes": "900"})
-    given = ManagerConfig(log=SMALL_LOG.replace(retention_ms=11, retention_bytes=12))
-    with manual_manager(tmp_path, config=given) as manager:
+    manager_config = ManagerConfig(log=SMALL_LOG.replace(retention_ms=11, retention_bytes=12))
+    with manual_manager(tmp_path, config=manager_config) as manager:
         config = manager.log("orders").config
         assert (5, 12, 700) == (config.retention_ms, config.retention_bytes, config.segment_bytes)
         assert not manager.reconfigure_defaults({"log.retention.ms": "5"})

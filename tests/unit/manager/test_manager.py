@@ -322,8 +322,8 @@ def test_topic_configs_argument_replaces_saved_overrides(tmp_path: Path) -> None
         manager.create_topic("two", 1, {"retention.ms": "2"})
     configs = TopicConfigs(LogConfig(segment_bytes=700), {"one": {"retention.ms": "11"}})
     config = ManagerConfig(log=configs.defaults)
-    for given in (configs, None):
-        with manual_manager(tmp_path, config=config, topic_configs=given) as manager:
+    for topic_configs in (configs, None):
+        with manual_manager(tmp_path, config=config, topic_configs=topic_configs) as manager:
             assert {"retention.ms": "11"} == manager.topic_configs.overrides_of("one")
             assert 2 == manager.log("two").config.retention_ms
             assert 700 == manager.log("two").config.segment_bytes

@@ -248,8 +248,8 @@ def test_partition_without_a_readable_id_is_served(tmp_path: Path, damage: bytes
     with LogManager(tmp_path / "a") as manager:
         assert [b"x"] == [record.value for record in manager.log("t", 1).records()]
         faults = [(each.task, each.subject) for each in manager.health().faults]
-        wanted = [("partition.metadata", TopicPartition("t", 1))]
-        assert ([] if damage is None else wanted) == faults
+        expected = [("partition.metadata", TopicPartition("t", 1))]
+        assert ([] if damage is None else expected) == faults
 
 
 def test_opening_a_directory_does_not_write_its_ids(tmp_path: Path) -> None:

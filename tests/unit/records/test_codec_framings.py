@@ -189,8 +189,8 @@ def test_zstd_is_refused_below_magic_2(magic: int) -> None:
 
 def test_is_codec_of_accepts_zstd_from_magic_2_on_and_five_numbers() -> None:
     """The codecs that a batch may have, installed or not."""
-    known = [[number for number in range(8) if is_codec_of(magic, number)] for magic in range(3)]
-    assert [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]] == known
+    numbers = [[number for number in range(8) if is_codec_of(magic, number)] for magic in range(3)]
+    assert [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]] == numbers
 
 
 def test_lz4_end_mark_with_the_stored_bit_ends_the_frame() -> None:

@@ -57,15 +57,15 @@ def records(count: int, size_bytes: int = 100) -> list[Record]:
 def test_pack_records_every_codec_keeps_the_records(codec: str) -> None:
     """In batches of the configured size, the largest timestamp in each header."""
     config = LogConfig(compression_type=codec, batch_bytes=4000)
-    wanted = records(100)
-    run = packed(wanted, config, NOW_MS)
+    source = records(100)
+    run = packed(source, config, NOW_MS)
     info = assign_run_offsets(run, 500, 7)
     found = views(run)
     expected_codec = Codec.of_config(codec) or Codec.NONE
     assert {expected_codec} == {view.codec for view in found}
     assert {7} == {view.header.partition_leader_epoch for view in found}
     unpacked = [record for view in found for record in view.records()]
-    assert [(each.key, each.value, each.timestamp_ms) for each in wanted] == [
+    assert [(each.key, each.value, each.timestamp_ms) for each in source] == [
         (each.key, each.value, each.timestamp_ms) for each in unpacked
     ]
     assert list(range(500, 600)) == [record.offset for record in unpacked]
@@ -84,8 +84,8 @@ def test_pack_records_every_codec_keeps_the_records(codec: str) -> None:
 def test_pack_records_batches_are_filled_to_the_limit() -> None:
     """A record above the limit has a separate batch."""
     config = LogConfig(batch_bytes=1000, compression_type="uncompressed")
-    wanted = [*records(20), Record(value=bytes(5000), timestamp_ms=1), *records(3)]
-    sizes = [facts.size_bytes for facts in packed(wanted, config, NOW_MS).batches]
+    source = [*records(20), Record(value=bytes(5000), timestamp_ms=1), *records(3)]
+    sizes = [facts.size_bytes for facts in packed(source, config, NOW_MS).batches]
     assert [5070] == [size for size in sizes if size > 1000]
     # Each record takes 108 to 110 bytes: one more would not fit into a closed batch.
     full = [size for size in sizes[:-1] if size <= 1000]
@@ -103,14 +103,14 @@ def test_pack_records_incompressible_batch_stays_uncompressed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_ms", "default_ms", "expected"),
+    ("record_ms", "default_ms", "expected"),
     [(-1, None, NOW_MS), (-1, 5, 5), (-1, -1, -1), (77, None, 77), (77, 5, 77)],
 )
 def test_pack_records_default_timestamp_is_for_records_without_one(
-    given_ms: int, default_ms: int | None, expected: int
+    record_ms: int, default_ms: int | None, expected: int
 ) -> None:
     """The clock's time, the caller's, or -1."""
-    run = packed([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
+    run = packed([Record(timestamp_ms=record_ms)], LogConfig(), NOW_MS, default_ms)
     assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
     assert expected == assign_run_offsets(run, 0, 0).max_timestamp_ms
 

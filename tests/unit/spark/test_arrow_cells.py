@@ -26,10 +26,10 @@ print("pandas" in sys.modules)
 
 def test_arrow_cells_do_not_load_pandas() -> None:
     """A worker that uses them stays small."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", USED], capture_output=True, text=True, check=False, timeout=60
     )
-    assert ("False\n", "") == (told.stdout, told.stderr)
+    assert ("False\n", "") == (result.stdout, result.stderr)
 
 
 def test_arrays_equal_those_of_pyarrow() -> None:

@@ -46,18 +46,18 @@ def split_of(directory: Path, start: int, end: int) -> LogSplit:
     return LogSplit((SplitRange(str(directory), "orders", 3, start, end),), 1)
 
 
-def read_range(directory: Path, start: int, end: int, **given: str) -> list[dict[str, Any]]:
+def read_range(directory: Path, start: int, end: int, **settings: str) -> list[dict[str, Any]]:
     """Return the rows of a range."""
-    options = ReadOptions.parse({"path": str(directory), **given})
+    options = ReadOptions.parse({"path": str(directory), **settings})
     batches = read_batches([split_of(directory, start, end)], options, columns=COLUMNS)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
 def offsets_until_error(
-    directory: Path, start: int, end: int, **given: str
+    directory: Path, start: int, end: int, **settings: str
 ) -> tuple[list[int], KafkaLogSparkError | None]:
     """Return the offsets of the rows before an error, and the error."""
-    options = ReadOptions.parse({"path": str(directory), **given})
+    options = ReadOptions.parse({"path": str(directory), **settings})
     found: list[int] = []
     try:
         for batch in read_batches([split_of(directory, start, end)], options, columns=["offset"]):
@@ -68,23 +68,23 @@ def offsets_until_error(
 
 
 def check_modes(
-    directory: Path, end: int, kept: list[int], code: ErrorCode, *, first: int, **given: str
+    directory: Path, end: int, kept: list[int], code: ErrorCode, *, first: int, **settings: str
 ) -> dict[str, Any]:
     """Check all three modes at one damaged range; return the facts of its row."""
-    before, error = offsets_until_error(directory, 0, end, **given)
+    before, error = offsets_until_error(directory, 0, end, **settings)
     assert [offset for offset in kept if offset < first] == before
     assert error is not None and code is error.code
     assert f"[KAFKALOG.{code}]" in str(error)
     detail = json.loads(str(error)[str(error).index(' {"') :])
     assert {"path", "position", "base_offset"} <= detail.keys()
-    dropped = read_range(directory, 0, end, mode="DROPMALFORMED", **given)
+    dropped = read_range(directory, 0, end, mode="DROPMALFORMED", **settings)
     assert kept == [row["offset"] for row in dropped]
-    rows = read_range(directory, 0, end, mode="PERMISSIVE", **given)
+    rows = read_range(directory, 0, end, mode="PERMISSIVE", **settings)
     damaged = [row for row in rows if row["_corrupt_record"] is not None]
     assert kept == sorted(row["offset"] for row in rows if row["_corrupt_record"] is None)
-    ((offset, key, value, topic, partition, told),) = [row.values() for row in damaged]
+    ((offset, key, value, topic, partition, text),) = [row.values() for row in damaged]
     assert (first, None, None, "orders", 3) == (offset, key, value, topic, partition)
-    facts: dict[str, Any] = json.loads(told)
+    facts: dict[str, Any] = json.loads(text)
     assert code == facts["code"]
     return facts
 
@@ -349,9 +349,9 @@ class HookedDisk(PosixFileSystem):
         return super().open(path, create=create, write=write)
 
 
-def read_on(disk: HookedDisk, directory: Path, end: int, **given: str) -> Iterator[int]:
+def read_on(disk: HookedDisk, directory: Path, end: int, **settings: str) -> Iterator[int]:
     """Yield the offsets of a range, read from the disk."""
-    options = ReadOptions.parse({"path": str(directory), **given})
+    options = ReadOptions.parse({"path": str(directory), **settings})
     tasks = [split_of(directory, 0, end)]
     for batch in read_batches(tasks, options, columns=["offset"], filesystem=disk):
         yield from batch["offset"].to_pylist()

@@ -26,7 +26,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def rules(**changes: Any) -> EncodingRules:
     """Return encoding rules with the changes."""
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "topic": "t",
         "new_partitions": 1,
         "partitioner": "murmur2",
@@ -35,17 +35,17 @@ def rules(**changes: Any) -> EncodingRules:
         "segment_bytes": 1 << 30,
         "timestamp_column": None,
     }
-    return EncodingRules(**(given | changes))
+    return EncodingRules(**(defaults | changes))
 
 
-def writer(directory: Path, given: EncodingRules, task: int = 3) -> TaskWriter:
+def writer(directory: Path, encoding_rules: EncodingRules, task: int = 3) -> TaskWriter:
     """Return the writer of a task attempt."""
     filesystem = PosixFileSystem()
     return TaskWriter(
         directory,
         StagingArea(filesystem, directory),
         TransactionId.of_query("q", 1),
-        given,
+        encoding_rules,
         filesystem=filesystem,
         clock=ManualClock(),
         attempt=TaskAttempt(task, 9),
@@ -185,7 +185,7 @@ def test_headers_and_strings_are_encoded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "given", "code"),
+    ("columns", "changes", "code"),
     [
         ({"topic": pa.array([None], pa.string())}, {"topic": None}, ErrorCode.COLUMN_MISSING),
         ({"topic": pa.array(["a/b"])}, {"topic": None}, ErrorCode.OPTION_INVALID),
@@ -199,10 +199,10 @@ def test_headers_and_strings_are_encoded(tmp_path: Path) -> None:
     ids=["no-topic", "topic-name", "partition", "before-1970"],
 )
 def test_invalid_row_is_refused(
-    tmp_path: Path, columns: dict[str, pa.Array], given: dict[str, Any], code: ErrorCode
+    tmp_path: Path, columns: dict[str, pa.Array], changes: dict[str, Any], code: ErrorCode
 ) -> None:
     """The error has a code."""
-    task = writer(tmp_path, rules(**given))
+    task = writer(tmp_path, rules(**changes))
     with pytest.raises(KafkaLogSparkError) as caught:
         task.write(table(1, **columns))
     assert code == caught.value.code

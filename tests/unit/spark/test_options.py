@@ -216,7 +216,7 @@ def test_engine_error_gets_its_code(error: KafkaLogError, code: ErrorCode) -> No
 
 def test_coded_errors_adds_a_code() -> None:
     """Engine errors get theirs, disk errors STORAGE; an existing code is kept."""
-    known = KafkaLogSparkError(ErrorCode.DATA_LOSS, "gone")
+    loss = KafkaLogSparkError(ErrorCode.DATA_LOSS, "gone")
     cases: list[tuple[Exception, ErrorCode, dict[str, object]]] = [
         (LogLockedError("busy"), ErrorCode.LOCKED, {"error": "LogLockedError", "topic": "t"}),
         (
@@ -224,13 +224,13 @@ def test_coded_errors_adds_a_code() -> None:
             ErrorCode.STORAGE,
             {"error": "FileNotFoundError", "path": "/x", "topic": "t"},
         ),
-        (known, ErrorCode.DATA_LOSS, {}),
+        (loss, ErrorCode.DATA_LOSS, {}),
     ]
     for error, code, detail in cases:
         with pytest.raises(KafkaLogSparkError) as caught, coded_errors(topic="t"):
             raise error
         assert (code, detail) == (caught.value.code, caught.value.detail)
-        assert caught.value is known or caught.value.__cause__ is error
+        assert caught.value is loss or caught.value.__cause__ is error
     with pytest.raises(ZeroDivisionError), coded_errors():
         _ = 1 // 0
 

@@ -48,8 +48,8 @@ EARLY = datetime(1960, 1, 1, tzinfo=UTC)
 
 def source(path: Path | str = "/none", **options: str) -> KafkaLogDataSource:
     """Return a source as Spark makes it, with option names in lower case."""
-    given = {"path": str(path), **options}
-    return KafkaLogDataSource({name.lower(): value for name, value in given.items()})
+    entries = {"path": str(path), **options}
+    return KafkaLogDataSource({name.lower(): value for name, value in entries.items()})
 
 
 def schema(*fields: tuple[str, str] | tuple[str, str, bool]) -> StructType:
@@ -95,10 +95,10 @@ TAKEN: list[tuple[Filter, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "term"), TAKEN, ids=lambda each: str(each)[:40])
-def test_exact_filter_is_not_returned_to_spark(given: Filter, term: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(("spark_filter", "term"), TAKEN, ids=lambda each: str(each)[:40])
+def test_exact_filter_is_not_returned_to_spark(spark_filter: Filter, term: tuple[Any, ...]) -> None:
     """The engine returns exactly those records."""
-    assert ([term], []) == pushed(given)
+    assert ([term], []) == pushed(spark_filter)
 
 
 LEFT: list[Filter] = [
@@ -117,12 +117,12 @@ LEFT: list[Filter] = [
 ]
 
 
-@pytest.mark.parametrize("given", LEFT, ids=str)
-def test_unsupported_filter_is_returned_to_spark(given: Filter) -> None:
+@pytest.mark.parametrize("spark_filter", LEFT, ids=str)
+def test_unsupported_filter_is_returned_to_spark(spark_filter: Filter) -> None:
     """The same object, because Spark compares identities."""
-    terms, (rest,) = pushed(given)
+    terms, (rest,) = pushed(spark_filter)
     assert [] == terms
-    assert given is rest
+    assert spark_filter is rest
 
 
 def test_filter_of_times_is_applied_and_returned() -> None:
@@ -189,11 +189,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "code"), REFUSED, ids=str)
-def test_invalid_schema_is_refused(given: StructType, code: ErrorCode) -> None:
+@pytest.mark.parametrize(("spark_schema", "code"), REFUSED, ids=str)
+def test_invalid_schema_is_refused(spark_schema: StructType, code: ErrorCode) -> None:
     """Unknown names, wrong types, non-nullable columns with nulls, none, or duplicates."""
     with pytest.raises(KafkaLogSparkError) as caught:
-        source().reader(given)
+        source().reader(spark_schema)
     assert code is caught.value.code
 
 

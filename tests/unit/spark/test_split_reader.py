@@ -101,9 +101,9 @@ def test_rows_of_old_formats_equal_their_manifests(broker: str, partition: str) 
     topic = partition.rpartition("-")[0]
     table = read_table(manifest.directory, columns=ALL, subscribe=topic)
     rows = rows_of(table.sort_by("offset"))
-    wanted = visible_of(manifest)
-    assert len(wanted) == len(rows)
-    for fact, row in zip(wanted, rows, strict=True):
+    visible_facts = visible_of(manifest)
+    assert len(visible_facts) == len(rows)
+    for fact, row in zip(visible_facts, rows, strict=True):
         check_row(fact, row)
 
 
@@ -129,7 +129,7 @@ def test_committed_rows_equal_those_of_the_engine(
         clock = ManualClock()
         scheduler = ManualScheduler(clock)
         with open_log(directory, read_only=True, clock=clock, scheduler=scheduler) as log:
-            wanted = [record.offset for record in log.records(isolation="read_committed")]
+            offsets = [record.offset for record in log.records(isolation="read_committed")]
         monkeypatch.setattr(PosixFileHandle, "map", map_nothing)
         for split_bytes in ("256m", "8000"):
             table = read_table(
@@ -138,9 +138,9 @@ def test_committed_rows_equal_those_of_the_engine(
                 isolationLevel="read_committed",
                 splitBytes=split_bytes,
             )
-            assert wanted == sorted(table["offset"].to_pylist())
+            assert offsets == sorted(table["offset"].to_pylist())
         monkeypatch.undo()
-        checked += len(wanted)
+        checked += len(offsets)
     assert checked
 
 

@@ -38,9 +38,9 @@ def append(root: Path, name: str, count: int) -> None:
             log.append([Record(value=b"v" * 50)])
 
 
-def stream(root: Path, clock: ManualClock | None = None, **given: str) -> StreamPlan:
+def stream(root: Path, clock: ManualClock | None = None, **settings: str) -> StreamPlan:
     """Return a stream over a data directory, from the earliest offsets by default."""
-    options = {"path": str(root), "startingOffsets": "earliest", **given}
+    options = {"path": str(root), "startingOffsets": "earliest", **settings}
     return StreamPlan(ReadOptions.parse(options, streaming=True), clock)
 
 

@@ -105,25 +105,25 @@ def test_selection_reads_only_the_facts_of_changed_logs(
     first_round(manager)
     fill(manager, "table", 5, 0)
     names = {f"table-{number}": TopicPartition("table", number) for number in range(2)}
-    asked: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     ask = CleanerAccess.cleaning_facts
 
     def cleaning_facts(access: CleanerAccess, *, with_times: bool = True) -> Any:
-        asked.append(names[access.context.directory.name])
+        partitions.append(names[access.context.directory.name])
         return ask(access, with_times=with_times)
 
     monkeypatch.setattr(CleanerAccess, "cleaning_facts", cleaning_facts)
     name = TopicPartition("table", 0)
     for expected in ([name], [name], [name]):
         scheduler_of(manager).advance(BACKOFF_MS)
-        assert expected == asked
+        assert expected == partitions
     dirty = manager.health().cleaner.max_dirty_percent
     manager.log("table").append([Record(key=b"small", value=b"")])
     scheduler_of(manager).advance(BACKOFF_MS)
-    assert ([name], dirty) == (asked, manager.health().cleaner.max_dirty_percent)
+    assert ([name], dirty) == (partitions, manager.health().cleaner.max_dirty_percent)
     fill(manager, "table", 1, 0)
     scheduler_of(manager).advance(BACKOFF_MS)
-    assert [name, name] == asked
+    assert [name, name] == partitions
     manager.reconfigure("table", {"min.cleanable.dirty.ratio": "0.1"})
     scheduler_of(manager).advance(BACKOFF_MS)
     assert ("table-0", 4) == cleaners.spans[-1][:2]

@@ -199,11 +199,11 @@ def test_deletion_of_a_partition_aborts_its_cleaning(cleaners: FakeCleaners, wha
 def test_deletion_waits_for_a_cleaning_without_the_manager_lock(cleaners: FakeCleaners) -> None:
     """A progress callback can create a topic during the wait."""
     _disk, manager = dirty_manager()
-    asked = threading.Event()
+    start = threading.Event()
     made: list[str] = []
 
     def play(stage: Stage) -> None:
-        asked.set()
+        start.set()
         stage.throttle(10**12)
         manager.create_topic("within")
         made.append("within")
@@ -218,7 +218,7 @@ def test_deletion_waits_for_a_cleaning_without_the_manager_lock(cleaners: FakeCl
             outcome.append(error)
 
     with in_background(compact):
-        assert asked.wait(WAIT_SECONDS)
+        assert start.wait(WAIT_SECONDS)
         manager.delete_topic("table")
     assert (["within"], 1) == (made, len(outcome))
     assert {"within": (0,)} == manager.topics()
@@ -375,23 +375,23 @@ def test_background_skips_a_log_that_is_being_cleaned(cleaners: FakeCleaners) ->
 def test_compact_raises_the_error_of_its_callback(cleaners: FakeCleaners) -> None:
     """The partition is free afterwards and has no fault."""
     _disk, manager = dirty_manager()
-    told: list[object] = []
+    steps: list[object] = []
 
     def on_progress(progress: object) -> None:
-        told.append(progress)
+        steps.append(progress)
         raise ZeroDivisionError("as asked")
 
     cleaners.play = lambda stage: stage.tell("begun")
     with pytest.raises(ZeroDivisionError):
         manager.compact("table", on_progress=on_progress)
-    assert (["begun"], ()) == (told, manager.health().faults)
-    manager.compact("table", on_progress=told.append)
-    assert ["begun", "begun"] == told
+    assert (["begun"], ()) == (steps, manager.health().faults)
+    manager.compact("table", on_progress=steps.append)
+    assert ["begun", "begun"] == steps
 
 
 def test_cleaner_threads_run_in_parallel_and_are_replaced_on_errors(cleaners: FakeCleaners) -> None:
     """They have the names of a broker's threads; `health` counts the replacements."""
-    ended, met = threading.Event(), threading.Event()
+    ended, meeting = threading.Event(), threading.Event()
     both = threading.Barrier(2)
     done = threading.Semaphore(0)
 
@@ -399,9 +399,9 @@ def test_cleaner_threads_run_in_parallel_and_are_replaced_on_errors(cleaners: Fa
         """Not an `Exception`, so no handler catches it."""
 
     def play(_stage: Stage) -> None:
-        if not met.is_set():
+        if not meeting.is_set():
             both.wait(WAIT_SECONDS)
-            met.set()
+            meeting.set()
             if threading.current_thread().name.endswith("-0"):
                 raise EndError
         done.release()

@@ -15,9 +15,9 @@ def test_plan_and_explanations_equal_the_compaction_that_follows() -> None:
     _disk, manager = one_manager(CleanerConfig(dedupe_buffer_size=memory))
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
-    told: list[int] = []
+    progress: list[int] = []
     plan = manager.plan_compaction(
-        "table", include_active=True, on_progress=lambda done, total: told.append(done)
+        "table", include_active=True, on_progress=lambda done, total: progress.append(done)
     )
     fates = {
         offset: manager.explain_compaction("table", 0, offset, include_active=True)
@@ -26,7 +26,7 @@ def test_plan_and_explanations_equal_the_compaction_that_follows() -> None:
     cleaning = manager.compact("table", include_active=True)
     assert plan.statistics == cleaning.statistics
     assert memory == plan.memory_bytes
-    assert told
+    assert progress
     kept = {offset for offset, *_ in content(manager)}
     assert kept == {offset for offset, found in fates.items() if found.fate == "stays"}
     put(manager, *PAIRS)

@@ -399,10 +399,10 @@ def test_refused_batches_can_be_replaced() -> None:
     bad = encode_set([Message(3, 1, 0, -7, b"k", b"v")])
     wrapper = encode_set([Message(n, 1, 0, -7, b"k", b"v" * 50) for n in (4, 5)], codec=1)
     last = encode_set([Message(6, 1, 0, T, b"k", b"v")])
-    told: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
 
     def refuse(run: FileRecords, stretch: Any, error: Exception) -> None:
-        told.append((stretch.start, stretch.end))
+        stretches.append((stretch.start, stretch.end))
 
     run = FileRecords(memoryview(good + bad + wrapper + last))
     pieces = list(convert_runs([run], ConversionOptions(2), on_refused=refuse))
@@ -410,7 +410,7 @@ def test_refused_batches_can_be_replaced() -> None:
     assert [0, 1, 2, 6] == [record.offset for record in plain(converted)]
     start = len(good)
     middle = start + len(bad)
-    assert [(start, middle), (middle, middle + len(wrapper))] == told
+    assert [(start, middle), (middle, middle + len(wrapper))] == stretches
 
 
 def test_refused_message_drops_no_earlier_messages() -> None:
@@ -420,13 +420,15 @@ def test_refused_message_drops_no_earlier_messages() -> None:
         [Message(3, 1, 0, T, b"k", b"v")], timestamp_type=LOG_APPEND_TIME, append_time=-9
     )
     last = encode_set([Message(4, 1, 0, T, b"k", b"v")])
-    told: list[str] = []
+    reasons: list[str] = []
     options = ConversionOptions(2, batch_bytes=100)
     run = FileRecords(memoryview(first + bad + last))
-    pieces = convert_runs([run], options, on_refused=lambda _run, _at, why: told.append(str(why)))
+    pieces = convert_runs(
+        [run], options, on_refused=lambda _run, _at, why: reasons.append(str(why))
+    )
     converted = b"".join(map(bytes, pieces))
     assert [0, 1, 2, 4] == [record.offset for record in plain(converted)]
-    assert 1 == len(told)
+    assert 1 == len(reasons)
 
 
 def test_report_counts_sizes_by_codec() -> None:
@@ -518,12 +520,12 @@ def test_golden_v2_batches_round_trip_through_the_old_format(magic: int) -> None
         # Some of it is zstd, which an old format can only hold under another codec.
         result = convert_batches(data, magic, codec=Codec.LZ4)
         batches = decode_run(data)
-        wanted = [r for batch in batches if not batch.is_control for r in batch.records]
-        assert records_in_format(wanted, magic) == plain(result.data)
+        records = [r for batch in batches if not batch.is_control for r in batch.records]
+        assert records_in_format(records, magic) == plain(result.data)
         report = result.report
         assert sum(batch.is_control for batch in batches) == report.control_batches_dropped
-        assert sum(len(record.headers) for record in wanted) == report.headers_lost
-        assert len(wanted) == report.records_converted
+        assert sum(len(record.headers) for record in records) == report.headers_lost
+        assert len(records) == report.records_converted
 
 
 def test_view_and_conversion_agree_on_an_unreadable_wrapper() -> None:

@@ -73,8 +73,8 @@ def test_leader_matrix_of_codecs_and_timestamp_types(
     keys = tuple(b"%d" % number for number in range(50))
     times = tuple(NOW_MS - 9 + number % 7 for number in range(50))
     data = batch(BatchSpec(source, times, keys), **producer)
-    wanted = Codec.of_config(target)
-    codec = source if wanted is None else wanted
+    target_codec = Codec.of_config(target)
+    codec = source if target_codec is None else target_codec
     run = validate_as_leader(data, config, NOW_MS, origin)
     info = assign_run_offsets(run, 700, 2)
     view = BatchView(bytes(run.data))

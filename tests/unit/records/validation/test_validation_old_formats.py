@@ -258,16 +258,16 @@ def test_v2_batches_become_old_messages(
     """As in a broker that keeps an old format for new producers."""
     times = tuple(NOW_MS - number for number in range(40))
     data = batch(BatchSpec(source, times, tuple(b"%d" % number for number in range(40))))
-    wanted = config(magic, codec, message_timestamp_type=kind)
-    run = validate_as_leader(data, wanted, NOW_MS, AppendOrigin.CLIENT)
+    log_config = config(magic, codec, message_timestamp_type=kind)
+    run = validate_as_leader(data, log_config, NOW_MS, AppendOrigin.CLIENT)
     info = assign_run_offsets(run, 300, 9)
     entries = stored(bytes(run.data))
     target = source if codec is None else codec
     assert {(magic, target)} == {(entry.magic, entry.codec) for entry in entries}
     records = [record for entry in entries for record in entry.records]
-    told = [NOW_MS] * 40 if kind == "LogAppendTime" else list(times)
+    timestamps = [NOW_MS] * 40 if kind == "LogAppendTime" else list(times)
     assert [
-        (300 + number, told[number] if magic else -1, b"%d" % number, b"value of the record")
+        (300 + number, timestamps[number] if magic else -1, b"%d" % number, b"value of the record")
         for number in range(40)
     ] == [(record.offset, record.timestamp, record.key, record.value) for record in records]
     recompressed = 1 if source or target else 0

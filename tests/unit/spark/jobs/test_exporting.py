@@ -51,7 +51,7 @@ def test_repeated_task_writes_the_same_file(tmp_path: Path) -> None:
     assert "t-0-00000000000000000000-00000000000000000040.parquet" == path.name
     assert [other.name, path.name] == sorted(each.name for each in path.parent.iterdir())
     assert list(range(40)) == pq.ParquetFile(path).read(["offset"])["offset"].to_pylist()
-    told = json.loads((tmp_path / "out" / "_manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_bytes())
     assert [(0, 39, 40)] == [
-        (each["first_offset"], each["last_offset"], each["rows"]) for each in told["files"]
+        (each["first_offset"], each["last_offset"], each["rows"]) for each in manifest["files"]
     ]

@@ -169,7 +169,7 @@ def field(name: str, kind: str) -> StructField:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         (
             "topic string, partition bigint, offset bigint, value binary",
@@ -184,11 +184,11 @@ def field(name: str, kind: str) -> StructField:
         ("topic string, partition int, value string", "COLUMN_MISSING.*offset"),
     ],
 )
-def test_import_wrong_column_type_is_refused(tmp_path: Path, columns: str, told: str) -> None:
+def test_import_wrong_column_type_is_refused(tmp_path: Path, columns: str, message: str) -> None:
     """Before any write: integers of another width would be misread."""
     fields = [field(*each.split(" ")) for each in columns.split(", ")]
     frame: Any = SimpleNamespace(schema=StructType(fields))
-    with pytest.raises(KafkaLogSparkError, match=told):
+    with pytest.raises(KafkaLogSparkError, match=message):
         import_(None, frame, tmp_path / "data")  # type: ignore[arg-type]
     assert [] == list(tmp_path.iterdir())
 

@@ -153,8 +153,8 @@ def test_latest_offsets_of_all_tasks_are_read_back_as_bitmaps(
     folder = tmp_path_factory.mktemp("latest")
     found: list[pa.RecordBatch] = []
     expected: dict[int, dict[bytes, int]] = {0: {}, 1: {}}
-    for number, met in enumerate(tasks):
-        records = [(offset, b"%d" % key) for key, offset in sorted(met, key=lambda each: each[1])]
+    for number, task in enumerate(tasks):
+        records = [(offset, b"%d" % key) for key, offset in sorted(task, key=lambda each: each[1])]
         found += RangeKeyHashes(SECRET).latest(number % 2, slices, batches([*records], 7))
         for offset, key in records:
             of_partition = expected[number % 2]
@@ -166,13 +166,13 @@ def test_latest_offsets_of_all_tasks_are_read_back_as_bitmaps(
     for number, by_key in expected.items():
         offsets, end = set(by_key.values()), start + length
         loaded = load_live_records(folder, written.get(number, []), start, end)
-        asked = np.array(sorted({*offsets, start, end - 1}), np.int64)
-        within = (asked >= start) & (asked < end)
+        candidates = np.array(sorted({*offsets, start, end - 1}), np.int64)
+        within = (candidates >= start) & (candidates < end)
 
-        assert [offset in offsets for offset in asked[within].tolist()] == loaded.takes(
-            asked[within]
+        assert [offset in offsets for offset in candidates[within].tolist()] == loaded.takes(
+            candidates[within]
         ).tolist()
-        assert not loaded.takes(asked[~within]).any()
+        assert not loaded.takes(candidates[~within]).any()
 
 
 def test_keys_with_half_a_hash_in_common_are_different(tmp_path: Path) -> None:

@@ -15,19 +15,19 @@ from tests.support.manual_time import ManualClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 WORK = Path("/jobs")
-ASKED = {"job": "test", "read": {"path": "/data"}}
+ARGUMENTS = {"job": "test", "read": {"path": "/data"}}
 
 
 def test_ledger_keeps_its_content_for_the_next_run(tmp_path: Path) -> None:
     """Tasks, results, facts and the report of the job."""
-    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    ledger = JobLedger.begin(tmp_path, "one", ARGUMENTS)
     ledger.plan("keys", [{"n": 0}, {"n": 1}])
     ledger.record_done("keys", 1, {"rows": 5})
     ledger.finish("marks", {"chunks": [[0, 1, "a.bits", 0, 9]]})
-    again = JobLedger.begin(tmp_path, "one", ASKED)
+    again = JobLedger.begin(tmp_path, "one", ARGUMENTS)
     again.plan("keys", [])
 
-    assert ASKED == again.arguments
+    assert ARGUMENTS == again.arguments
     assert [{"n": 0}, {"n": 1}] == again.tasks("keys")
     assert {1: {"rows": 5}} == again.done("keys")
     assert {"chunks": [[0, 1, "a.bits", 0, 9]]} == again.facts("marks")
@@ -39,7 +39,7 @@ def test_ledger_keeps_its_content_for_the_next_run(tmp_path: Path) -> None:
 
 def test_ledger_with_other_arguments_is_refused(tmp_path: Path) -> None:
     """The error has the argument that differs."""
-    JobLedger.begin(tmp_path, "one", ASKED)
+    JobLedger.begin(tmp_path, "one", ARGUMENTS)
     with pytest.raises(KafkaLogSparkError, match="other arguments: read") as caught:
         JobLedger.begin(tmp_path, "one", {"job": "test", "read": {"path": "/other"}})
 
@@ -50,13 +50,13 @@ def test_ledger_with_other_arguments_is_refused(tmp_path: Path) -> None:
 def test_invalid_job_id_is_refused(tmp_path: Path, job_id: str) -> None:
     """Before any write, because it is the name of a directory."""
     with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID\] job_id"):
-        JobLedger.begin(tmp_path, job_id, ASKED)
+        JobLedger.begin(tmp_path, job_id, ARGUMENTS)
     assert [] == list(tmp_path.iterdir())
 
 
 def test_ledger_with_invalid_json_raises(tmp_path: Path) -> None:
     """The error has the path."""
-    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    ledger = JobLedger.begin(tmp_path, "one", ARGUMENTS)
     (tmp_path / "one" / "job.json").write_bytes(b"{")
     with pytest.raises(KafkaLogSparkError, match=r"JOB_FAILED.*job\.json") as caught:
         _ = ledger.arguments
@@ -66,14 +66,14 @@ def test_ledger_with_invalid_json_raises(tmp_path: Path) -> None:
 
 def test_discard_removes_a_folder_with_its_files(tmp_path: Path) -> None:
     """A missing folder is not an error."""
-    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    ledger = JobLedger.begin(tmp_path, "one", ARGUMENTS)
     folder = ledger.folder("staged/3")
     (folder / "file").write_bytes(b"x")
     ledger.discard("staged")
     ledger.discard("staged")
 
     assert not folder.exists()
-    assert ASKED == ledger.arguments
+    assert ARGUMENTS == ledger.arguments
 
 
 def later(days: float) -> ManualClock:
@@ -86,17 +86,17 @@ def test_new_job_removes_expired_ledgers(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a job")
     (tmp_path / "notes").mkdir()
     for name in ("ended", "given-up", "frame"):
-        JobLedger.begin(tmp_path, name, ASKED).plan("keys", [{"n": 0}])
+        JobLedger.begin(tmp_path, name, ARGUMENTS).plan("keys", [{"n": 0}])
     JobLedger(tmp_path / "ended").end({"status": "done"})
 
     def left_after(days: float, name: str) -> set[str]:
-        JobLedger.begin(tmp_path, name, ASKED, clock=later(days))
+        JobLedger.begin(tmp_path, name, ARGUMENTS, clock=later(days))
         return {path.name for path in tmp_path.iterdir() if (path / "job.json").exists()}
 
     assert {"ended", "given-up", "frame", "a"} == left_after(6.9, "a")
     assert {"given-up", "frame", "a", "b"} == left_after(7.1, "b")
     # A job that is continued stays.
-    JobLedger.begin(tmp_path, "frame", ASKED, clock=later(29))
+    JobLedger.begin(tmp_path, "frame", ARGUMENTS, clock=later(29))
     assert {"frame", "a", "b", "c"} == left_after(30.1, "c")
     assert (tmp_path / "notes.txt").exists()
     assert (tmp_path / "notes").exists()
@@ -106,13 +106,13 @@ def test_power_cut_during_removal_leaves_a_ledger_or_none() -> None:
     """The next job removes the rest; other ledgers are not changed."""
 
     def old_and_new(disk: SimulatedDisk, number: int | None) -> None:
-        old = JobLedger.begin(WORK, "old", ASKED, disk)
+        old = JobLedger.begin(WORK, "old", ARGUMENTS, disk)
         old.record_done("clean", 0, {})
         old.end({"status": "done"})
-        JobLedger.begin(WORK, "young", ASKED, disk, clock=later(8)).end({"status": "done"})
+        JobLedger.begin(WORK, "young", ARGUMENTS, disk, clock=later(8)).end({"status": "done"})
         if number is not None:
             disk.crash_at(number)
-        JobLedger.begin(WORK, "new", ASKED, disk, clock=later(8.1))
+        JobLedger.begin(WORK, "new", ARGUMENTS, disk, clock=later(8.1))
 
     def names(disk: SimulatedDisk) -> list[str]:
         return disk.list(WORK)
@@ -127,7 +127,7 @@ def test_power_cut_during_removal_leaves_a_ledger_or_none() -> None:
             old_and_new(disk, number)
         except PowerCut:
             for _choice, left in disk.crash_states(4, seed=number):
-                JobLedger.begin(WORK, "last", ASKED, left, clock=later(45))
+                JobLedger.begin(WORK, "last", ARGUMENTS, left, clock=later(45))
                 assert {"status": "done"} == JobLedger(WORK / "young", left).report() or (
                     "young" not in names(left)
                 )
@@ -142,8 +142,8 @@ def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
     """Use a ledger; return the steps completed before the power cut."""
     done: list[tuple[str, object]] = []
     try:
-        ledger = JobLedger.begin(WORK, "one", ASKED, disk)
-        done.append(("arguments", ASKED))
+        ledger = JobLedger.begin(WORK, "one", ARGUMENTS, disk)
+        done.append(("arguments", ARGUMENTS))
         ledger.plan("clean", [{"n": 0}])
         done.append(("tasks", [{"n": 0}]))
         ledger.record_done("clean", 0, {"status": "staged"})
@@ -167,7 +167,7 @@ def test_power_cut_at_any_call_keeps_all_completed_steps() -> None:
         disk.crash_at(number)
         done = _steps(disk)
         for _choice, left in disk.crash_states(6, seed=number):
-            ledger = JobLedger.begin(WORK, "one", ASKED, left)
+            ledger = JobLedger.begin(WORK, "one", ARGUMENTS, left)
             found: dict[str, Callable[[], object]] = {
                 "arguments": partial(getattr, ledger, "arguments"),
                 "tasks": partial(ledger.tasks, "clean"),

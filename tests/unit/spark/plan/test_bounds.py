@@ -20,17 +20,19 @@ from tests.support.planned import snapshot_of
 LOGS = [("a", 0, 0, 100), ("a", 1, 40, 100), ("b", 0, 0, 100)]
 
 
-def bounds(given: dict[str, str], visible: list[int] | None = None) -> tuple[list[int], list[int]]:
+def bounds(
+    options: dict[str, str], visible: list[int] | None = None
+) -> tuple[list[int], list[int]]:
     """Return the resolved bounds of the three partitions."""
     snapshot = snapshot_of(LOGS, visible_ends=visible)
-    found = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data", **given}))
+    found = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data", **options}))
     return found.starts.tolist(), found.ends.tolist()
 
 
-def refused(given: dict[str, str]) -> tuple[ErrorCode, str]:
+def refused(options: dict[str, str]) -> tuple[ErrorCode, str]:
     """Return code and message of the refused options."""
     with pytest.raises(KafkaLogSparkError) as caught:
-        bounds(given)
+        bounds(options)
     return caught.value.code, str(caught.value)
 
 
@@ -50,8 +52,8 @@ def test_bounds_json_must_name_every_partition() -> None:
     """Numbers, -2 and -1; a missing or unknown partition is refused."""
     text = '{"a": {"0": 5, "1": -2}, "b": {"0": 9}}'
     ends = '{"a": {"0": 50, "1": -1}, "b": {"0": 9}}'
-    given = {"startingOffsets": text, "endingOffsets": ends}
-    assert ([5, 40, 9], [50, 100, 9]) == bounds(given)
+    options = {"startingOffsets": text, "endingOffsets": ends}
+    assert ([5, 40, 9], [50, 100, 9]) == bounds(options)
     code, message = refused({"startingOffsets": '{"a": {"0": 5, "7": 1}}'})
     assert ErrorCode.OFFSET_INVALID == code
     assert "omits a-1, b-0 and names a-7, which is not read" in message
@@ -67,8 +69,8 @@ def test_bounds_partition_left_out_by_a_filter_may_be_listed() -> None:
 def test_bounds_start_above_end_is_refused() -> None:
     """An end below the log start is an empty read."""
     every = '{"a": {"0": %d, "1": %d}, "b": {"0": %d}}'
-    given = {"startingOffsets": every % (60, 60, 60), "endingOffsets": every % (50, 70, 70)}
-    code, message = refused(given)
+    options = {"startingOffsets": every % (60, 60, 60), "endingOffsets": every % (50, 70, 70)}
+    code, message = refused(options)
     assert ErrorCode.OFFSET_INVALID == code
     assert "a-0: startingOffsets comes to 60, which is above 50" in message
     assert ([0, 40, 0], [10, 40, 10]) == bounds({"endingOffsets": every % (10, 10, 10)})
@@ -82,8 +84,8 @@ def test_bounds_above_the_log_end_are_out_of_range() -> None:
     assert "a-0: offsets 0 to 101 were requested; the log ends at 100" in message
     lenient = {"failOnDataLoss": "false"}
     assert ([0, 40, 0], [100] * 3) == bounds({"endingOffsets": every % 101, **lenient})
-    given = {"startingOffsets": every % 150, "endingOffsets": every % 200, **lenient}
-    assert ([100] * 3, [100] * 3) == bounds(given)
+    options = {"startingOffsets": every % 150, "endingOffsets": every % 200, **lenient}
+    assert ([100] * 3, [100] * 3) == bounds(options)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_bounds_below_the_log_start_are_a_data_loss(
     rule: str, expected: tuple[list[int], list[int]]
 ) -> None:
     """Retention has deleted named records."""
-    given = {"startingOffsets": '{"a": {"0": 0, "1": 39}, "b": {"0": 0}}'}
-    code, message = refused(given)
+    options = {"startingOffsets": '{"a": {"0": 0, "1": 39}, "b": {"0": 0}}'}
+    code, message = refused(options)
     assert ErrorCode.DATA_LOSS == code
     assert "a-1: offsets from 39 on, up to 40, are gone: the log begins at 40 now" in message
-    assert expected == bounds({**given, "onDataLoss": rule})
+    assert expected == bounds({**options, "onDataLoss": rule})
 
 
 def test_bounds_by_time_are_looked_up_in_the_log(tmp_path: Path) -> None:
@@ -109,8 +111,8 @@ def test_bounds_by_time_are_looked_up_in_the_log(tmp_path: Path) -> None:
             log.append([Record(value=b"x", timestamp_ms=time)])
     clock = ManualClock(now_ms=2_000)
 
-    def bounds_at(**given: str) -> tuple[list[int], list[int]]:
-        options = ReadOptions.parse({"path": str(directory), **given})
+    def bounds_at(**settings: str) -> tuple[list[int], list[int]]:
+        options = ReadOptions.parse({"path": str(directory), **settings})
         found = resolve_bounds(QuerySnapshot.take(options), options, clock=clock)
         return found.starts.tolist(), found.ends.tolist()
 
@@ -141,8 +143,8 @@ def test_loss_is_the_planned_offsets_outside_the_log(
         # Open end: the loss is before the log start, or the start is above the log end.
         is_lost = start < log_start or start > log_end
     else:
-        wanted = set(range(start, end)) | ({start - 1} if start > 0 and start >= end else set())
-        is_lost = bool(wanted & set(range(log_start))) and start < end
+        offsets = set(range(start, end)) | ({start - 1} if start > 0 and start >= end else set())
+        is_lost = bool(offsets & set(range(log_start))) and start < end
         is_lost = is_lost or max(start, end) > log_end
     assert is_lost == (loss is not None)
 

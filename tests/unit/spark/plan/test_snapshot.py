@@ -41,9 +41,9 @@ def make_log(
             log.append([Record(value=b"v" * size, timestamp_ms=time) for time in times])
 
 
-def options(*paths: Path, **given: str) -> ReadOptions:
+def options(*paths: Path, **settings: str) -> ReadOptions:
     """Return the options of a batch over directories."""
-    return ReadOptions.parse({"paths": ",".join(map(str, paths)), **given})
+    return ReadOptions.parse({"paths": ",".join(map(str, paths)), **settings})
 
 
 def names(snapshot: QuerySnapshot) -> list[str]:
@@ -224,15 +224,15 @@ def test_offset_for_timestamp_equals_that_of_the_engine(tmp_path: Path) -> None:
     directory = tmp_path / "a-0"
     make_log(directory, 80, first_ms=1000)
     bases, ends = map(list, segments_of(directory))
-    wanted = [0, 999, 1000, 1005, 1990, 5123, 8990, 8991, 10**12]
+    timestamps = [0, 999, 1000, 1005, 1990, 5123, 8990, 8991, 10**12]
     with kafkalog.open_log(directory, read_only=True) as log:
-        expected = [log.offset_for_timestamp(time) for time in wanted]
+        expected = [log.offset_for_timestamp(time) for time in timestamps]
     offsets = [None if each is None else each.offset for each in expected]
-    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in wanted]
+    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in timestamps]
     assert offsets == found
     for index in directory.glob("*.timeindex"):
         index.unlink()
-    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in wanted]
+    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in timestamps]
     assert offsets == found
     # Search from an offset.
     assert 300 == offset_for_timestamp(DISK, directory, bases, ends, 1000, 300)
