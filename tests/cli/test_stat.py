@@ -70,11 +70,11 @@ class Page(HTMLParser):
 
     def of(self, tag: str, **attributes: str) -> list[Element]:
         """Return the elements of a kind."""
-        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        pairs = {name.rstrip("_"): value for name, value in attributes.items()}
         return [
             each
             for each in self.elements
-            if each.tag == tag and wanted.items() <= each.attributes.items()
+            if each.tag == tag and pairs.items() <= each.attributes.items()
         ]
 
 

@@ -133,10 +133,10 @@ def read_slices(log: Log, book: Book, chooser: random.Random) -> None:
 def look_up_times(log: Log, book: Book, chooser: random.Random) -> None:
     """A time is an offset here: the answer is that record or a later one."""
     for _time in range(10):
-        wanted = START_MS + chooser.randint(log.log_start_offset, log.log_end_offset)
-        found = log.offset_for_timestamp(wanted)
+        target_ms = START_MS + chooser.randint(log.log_start_offset, log.log_end_offset)
+        found = log.offset_for_timestamp(target_ms)
         if found is not None:
-            assert found.timestamp_ms >= wanted
+            assert found.timestamp_ms >= target_ms
             assert START_MS + found.offset == found.timestamp_ms
             assert book.values[found.offset]
 
@@ -301,8 +301,8 @@ def test_follower_process_sees_only_written_records(tmp_path: Path) -> None:
                 writer.step()
             output, complaints = follower.communicate(timeout=WAIT_SECONDS)
         assert 0 == follower.returncode, complaints
-        rounds, count, start, end, *told = map(int, output.split())
-        book.check_corrupt_ranges(zip(told[::3], told[1::3], told[2::3], strict=True))
+        rounds, count, start, end, *fields = map(int, output.split())
+        book.check_corrupt_ranges(zip(fields[::3], fields[1::3], fields[2::3], strict=True))
         assert (log.log_start_offset, log.log_end_offset) == (start, end)
         assert rounds >= 1
         assert count >= len(list(log.records()))

@@ -368,18 +368,18 @@ def test_arrow_released_structures_raise() -> None:
         ArrowSource(Wrong())
 
 
-@pytest.mark.parametrize("told", [b"the disk is gone", None])
-def test_arrow_stream_error_is_raised_with_its_message(told: bytes | None) -> None:
+@pytest.mark.parametrize("message", [b"the disk is gone", None])
+def test_arrow_stream_error_is_raised_with_its_message(message: bytes | None) -> None:
     """Arrays returned before the error are released, and so is the stream."""
-    stream = Stream([batch_of([(b"k", b"v", 1, None)])], error=told, code=5)
-    with pytest.raises(OSError, match="the disk is gone" if told else "no reason") as caught:
+    stream = Stream([batch_of([(b"k", b"v", 1, None)])], error=message, code=5)
+    with pytest.raises(OSError, match="the disk is gone" if message else "no reason") as caught:
         from_arrow(stream)
     assert 5 == caught.value.errno
     del caught
     gc.collect()
     assert ["array", "schema", "stream"] == sorted(stream.released)
     with pytest.raises(OSError, match="failed"):
-        ArrowSource(Stream([], error=told, code=7))
+        ArrowSource(Stream([], error=message, code=7))
     with pytest.raises(InvalidRecordError, match="no schema"):
         ArrowSource(Stream([]))
 

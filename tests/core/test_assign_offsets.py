@@ -135,12 +135,12 @@ def test_set_max_timestamps_equals_one_call_per_batch() -> None:
     data = encode_messages(made)
     starts = np.cumsum([0, *(len(encode_messages([each])) for each in made)])[[1, 4, 5]]
     times = np.array([7, -1, 2**40])
-    wanted, actual = bytearray(data), bytearray(data)
+    expected, actual = bytearray(data), bytearray(data)
     for start, time in zip(starts.tolist(), times.tolist(), strict=True):
-        set_max_timestamp(wanted, start, timestamp_type=1, max_timestamp=time)
+        set_max_timestamp(expected, start, timestamp_type=1, max_timestamp=time)
     set_max_timestamps(actual, starts, times, timestamp_type=1)
-    assert wanted == actual
-    assert wanted != data
+    assert expected == actual
+    assert expected != data
     with pytest.raises(ValueError, match="must be as many as positions, 3, got 2"):
         set_max_timestamps(actual, starts, times[:2], timestamp_type=1)
     with pytest.raises(ValueError, match="timestamp_type"):

@@ -59,11 +59,11 @@ def slow_epochs(rows: list[Row]) -> list[tuple[int, int]]:
     """Return the leader epochs found by a loop."""
     found: list[tuple[int, int]] = []
     for number, row in enumerate(rows):
-        known = found[-1][0] if found else None
+        last_epoch = found[-1][0] if found else None
         if row.magic < 2:
-            if known != NO_EPOCH:
+            if last_epoch != NO_EPOCH:
                 found.append((NO_EPOCH, 3 * number))
-        elif row.epoch > (NO_EPOCH if known is None else known):
+        elif row.epoch > (NO_EPOCH if last_epoch is None else last_epoch):
             found.append((row.epoch, 3 * number))
     return found
 

@@ -117,8 +117,8 @@ def test_offset_lookup_equals_the_reference(
             if place >= target - base_offset
         ]
         assert (above[0] if above else None) == view.ceiling_position(target - base_offset)
-    asked, out = array(targets), array([0] * len(targets))
-    view.lookup_many(asked, out)
+    queries, out = array(targets), array([0] * len(targets))
+    view.lookup_many(queries, out)
     assert found == out.tolist()
     assert (keys[-1] if keys else base_offset) == view.last_offset
     assert [(base_offset + first, second) for first, second in entries] == [
@@ -151,8 +151,8 @@ def test_time_lookup_equals_the_reference(
         if offset >= 0:
             by_offset = reference.floor_slot([base_offset + o for _, o in entries], offset)
             assert by_offset == view.floor_slot_by_offset(offset)
-    asked, out = array(targets), array([0] * len(targets))
-    view.lookup_many(asked, out)
+    queries, out = array(targets), array([0] * len(targets))
+    view.lookup_many(queries, out)
     assert found == out.tolist()
     assert [(first, base_offset + second) for first, second in entries] == [
         view.entry(slot) for slot in range(len(view))
@@ -181,9 +181,9 @@ def test_lookup_in_garbage_stays_inside_the_buffer(data: bytes, key: int) -> Non
     assert -1 <= times.floor_slot_by_offset(key) < max(1, len(times))
     offsets.ceiling_position(key)
     times.lookup(key)
-    asked, out = array([key] * 20), array([0] * 20)
-    offsets.lookup_many(asked, out)
-    times.lookup_many(asked, out)
+    queries, out = array([key] * 20), array([0] * 20)
+    offsets.lookup_many(queries, out)
+    times.lookup_many(queries, out)
 
 
 @pytest.mark.parametrize("key", [-(2**63), -1, 0, INT32_MAX, INT32_MAX + 1, 2**62, 2**63 - 1])
@@ -199,8 +199,8 @@ def test_lookup_of_extreme_keys_equals_the_reference(key: int) -> None:
     assert [(5, 0), (5, 1), (5 + INT32_MAX, INT32_MAX)][slot + 1] == view.lookup(key)
     assert [(-1, 5), (0, 5), (2**63 - 1, 5 + INT32_MAX)][time_slot + 1] == times.lookup(key)
     assert (ceiling[0] if key <= INT32_MAX else None) == view.ceiling_position(key)
-    asked, out = array([key]), array([0])
-    view.lookup_many(asked, out)
+    queries, out = array([key]), array([0])
+    view.lookup_many(queries, out)
     assert [view.lookup(key)[1]] == out.tolist()
 
 
@@ -214,8 +214,8 @@ def test_view_without_entries_returns_the_segment_start(
         assert 0 == len(view)
         with pytest.raises(IndexError, match="slot 0"):
             view.entry(0)
-        asked, out = array([1, 100]), array([5, 5])
-        view.lookup_many(asked, out)
+        queries, out = array([1, 100]), array([5, 5])
+        view.lookup_many(queries, out)
         if isinstance(view, OffsetIndexView):
             assert ((70, 0), 70, None) == (
                 view.lookup(100),
@@ -254,9 +254,9 @@ def test_view_with_impossible_arguments_raises(
     for slot in (-1, len(view)):
         with pytest.raises(IndexError, match="is not in"):
             view.entry(slot)
-    asked, out = array([1, 2]), array([0])
+    queries, out = array([1, 2]), array([0])
     with pytest.raises(ValueError, match="as many items"):
-        view.lookup_many(asked, out)
+        view.lookup_many(queries, out)
     view.lookup_many(array([]), array([]))
 
 

@@ -65,12 +65,12 @@ def assert_like_one_by_one(data: bytes) -> None:
     """Compare all three entry points with the slow path, with and without CRC and strictness."""
     for check_crc in (True, False):
         for strict in (True, False):
-            wanted, position, status = one_by_one(data, check_crc=check_crc, strict=strict)
+            expected, position, status = one_by_one(data, check_crc=check_crc, strict=strict)
             buffer = exact(data)
             records, *end = decode_run_records(buffer, check_crc=check_crc, strict=strict)
-            assert [row_of(record) for record in wanted] == [row_of(each) for each in records]
+            assert [row_of(record) for record in expected] == [row_of(each) for each in records]
             assert [position, status] == end
-            pairs = [(record.key, record.value) for record in wanted]
+            pairs = [(record.key, record.value) for record in expected]
             tuples, *end = decode_run_tuples(buffer, check_crc=check_crc, strict=strict)
             assert (pairs, [position, status]) == (tuples, end)
             keys, values, *end = decode_run_lists(buffer, check_crc=check_crc, strict=strict)

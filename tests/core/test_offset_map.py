@@ -431,8 +431,8 @@ def test_map_memory_must_be_writable() -> None:
 def marked(columns: KeyColumns, offsets: list[int], offset_map: OffsetMap) -> list[int] | None:
     """Return the marks of the rows, None if the map has no marks for them."""
     flags = np.full(len(offsets), 9, np.uint8)
-    told = offset_map.latest_run(np.array(offsets, np.int64), flags)
-    return flags.tolist() if told else None
+    has_marks = offset_map.latest_run(np.array(offsets, np.int64), flags)
+    return flags.tolist() if has_marks else None
 
 
 @settings(max_examples=examples(60))
@@ -469,15 +469,16 @@ def test_marks_of_offsets_out_of_order_follow_the_latest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "told"), [([2, 3], False), ([3, 10], True), ([10, 11], False), ([18, 19], False)]
+    ("offsets", "has_marks"),
+    [([2, 3], False), ([3, 10], True), ([10, 11], False), ([18, 19], False)],
 )
-def test_marks_of_offsets_outside_are_none(offsets: list[int], told: bool) -> None:
+def test_marks_of_offsets_outside_are_none(offsets: list[int], has_marks: bool) -> None:
     """Offsets below the first, after the last, and above the latest offset of the map."""
     columns = KeyColumns.of([b"a", b"b"])
     offset_map = make(2)
-    offset_map.mark(bytearray(1 if told else 2), 3)
+    offset_map.mark(bytearray(1 if has_marks else 2), 3)
     put_all(offset_map, columns, [3, 10])
-    assert told == (marked(columns, offsets, offset_map) is not None)
+    assert has_marks == (marked(columns, offsets, offset_map) is not None)
     assert marked(columns, [3, 10], offset_map) == [1, 1]
 
 

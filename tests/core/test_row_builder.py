@@ -212,7 +212,7 @@ def test_filter_equals_a_list_comprehension(data: st.DataObject) -> None:
     records = reference.decode(payload, header)
     keys = st.sampled_from([*(entry.key for entry in case), None, b"", b"other"])
     wanted_keys = data.draw(st.one_of(st.none(), st.lists(keys)))
-    wanted = data.draw(st.one_of(st.none(), st.sets(st.integers(1000, 1310))))
+    offsets = data.draw(st.one_of(st.none(), st.sets(st.integers(1000, 1310))))
     times = data.draw(st.one_of(st.none(), st.tuples(st.integers(-9, 99), st.integers(99, 400))))
     listed = data.draw(st.one_of(st.none(), st.sets(st.integers(90, 400))))
     start, end = data.draw(st.integers(990, 1100)), data.draw(st.integers(1000, 2**32))
@@ -220,7 +220,7 @@ def test_filter_equals_a_list_comprehension(data: st.DataObject) -> None:
         record.offset
         for record in records
         if start <= record.offset < end
-        and (wanted is None or record.offset in wanted)
+        and (offsets is None or record.offset in offsets)
         and (wanted_keys is None or record.entry.key in wanted_keys)
         and (times is None or (times[0] <= record.timestamp <= times[1] and record.timestamp != -1))
         and (listed is None or record.timestamp in listed)
@@ -228,8 +228,10 @@ def test_filter_equals_a_list_comprehension(data: st.DataObject) -> None:
     runs = BatchRuns()
     for _ in records:
         runs.add_message(native, 1)
-    chosen = RowFilter(timestamps=times, listed_timestamps=listed, keys=wanted_keys, offsets=wanted)
-    conditions = (wanted, wanted_keys, times, listed)
+    chosen = RowFilter(
+        timestamps=times, listed_timestamps=listed, keys=wanted_keys, offsets=offsets
+    )
+    conditions = (offsets, wanted_keys, times, listed)
     assert any(each is not None for each in conditions) == chosen.has_conditions
     assert len(expected) == chosen.apply(buffer, columns, runs, start, end)
     assert expected == columns.offset.tolist()

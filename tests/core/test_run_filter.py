@@ -54,14 +54,14 @@ def make_map(entries: int = 1000, **settings: Any) -> OffsetMap:
 
 def make_filter(offset_map: OffsetMap, **rules: Any) -> RunFilter:
     """Return a filter at the time 0 that keeps tombstones for a second."""
-    given = {"now_ms": 0, "delete_retention_ms": 1000, "end_offset": -1, "last_offsets": {}}
+    defaults = {"now_ms": 0, "delete_retention_ms": 1000, "end_offset": -1, "last_offsets": {}}
     return RunFilter(
         offset_map,
         max_message_bytes=1 << 20,
         sets_delete_horizon=True,
         decompress=decompress,
         compress=compress,
-        **{**given, **rules},
+        **{**defaults, **rules},
     )
 
 

@@ -167,8 +167,8 @@ def test_find_time_equals_a_search_of_every_record(
         parts.append(batch(offset, times))
         rows += [(r.timestamp_ms, r.offset, -1) for r in BatchView(parts[-1]).records()]
         offset += len(times)
-    wanted = (row for row in rows if row[0] >= timestamp_ms and row[1] >= start_offset)
-    expected = next(wanted, None)
+    candidates = (row for row in rows if row[0] >= timestamp_ms and row[1] >= start_offset)
+    expected = next(candidates, None)
     actual = find(b"".join(parts), timestamp_ms, start_offset)
     if actual is not None or start_offset == 0:
         assert expected == actual
@@ -181,7 +181,7 @@ def test_find_time_equals_a_search_of_every_record(
 )
 @settings(max_examples=examples(100), deadline=None)
 def test_find_times_equal_single_look_ups(
-    batches: list[list[int]], asked: list[int], start_offset: int
+    batches: list[list[int]], timestamps: list[int], start_offset: int
 ) -> None:
     """The first time without a result has no result in a single look-up either."""
     parts, offset = [], 0
@@ -189,15 +189,15 @@ def test_find_times_equal_single_look_ups(
         parts.append(batch(offset, times))
         offset += len(times)
     reader = PointReader(b"".join(parts), NO_ENTRIES, NO_TIMES)
-    wanted = np.array(sorted(asked), np.int64)
-    found = np.full(len(wanted), -1, np.int64)
+    queries = np.array(sorted(timestamps), np.int64)
+    found = np.full(len(queries), -1, np.int64)
     slot = 0
-    while slot < len(wanted):
-        stop = reader.find_times(wanted, found, slot, len(wanted), start_offset)
-        single = [reader.find_time(int(time), start_offset) for time in wanted[slot:stop]]
+    while slot < len(queries):
+        stop = reader.find_times(queries, found, slot, len(queries), start_offset)
+        single = [reader.find_time(int(time), start_offset) for time in queries[slot:stop]]
         assert [each and each[1] for each in single] == found[slot:stop].tolist()
-        if stop < len(wanted):
-            assert reader.find_time(int(wanted[stop]), start_offset) is None
+        if stop < len(queries):
+            assert reader.find_time(int(queries[stop]), start_offset) is None
         slot = stop + 1
 
 

@@ -37,7 +37,7 @@ def test_index_buffer_extend_and_truncate_keep_published_entries(
 ) -> None:
     """A positive step adds entries, a negative step removes the last ones."""
     memory, expected, number = IndexBuffer(size), b"", 0
-    given_out = []
+    snapshots = []
     for step in steps:
         if step > 0:
             more = b"".join(bytes([number + each & 255]) * size for each in range(step))
@@ -50,8 +50,8 @@ def test_index_buffer_extend_and_truncate_keep_published_entries(
         room, count = memory.published
         assert (len(expected), expected) == (count * size, bytes(room[: count * size]))
         assert not any(room[count * size :])
-        given_out.append((room, count, expected))
-    for room, count, content in given_out:
+        snapshots.append((room, count, expected))
+    for room, count, content in snapshots:
         assert content == bytes(room[: count * size])
     assert expected == memory.entries() == IndexBuffer(size, expected).entries()
     assert expected[size:] == memory.entries(min(1, len(memory)))

@@ -123,8 +123,8 @@ def test_point_lookup_table_find_time_uses_cached_segments_only() -> None:
     found = points.find_time(11)
     assert TimestampOffset(30, 1, None) == found
     assert isinstance(found, TimestampOffset)
-    for asked in (31, 51, -1, 2**63, -(2**64)):
-        assert None is points.find_time(asked)
+    for timestamp in (31, 51, -1, 2**63, -(2**64)):
+        assert None is points.find_time(timestamp)
     assert TimestampOffset(20, 2, None) == table_of(timed(30, 50), start=2).find_time(11)
     assert None is table_of(timed(30, 50), "others").find_time(11)
     assert None is table_of(timed()).find_time(11)

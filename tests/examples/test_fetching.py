@@ -32,8 +32,8 @@ def test_fetching_refused_partitions_leave_the_others_served(tmp_path: Path) -> 
             size = log.segments()[0].size_bytes
             async with names["served"]({"orders-0": log}) as port:
                 async with names["connected"](port) as client:
-                    wanted = [("no-0", 0, 99), ("orders-0", 9, 99), ("orders-0", 0, size)]
-                    found = await client.fetch(wanted)
+                    requests = [("no-0", 0, 99), ("orders-0", 9, 99), ("orders-0", 0, size)]
+                    found = await client.fetch(requests)
                 # A request that is none ends its connection, and no other.
                 with socket.create_connection(("127.0.0.1", port)) as hostile:
                     hostile.setblocking(False)

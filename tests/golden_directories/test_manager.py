@@ -67,20 +67,20 @@ def test_manager_directory_of_a_killed_broker_recovers_every_log(
 ) -> None:
     """The setting gives the number of threads; `on_progress` is called for each partition."""
     data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
-    told: list[RecoveryProgress] = []
+    progress: list[RecoveryProgress] = []
     config = ManagerConfig(num_recovery_threads_per_data_dir=thread_count)
-    with manual_manager(data, config=config, on_progress=told.append) as manager:
-        names = {each.topic_partition for each in told}
+    with manual_manager(data, config=config, on_progress=progress.append) as manager:
+        names = {each.topic_partition for each in progress}
         assert set(manager.partitions()) == names
-        assert [(number, len(told)) for number in range(1, len(told) + 1)] == [
-            (each.done_count, each.total_count) for each in told
+        assert [(number, len(progress)) for number in range(1, len(progress) + 1)] == [
+            (each.done_count, each.total_count) for each in progress
         ]
-        assert {data} == {each.directory for each in told}
-        assert all(each.report is not None and each.error is None for each in told)
+        assert {data} == {each.directory for each in progress}
+        assert all(each.report is not None and each.error is None for each in progress)
         assert manager.health().is_healthy
-        assert len(told) == manager.health().directories[0].open_count
+        assert len(progress) == manager.health().directories[0].open_count
         points = checkpointed(data, RECOVERY_POINT_CHECKPOINT)
-        for each in told:
+        for each in progress:
             assert each.report is not None
             assert not each.report.clean
             assert points[str(each.topic_partition)] == each.report.recovery_point

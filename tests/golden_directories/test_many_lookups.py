@@ -38,11 +38,11 @@ def test_many_lookups_of_a_brokers_directory_equal_single_lookups(directory: Pat
         near = random.randint(start, end)
         offsets += range(near, min(near + 15, end))
         times = {record.timestamp_ms for record in log.records(offsets[0])}
-        asked = [max(random.choice([*times, 0]) + random.randint(-1, 1), 0) for _ in range(12)]
+        timestamps = [max(random.choice([*times, 0]) + random.randint(-1, 1), 0) for _ in range(12)]
         isolations: list[Isolation] = ["read_uncommitted", "read_committed"]
         for isolation in isolations:
             expected = [log.get(offset, isolation=isolation) for offset in offsets]
             found = log.get_many(np.array(offsets), isolation=isolation)
             assert got(expected) == got(found)
-            found_offsets = log.offsets_for_timestamps(asked, isolation=isolation)
-            assert one_by_one(log, asked, isolation) == found_offsets.tolist()
+            found_offsets = log.offsets_for_timestamps(timestamps, isolation=isolation)
+            assert one_by_one(log, timestamps, isolation) == found_offsets.tolist()

@@ -53,8 +53,8 @@ def test_append_as_follower_old_partition_keeps_its_bytes(
             assert size_bytes + len(data) == sum(each.size_bytes for each in log.segments())
         stored = b"".join(segment.path.read_bytes() for segment in log.segments())
         assert b"".join(segments_of(manifest)) == stored
-        wanted = [record.offset for record in records if not record.is_control]
-        assert wanted == [record.offset for record in log.records()]
+        offsets = [record.offset for record in records if not record.is_control]
+        assert offsets == [record.offset for record in log.records()]
 
 
 # Each partition by a log of one format, which differs from one to the next.

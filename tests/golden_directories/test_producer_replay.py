@@ -50,9 +50,9 @@ def test_replay_from_the_log_start_gives_every_snapshot_and_index(directory: Pat
             continue
         found = list(states.snapshot_entries())
         if directory.name == WITH_EXPIRED:
-            known = {entry.producer_id for entry in expected[span.end_offset]}
-            assert {each.producer_id for each in found} - known <= {1}
-            found = [each for each in found if each.producer_id in known]
+            producer_ids = {entry.producer_id for entry in expected[span.end_offset]}
+            assert {each.producer_id for each in found} - producer_ids <= {1}
+            found = [each for each in found if each.producer_id in producer_ids]
         assert files[span.end_offset].read_bytes() == encode_snapshot(found)
         compared += 1
     assert compared
@@ -79,8 +79,8 @@ def test_replay_from_each_snapshot_equals_replay_from_the_log_start(directory: P
         for producer_id, entry in states.entries.items():
             # A snapshot has the time of a later marker, not the time of its batch.
             window = [batch[:3] for batch in whole.entries[producer_id].batches]
-            known = [batch[:3] for batch in entry.batches]
-            assert window[len(window) - len(known) :] == known
+            batches = [batch[:3] for batch in entry.batches]
+            assert window[len(window) - len(batches) :] == batches
 
 
 @pytest.mark.parametrize("directory", COMPACTED, ids=identify)

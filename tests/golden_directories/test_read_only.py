@@ -21,7 +21,7 @@ from tests.support.golden import Manifest
 PARTITIONS = golden.all_partitions()
 # Partitions with a broker's answers for offsets by time. In the swap set the broker answered from
 # the log after the swap, see test_recovered.py.
-ASKED = [
+TIME_CASES = [
     case
     for case in PARTITIONS
     if case[0] != golden.SWAP and Manifest(*case).summary.max_timestamp is not None
@@ -105,7 +105,7 @@ def test_ends_of_a_broker_log_equal_the_summary(log: Log, manifest: Manifest) ->
     ]
 
 
-@pytest.mark.parametrize(("data_set", "partition"), ASKED)
+@pytest.mark.parametrize(("data_set", "partition"), TIME_CASES)
 def test_time_lookups_equal_the_answers_of_a_broker(log: Log, manifest: Manifest) -> None:
     """`offsetsForTimes`: offset, timestamp and leader epoch of the broker's answer."""
     for answer in manifest.summary.offsets_for_times:
@@ -114,7 +114,7 @@ def test_time_lookups_equal_the_answers_of_a_broker(log: Log, manifest: Manifest
         assert (answer.offset, answer.found_timestamp_ms, answer.leader_epoch) == actual
 
 
-@pytest.mark.parametrize(("data_set", "partition"), ASKED)
+@pytest.mark.parametrize(("data_set", "partition"), TIME_CASES)
 def test_max_timestamp_equals_the_answer_of_a_broker(log: Log, manifest: Manifest) -> None:
     """ListOffsets(-3): the first record with the largest timestamp; -1 for a log without."""
     answer = manifest.summary.max_timestamp

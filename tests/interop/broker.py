@@ -182,10 +182,10 @@ class Broker:
 class LineWatcher:
     """Copies the output of a process to a file in a thread, and signals one line in it."""
 
-    def __init__(self, source: IO[str], target: Path, wanted: str) -> None:
+    def __init__(self, source: IO[str], target: Path, text: str) -> None:
         self._source = source
         self._target = target
-        self._wanted = wanted
+        self._text = text
         self._seen = False
         self._changed = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="broker-log", daemon=True)
@@ -204,7 +204,7 @@ class LineWatcher:
             for line in self._source:
                 target.write(line)
                 target.flush()
-                if self._wanted in line:
+                if self._text in line:
                     self._seen = True
                     self._changed.set()
         self._changed.set()

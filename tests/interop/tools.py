@@ -115,7 +115,7 @@ def dump(
     }
     answer = install.run(
         "kafka.tools.DumpLogSegments",
-        *(switch for switch, wanted in switches.items() if wanted),
+        *(switch for switch, is_on in switches.items() if is_on),
         "--files",
         ",".join(map(str, paths)),
     )
@@ -135,8 +135,8 @@ def dump(
 
 def segment_files(directory: Path, *suffixes: str) -> list[Path]:
     """Return the segment files of a partition with these suffixes (all kinds if none), sorted."""
-    wanted = suffixes or SUFFIXES
-    return sorted(path for path in directory.iterdir() if path.suffix in wanted)
+    kinds = suffixes or SUFFIXES
+    return sorted(path for path in directory.iterdir() if path.suffix in kinds)
 
 
 def parse(lines: Iterable[str]) -> dict[Path, DumpedFile]:

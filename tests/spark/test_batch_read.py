@@ -336,17 +336,17 @@ def test_docs_examples_of_a_page_run_without_imports(
     kafka = tmp_path / "kafka"
     shutil.copytree(logs, kafka)
     text = text.replace("/data/", f"{tmp_path}/").replace("/lake/", f"{tmp_path}/")
-    known: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, page, "exec"), known)
+        exec(compile(block, page, "exec"), namespace)
     if page == "spark-streaming":
         assert spark.read.parquet(str(tmp_path / "tables/orders")).count() > 0
     elif page == "spark-writing":
-        known["query"].processAllAvailable()
-        known["query"].stop()
+        namespace["query"].processAllAvailable()
+        namespace["query"].stop()
         assert {"flights-0", "flights-3"} <= {each.name for each in kafka.iterdir()}
     else:
-        assert known["health"].count() > 0
+        assert namespace["health"].count() > 0
 
 
 def test_docs_examples_of_readme_and_spark_page_run(
@@ -358,9 +358,9 @@ def test_docs_examples_of_readme_and_spark_page_run(
         text = (root / name).read_text("ascii").replace("/data/kafka", str(logs))
         blocks = re.findall(rf"```{fence}\n(.*?)```", text, re.DOTALL)
         assert blocks
-        known: dict[str, Any] = {}
+        namespace: dict[str, Any] = {}
         for block in blocks:
-            exec(compile(block, name, "exec"), known)
+            exec(compile(block, name, "exec"), namespace)
     shown = capsys.readouterr().out
     assert "|        0|   10|" in shown
     assert "|99" in shown.replace(" ", "").replace("max(offset)", "")

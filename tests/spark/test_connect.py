@@ -22,9 +22,9 @@ import json, sys
 from pyspark.sql import SparkSession
 import kafkalog.spark
 
-path, given = sys.argv[1], json.loads(sys.argv[2])
+path, settings = sys.argv[1], json.loads(sys.argv[2])
 builder = SparkSession.builder.remote("local[2]")
-for name, value in given.items():
+for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 kafkalog.spark.register(spark)
@@ -48,7 +48,7 @@ def test_source_through_connect_reads_and_writes(tmp_path: Path) -> None:
         pytest.skip(f"NOT TESTED with Spark Connect: {reason}")
     with manual_log(tmp_path / "logs" / "orders-0") as log:
         log.append(numbered(0, 100))
-    told = subprocess.run(
+    result = subprocess.run(
         [
             *(sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path / "logs")),
             json.dumps(settings(tmp_path / "spark")),
@@ -60,4 +60,4 @@ def test_source_through_connect_reads_and_writes(tmp_path: Path) -> None:
         env={**os.environ, **environment()},
         timeout=240,
     )
-    assert ["100 3 100", "True"] == told.stdout.splitlines()[-2:], told.stderr[-2000:]
+    assert ["100 3 100", "True"] == result.stdout.splitlines()[-2:], result.stderr[-2000:]

@@ -333,13 +333,13 @@ def test_commands_that_write_print_a_report(run: Run, small: Path, tmp_path: Pat
     ]
 
     assert [0] * 6 == [each.exit_code for each in reports], [each.output for each in reports]
-    told = [json.loads(each.stdout) for each in reports]
+    outputs = [json.loads(each.stdout) for each in reports]
     assert ["export", "import", "copy", "reindex", "compact", "compact"] == [
-        each["job"] for each in told
+        each["job"] for each in outputs
     ]
-    assert {"done"} == {each["status"] for each in told}
+    assert {"done"} == {each["status"] for each in outputs}
     assert "append: 1 of 1 tasks" in reports[1].stderr
-    assert (40, 40) == (told[0]["totals"]["rows"], told[1]["totals"]["rows"])
+    assert (40, 40) == (outputs[0]["totals"]["rows"], outputs[1]["totals"]["rows"])
     for place in (back, copied):
         with open_log(place / "orders-0", read_only=True) as log:
             assert list(range(40)) == [record.offset for record in log.records()]

@@ -43,8 +43,8 @@ def numbers(spark: SparkSession, count: int = COUNT, parts: int = 3) -> DataFram
 
 def save(rows: DataFrame, path: Path, mode: str = "append", **options: str) -> None:
     """Write rows."""
-    given = {"path": str(path), "topic": "t", **options}
-    rows.write.format("kafkalog").options(**given).mode(mode).save()
+    settings = {"path": str(path), "topic": "t", **options}
+    rows.write.format("kafkalog").options(**settings).mode(mode).save()
 
 
 def stored(path: Path, topic: str = "t") -> dict[int, list[Record]]:

@@ -45,11 +45,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(
-    process: subprocess.Popen[bytes], directory: Path, pattern: str, known: set[Path]
+    process: subprocess.Popen[bytes], directory: Path, pattern: str, files: set[Path]
 ) -> None:
     """Wait until a file matches that was not there before, or the query has ended."""
     while process.poll() is None:
-        if set(directory.glob(pattern)) - known:
+        if set(directory.glob(pattern)) - files:
             return
         # Spark is what is waited for.
         with_timeout(process)
@@ -81,10 +81,10 @@ def test_stream_write_killed_repeatedly_has_every_row_once(tmp_path: Path) -> No
     killed = 0
     for number in range(KILLS):
         moment = moments[number % len(moments)]
-        known = set(tmp_path.glob(moment))
+        files = set(tmp_path.glob(moment))
         process = start(tmp_path)
         try:
-            wait_for(process, tmp_path, moment, known)
+            wait_for(process, tmp_path, moment, files)
         finally:
             if process.poll() is None:
                 kill(process)

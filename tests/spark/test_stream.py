@@ -158,8 +158,8 @@ def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> N
     """A continuing query, a concurrent writer that rolls, and the lag of a listener."""
     from kafkalog.spark.listener import LagListener
 
-    told: list[QueryLag] = []
-    listener = LagListener(told.append, options={"path": str(pipeline.logs)})
+    lags: list[QueryLag] = []
+    listener = LagListener(lags.append, options={"path": str(pipeline.logs)})
     append(pipeline.logs, "a-0", 0, 600)
     pipeline.spark.streams.addListener(listener)
     query = (
@@ -183,7 +183,7 @@ def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> N
         # Spark notifies in a separate thread.
         pipeline.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         pipeline.spark.streams.removeListener(listener)
-    check_lags(told, query)
+    check_lags(lags, query)
     assert {} == listener.latest
     assert sorted((0, value, str(value)) for value in range(1500)) == sorted(map(tuple, rows))
     progress = [each for each in query.recentProgress if each.numInputRows]
@@ -191,18 +191,18 @@ def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> N
     assert json.loads(progress[-1].sources[0].endOffset) == {"a": {"0": 1500}}
 
 
-def check_lags(told: list[QueryLag], query: StreamingQuery) -> None:
+def check_lags(lags: list[QueryLag], query: StreamingQuery) -> None:
     """Assert that what a listener heard is what the progress of a query comes to."""
     from kafkalog.spark.lag import lag_between
 
     sources = [(each.batchId, each.sources[0]) for each in query.recentProgress]
-    known = {(batch, lag_between(each.endOffset, each.latestOffset)) for batch, each in sources}
-    assert {(str(query.id), "growing")} == {(each.query_id, each.query_name) for each in told}
-    assert {(each.batch_id, replace(each.lag, estimated_bytes=None)) for each in told} <= known
+    pairs = {(batch, lag_between(each.endOffset, each.latestOffset)) for batch, each in sources}
+    assert {(str(query.id), "growing")} == {(each.query_id, each.query_name) for each in lags}
+    assert {(each.batch_id, replace(each.lag, estimated_bytes=None)) for each in lags} <= pairs
     # The first micro-batch of 200 leaves at least what was there before it began.
-    assert told[0].lag.total_offsets >= 400
-    assert told[0].lag.estimated_bytes
-    assert (0, 0) == (told[-1].lag.total_offsets, told[-1].lag.estimated_bytes)
+    assert lags[0].lag.total_offsets >= 400
+    assert lags[0].lag.estimated_bytes
+    assert (0, 0) == (lags[-1].lag.total_offsets, lags[-1].lag.estimated_bytes)
 
 
 def test_stream_group_offsets_cover_committed_records(pipeline: Pipeline) -> None:
