@@ -308,28 +308,28 @@ class LogConfig:
         return cls(**parse_properties(cls, properties, KEYS_WITHOUT_USE))
 
     @classmethod
-    def of(cls, given: LogConfig | Mapping[str, Any] | None) -> LogConfig:
+    def of(cls, config: LogConfig | Mapping[str, Any] | None) -> LogConfig:
         """
         Return what a caller gives as the settings of a log.
 
         Args:
-            given: a config; or Kafka's dotted keys with texts, as of `from_properties`, or with
+            config: a config; or Kafka's dotted keys with texts, as of `from_properties`, or with
                 values of their fields' types; or None for the defaults.
 
         Raises:
             ConfigError: as `from_properties`.
             TypeError: it is neither.
         """
-        if given is None:
+        if config is None:
             return cls()
-        if isinstance(given, LogConfig):
-            return given
-        if not isinstance(given, Mapping):
+        if isinstance(config, LogConfig):
+            return config
+        if not isinstance(config, Mapping):
             raise TypeError(
                 f"config must be a LogConfig or a mapping of Kafka's keys, got"
-                f" {type(given).__name__}"
+                f" {type(config).__name__}"
             )
-        return cls(**parse_properties(cls, given, KEYS_WITHOUT_USE, only_texts=False))
+        return cls(**parse_properties(cls, config, KEYS_WITHOUT_USE, only_texts=False))
 
     def to_properties(self) -> dict[str, str]:
         """Return every setting as dotted key and text; `from_properties` takes it back."""

@@ -106,7 +106,7 @@ cdef struct Marks:
 
 cdef bint can_add_runs(const Build* build) noexcept nogil:
     """True if runs can be added to the requested columns: sequences need the offsets."""
-    return build.wanted[COLUMN_OFFSET] or not build.wanted[COLUMN_SEQUENCE]
+    return build.has_column[COLUMN_OFFSET] or not build.has_column[COLUMN_SEQUENCE]
 
 
 # ---- one batch --------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ cdef void _trim_validity(Column* column, int64_t count) noexcept nogil:
 
 cdef void _keep_cells(Build* build, int number, const Cells* cells, int64_t row) noexcept nogil:
     cdef Column* column = &build.columns[number]
-    if not cells.wanted:
+    if not cells.is_selected:
         return
     column.null_count = cells.null_count
     _trim_validity(column, row)

@@ -28,7 +28,7 @@ cdef struct RunState:
 
 # Target of the next cell of a column.
 cdef struct Cells:
-    bint wanted
+    bint is_selected
     uint8_t* slots
     uint8_t* validity                  # NULL: no cell is null so far
     int64_t null_count
@@ -40,13 +40,13 @@ cdef struct Rows:
     int64_t end_row                    # end of the capacity
     int64_t size_bytes
     int64_t bytes_max
-    int64_t* offsets                   # NULL: not wanted
+    int64_t* offsets                   # NULL: not selected
     int64_t* timestamps
     uint8_t* timestamp_validity
     int64_t timestamp_nulls
     Cells key
     Cells value
-    int32_t* header_ends               # NULL: not wanted
+    int32_t* header_ends               # NULL: not selected
     const uint8_t* window              # origin of views; NULL: their cells are copied
     int32_t window_number
 

@@ -79,7 +79,7 @@ cdef struct Step:
     const uint8_t* values[STEP_ROWS]
     int32_t key_sizes[STEP_ROWS]
     int32_t value_sizes[STEP_ROWS]
-    const uint8_t* headers[STEP_ROWS]  # these two where headers are wanted
+    const uint8_t* headers[STEP_ROWS]  # these two where headers are selected
     int32_t header_counts[STEP_ROWS]
 
 
@@ -102,7 +102,7 @@ cdef int _open_numbers(
 ) noexcept nogil:
     cdef Column* column = &build.columns[number]
     target[0] = NULL
-    if not build.wanted[number]:
+    if not build.has_column[number]:
         return STATUS_OK
     if reserve(&column.slots, 8 * count) != STATUS_OK:
         return STATUS_NO_MEMORY
@@ -117,8 +117,8 @@ cdef int _open_cells(
     cdef Column* column = &build.columns[number]
     cdef int status
     memset(cells, 0, sizeof(Cells))
-    cells.wanted = build.wanted[number]
-    if not cells.wanted:
+    cells.is_selected = build.has_column[number]
+    if not cells.is_selected:
         return STATUS_OK
     if build.layout == LAYOUT_VIEWS:
         status = reserve(&column.slots, VIEW_SIZE * count)
@@ -153,7 +153,7 @@ cdef int open_rows(Build* build, const RunState* run, Rows* rows) noexcept nogil
         if _mark_all_valid(timestamps, build.count, rows.end_row) != STATUS_OK:
             return STATUS_NO_MEMORY
         rows.timestamp_validity = timestamps.validity.data
-    if build.wanted[COLUMN_HEADERS]:
+    if build.has_column[COLUMN_HEADERS]:
         if open_offsets(headers, count, 4) != STATUS_OK:
             return STATUS_NO_MEMORY
         rows.header_ends = <int32_t*>headers.slots.data
@@ -241,12 +241,12 @@ cdef int64_t _sum_up(const int32_t* sizes, int64_t count, int32_t* any_null) noe
 
 
 cdef int64_t _measure_step(const Build* build, const Rows* rows, Step* step) noexcept nogil:
-    """Return the bytes of the rows in the columns that are wanted."""
+    """Return the bytes of the rows in the selected columns."""
     cdef int64_t size = step.count * build.row_bytes + step.headers_bytes
-    if rows.key.wanted:
+    if rows.key.is_selected:
         step.key_bytes = _sum_up(step.key_sizes, step.count, &step.has_null_key)
         size += step.key_bytes
-    if rows.value.wanted:
+    if rows.value.is_selected:
         step.value_bytes = _sum_up(step.value_sizes, step.count, &step.has_null_value)
         size += step.value_bytes
     return size
@@ -491,12 +491,12 @@ cdef int add_tile(
         status = _next_step(build, run, rows, &step, tile_end)
         if status == STATUS_OK and step.timestamp_nulls > 0:
             status = _record_missing_timestamps(build, rows, &step)
-        if status == STATUS_OK and rows.key.wanted:
+        if status == STATUS_OK and rows.key.is_selected:
             status = _put_cells(
                 build, COLUMN_KEY, &rows.key, step.keys, step.key_sizes, step.key_bytes,
                 step.has_null_key < 0, rows, &step, run.readable_end,
             )
-        if status == STATUS_OK and rows.value.wanted:
+        if status == STATUS_OK and rows.value.is_selected:
             status = _put_cells(
                 build, COLUMN_VALUE, &rows.value, step.values, step.value_sizes, step.value_bytes,
                 step.has_null_value < 0, rows, &step, run.readable_end,

@@ -232,7 +232,7 @@ def row_fields(columns not None, *, str binary_type="binary", bint text_keys=Tru
     Return the ArrowFields of the columns named.
 
     Args:
-        columns: names, in the order wanted.
+        columns: names, in the order of the result.
         binary_type: "binary", "large_binary" or "binary_view", for key and value.
         text_keys: whether keys of headers are utf8, else binary.
     """
@@ -259,7 +259,7 @@ cdef class RowBuilder:
     Columns of one batch after the other.
 
     Args:
-        columns: names, in the order wanted.
+        columns: names, in the order of the result.
         binary_type: "binary", "large_binary" or "binary_view", for key and value.
         text_keys: whether keys of headers are utf8, which has to be true of them.
         rows_max: rows of a batch at most.
@@ -297,7 +297,7 @@ cdef class RowBuilder:
         self.fields = row_fields(columns, binary_type=binary_type, text_keys=text_keys)
         self._numbers = tuple([COLUMN_NAMES.index(name) for name in columns])
         for number in self._numbers:
-            self._build.wanted[number] = True
+            self._build.has_column[number] = True
             self._build.row_bytes += _COLUMNS[number][3]
         self._build.layout = _LAYOUTS[binary_type]
         self._build.text_keys = text_keys
@@ -339,7 +339,7 @@ cdef class RowBuilder:
     def set_partition(self, str topic not None, int32_t partition):
         """Set topic and partition of the following rows."""
         self._topic = topic.encode("utf-8")
-        if self._build.wanted[COLUMN_TOPIC]:
+        if self._build.has_column[COLUMN_TOPIC]:
             self._build.row_bytes += len(self._topic) - self._build.topic_size
         self._build.topic = self._topic
         self._build.topic_size = len(self._topic)

@@ -62,7 +62,7 @@ cdef struct Build:
     int64_t rows_max
     int64_t bytes_max
     int64_t row_bytes                  # of the columns of fixed width
-    bint wanted[COLUMN_COUNT]
+    bint has_column[COLUMN_COUNT]
     Column columns[COLUMN_COUNT]
     Column header_keys
     Column header_values
@@ -102,11 +102,11 @@ cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept n
 cdef inline bint needs_run_info(const Build* build) noexcept nogil:
     """Return whether there is a column with a field of batches."""
     return (
-        build.wanted[COLUMN_TIMESTAMP_TYPE]
-        or build.wanted[COLUMN_PRODUCER_ID]
-        or build.wanted[COLUMN_PRODUCER_EPOCH]
-        or build.wanted[COLUMN_SEQUENCE]
-        or build.wanted[COLUMN_LEADER_EPOCH]
+        build.has_column[COLUMN_TIMESTAMP_TYPE]
+        or build.has_column[COLUMN_PRODUCER_ID]
+        or build.has_column[COLUMN_PRODUCER_EPOCH]
+        or build.has_column[COLUMN_SEQUENCE]
+        or build.has_column[COLUMN_LEADER_EPOCH]
     )
 
 

@@ -354,27 +354,27 @@ cdef int _add_facts(
         if run == run_count:
             return STATUS_INTERNAL
         count = min(runs[run].end_row, stop) - row
-        if build.wanted[COLUMN_TIMESTAMP_TYPE]:
+        if build.has_column[COLUMN_TIMESTAMP_TYPE]:
             status = _repeat(
                 &columns[COLUMN_TIMESTAMP_TYPE], first_row, count, runs[run].timestamp_type, 4,
                 runs[run].timestamp_type < 0,
             )
-        if build.wanted[COLUMN_PRODUCER_ID] and status == STATUS_OK:
+        if build.has_column[COLUMN_PRODUCER_ID] and status == STATUS_OK:
             status = _repeat(
                 &columns[COLUMN_PRODUCER_ID], first_row, count, runs[run].producer_id, 8,
                 runs[run].producer_id < 0,
             )
-        if build.wanted[COLUMN_PRODUCER_EPOCH] and status == STATUS_OK:
+        if build.has_column[COLUMN_PRODUCER_EPOCH] and status == STATUS_OK:
             status = _repeat(
                 &columns[COLUMN_PRODUCER_EPOCH], first_row, count, runs[run].producer_epoch, 2,
                 runs[run].producer_epoch < 0,
             )
-        if build.wanted[COLUMN_LEADER_EPOCH] and status == STATUS_OK:
+        if build.has_column[COLUMN_LEADER_EPOCH] and status == STATUS_OK:
             status = _repeat(
                 &columns[COLUMN_LEADER_EPOCH], first_row, count, runs[run].leader_epoch, 4,
                 runs[run].leader_epoch < 0,
             )
-        if build.wanted[COLUMN_SEQUENCE] and status == STATUS_OK:
+        if build.has_column[COLUMN_SEQUENCE] and status == STATUS_OK:
             status = _add_sequences(build, first_row, &runs[run], offsets + row, count)
         first_row += count
         row += count
@@ -387,9 +387,9 @@ cdef int add_constants(
 ) noexcept nogil:
     cdef int64_t count = stop - start
     cdef int status = STATUS_OK
-    if build.wanted[COLUMN_TOPIC]:
+    if build.has_column[COLUMN_TOPIC]:
         status = _add_topic(build, count)
-    if status == STATUS_OK and build.wanted[COLUMN_PARTITION]:
+    if status == STATUS_OK and build.has_column[COLUMN_PARTITION]:
         status = _repeat(
             &build.columns[COLUMN_PARTITION], build.count, count, build.partition, 4, False
         )
@@ -433,9 +433,9 @@ cdef void _open_window(
     cdef Window* last
     window.start = NULL
     window.size = 0
-    if build.wanted[COLUMN_KEY]:
+    if build.has_column[COLUMN_KEY]:
         _extend(&window, data, rows.key_position, rows.key_size, portion)
-    if build.wanted[COLUMN_VALUE]:
+    if build.has_column[COLUMN_VALUE]:
         _extend(&window, data, rows.value_position, rows.value_size, portion)
     if window.start == NULL:
         window.start = data            # every cell is empty or null: nothing is pointed at
@@ -472,24 +472,24 @@ cdef int add_rows_kernel(
         return status
     if lasting:
         _open_window(build, rows, data, portion, is_continued)
-    if build.wanted[COLUMN_OFFSET]:
+    if build.has_column[COLUMN_OFFSET]:
         if reserve(&column.slots, 8 * count) != STATUS_OK:
             return STATUS_NO_MEMORY
         memcpy(column.slots.data + column.slots.size, rows.offset + start, <size_t>(8 * count))
         column.slots.size += 8 * count
-    if build.wanted[COLUMN_TIMESTAMP]:
+    if build.has_column[COLUMN_TIMESTAMP]:
         status = _add_timestamps(build, rows.timestamp + start, count)
-    if status == STATUS_OK and build.wanted[COLUMN_KEY]:
+    if status == STATUS_OK and build.has_column[COLUMN_KEY]:
         status = _add_cells(
             build, COLUMN_KEY, rows.key_position + start, rows.key_size + start, data, data_size,
             lasting, count, portion.key_bytes, portion.key_nulls,
         )
-    if status == STATUS_OK and build.wanted[COLUMN_VALUE]:
+    if status == STATUS_OK and build.has_column[COLUMN_VALUE]:
         status = _add_cells(
             build, COLUMN_VALUE, rows.value_position + start, rows.value_size + start, data,
             data_size, lasting, count, portion.value_bytes, portion.value_nulls,
         )
-    if status == STATUS_OK and build.wanted[COLUMN_HEADERS]:
+    if status == STATUS_OK and build.has_column[COLUMN_HEADERS]:
         status = _add_headers(build, rows, data, portion)
     if status == STATUS_OK:
         status = add_constants(build, runs, run_count, rows.offset, start, portion.stop)

@@ -1,6 +1,6 @@
 """Filter of the rows that were decoded into columns; no byte of a value is read.
 
-Rows that are not wanted are closed up over, in place. `BatchRuns` remembers which rows came from
+Rows that are not selected are closed up over, in place. `BatchRuns` remembers which rows came from
 which batch, and is closed up with them.
 
 Thread-safety: one caller at a time for the columns and the runs; a RowFilter is immutable.
@@ -120,7 +120,7 @@ cdef struct RowConditions:
     int64_t timestamp_max              # inclusive
     bint by_time
     bint by_key
-    bint null_key                      # null is one of the keys wanted
+    bint null_key                      # null is one of the keys
     int64_t key_count
     const KeyBytes* keys               # in order of size, then of bytes
     bint by_offset_list
@@ -225,7 +225,7 @@ cdef int _filter_kernel(
     int64_t run_count,
     int64_t* kept,
 ) noexcept nogil:
-    """Close up over the rows that are not wanted; `kept` is how many stay, or the row at fault."""
+    """Close up over the rows that are not selected; `kept` is how many stay, or the row at fault."""
     cdef int64_t target = 0
     cdef int64_t run = 0
     cdef int64_t row
@@ -269,9 +269,9 @@ cdef class RowFilter:
     Args:
         timestamps: (first, last) in ms, both inclusive; None for any. Records without a timestamp
             have none.
-        listed_timestamps: further, those wanted; None for any.
-        keys: the keys wanted, None among them for a null key; None for any.
-        offsets: the offsets wanted; None for any.
+        listed_timestamps: further, a list of them; None for any.
+        keys: the keys, None among them for a null key; None for any.
+        offsets: the offsets; None for any.
 
     Thread-safety: immutable.
     """
@@ -332,13 +332,13 @@ cdef class RowFilter:
         int64_t offset_end,
     ):
         """
-        Leave in the columns, and in the runs, only the rows that are wanted; return how many.
+        Leave in the columns, and in the runs, only the selected rows; return how many.
 
         Args:
             data: what the columns point into.
             columns: rows that were decoded.
             runs: the batches they came from, or none.
-            offset_min: first offset wanted.
+            offset_min: first offset.
             offset_end: one past the last.
         """
         cdef RowConditions conditions = self._conditions

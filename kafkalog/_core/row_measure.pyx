@@ -119,11 +119,11 @@ cdef bint _measure_block(
     cdef int64_t value_bytes = 0
     cdef int64_t value_nulls = 0
     cdef int64_t size
-    if build.wanted[COLUMN_KEY] and not _measure_cells(
+    if build.has_column[COLUMN_KEY] and not _measure_cells(
         rows.key_position + row, rows.key_size + row, count, data_size, &key_bytes, &key_nulls
     ):
         return False
-    if build.wanted[COLUMN_VALUE] and not _measure_cells(
+    if build.has_column[COLUMN_VALUE] and not _measure_cells(
         rows.value_position + row, rows.value_size + row, count, data_size,
         &value_bytes, &value_nulls,
     ):
@@ -149,15 +149,15 @@ cdef int _measure_row(
 ) noexcept nogil:
     """Find the bytes of one row, or what is wrong with it."""
     size[0] = build.row_bytes
-    if build.wanted[COLUMN_KEY] and rows.key_size[row] > 0:
+    if build.has_column[COLUMN_KEY] and rows.key_size[row] > 0:
         size[0] += rows.key_size[row]
         if not _is_within(rows.key_position[row], rows.key_size[row], data_size):
             return STATUS_FIELD_LENGTH
-    if build.wanted[COLUMN_VALUE] and rows.value_size[row] > 0:
+    if build.has_column[COLUMN_VALUE] and rows.value_size[row] > 0:
         size[0] += rows.value_size[row]
         if not _is_within(rows.value_position[row], rows.value_size[row], data_size):
             return STATUS_FIELD_LENGTH
-    if build.wanted[COLUMN_HEADERS]:
+    if build.has_column[COLUMN_HEADERS]:
         return _measure_headers(build, rows, row, data, data_size, size)
     return STATUS_OK
 
@@ -179,7 +179,7 @@ cdef int measure_kernel(
     cdef int status = STATUS_OK
     if end - row > rows_left:
         end = row + rows_left
-    while row < end and not build.wanted[COLUMN_HEADERS]:
+    while row < end and not build.has_column[COLUMN_HEADERS]:
         count = min(end - row, BLOCK_ROWS)
         if not _measure_block(build, rows, data_size, row, count, portion):
             break
@@ -191,13 +191,13 @@ cdef int measure_kernel(
         if portion.size_bytes + size > left and build.count + row - portion.start > 0:
             break
         portion.size_bytes += size
-        if build.wanted[COLUMN_KEY]:
+        if build.has_column[COLUMN_KEY]:
             portion.key_bytes += _length(rows.key_size[row])
             portion.key_nulls += rows.key_size[row] < 0
-        if build.wanted[COLUMN_VALUE]:
+        if build.has_column[COLUMN_VALUE]:
             portion.value_bytes += _length(rows.value_size[row])
             portion.value_nulls += rows.value_size[row] < 0
-        if build.wanted[COLUMN_HEADERS]:
+        if build.has_column[COLUMN_HEADERS]:
             portion.header_count += rows.header_count[row]
             portion.headers_bytes += rows.headers_size[row]
         row += 1

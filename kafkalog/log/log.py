@@ -500,7 +500,7 @@ class Log(ClosingContextManager):
         Return a slice of the log that begins with the batch of `offset`.
 
         Args:
-            offset: first offset wanted.
+            offset: first offset to read.
             max_bytes: largest size of the slice, unless its first batch alone is larger.
             min_one_batch: whether that first batch is returned whole even so.
             isolation: "read_committed" ends at the last stable offset, and returns which
@@ -887,7 +887,7 @@ def scan(logs: Log | Iterable[Log], **arguments: Unpack[ScanArguments]) -> Scan:
     Return the records of many logs as columns, one log after the other.
 
     Args:
-        logs: open logs, in the order wanted; or one open log.
+        logs: open logs, in the order of the result; or one open log.
         arguments: columns, filters, isolation and so on, as of `Log.scan`.
     """
     options = make_options(**arguments)

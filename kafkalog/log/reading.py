@@ -124,7 +124,7 @@ def read_batches(
 
     Args:
         snapshot: snapshot of the log.
-        start_offset: first offset wanted; the first batch may begin below it.
+        start_offset: first offset to read; the first batch may begin below it.
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
 

@@ -33,7 +33,7 @@ class FieldReader:
         start, remaining = self._position, len(self._data) - self._position
         if size > remaining:
             raise CorruptRecordError(
-                f"{self._what} ends early: {size} bytes wanted, {remaining} left", position=start
+                f"{self._what} must have {size} more bytes, got {remaining}", position=start
             )
         self._position += size
         return self._data[start : start + size]

@@ -287,7 +287,7 @@ def check_fields(
                 f"column {column.name!r} is {column.kind}, not {field.type}: cast it in the query",
                 column=column.name,
                 expected=column.kind,
-                given=str(field.type),
+                actual=str(field.type),
             )
         if not field.nullable and column.name not in never_null:
             raise KafkaLogSparkError(

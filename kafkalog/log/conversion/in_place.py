@@ -139,7 +139,7 @@ class _Work:
         self._done_bytes = 0
 
     def convert(self) -> None:
-        """Convert every segment that is not what is wanted."""
+        """Convert every segment that is not in the target format."""
         found = sources(partition_of(self.log).view.snapshot())
         if copied_unchanged(found[-1], self.plan.options) is None:
             # Only sealed segments are exchanged. Everything is on the disk before the first is.
@@ -286,7 +286,7 @@ class _Work:
 
 
 def copied_unchanged(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
-    """Return the report on a segment whose batches are what is wanted; None for any other one."""
+    """Return the report on a segment whose batches are in the target format; None for any other one."""
     report, end = ConversionReport(), source.bound.end
     columns = BatchColumns(_CHUNK_BATCHES)
     position = 0

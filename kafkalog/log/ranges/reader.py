@@ -292,7 +292,7 @@ def all_batches(
         filesystem: the disk.
         directory: directory of the partition.
         start, end: the offsets; to the end of the log if None.
-        timestamps: wanted timestamps; slices of others are not marked as wanted.
+        timestamps: selected timestamps; slices of others are not marked as selected.
         check_crcs: whether CRCs are checked, if the caller checks the slices (`check_crcs`).
 
     Raises:

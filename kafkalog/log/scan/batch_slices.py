@@ -156,7 +156,7 @@ def read_batch_slices(
 
     Args:
         snapshot: snapshot of the log.
-        start_offset: first offset wanted.
+        start_offset: first offset to read.
         end_offset: batches that begin at or above it are left out.
         on_corrupt: what to do at damage.
         timestamps: requested timestamps.

@@ -72,8 +72,8 @@ def convert_batches(
 
     Args:
         data: whole batches back to back; every CRC is checked.
-        magic: the format wanted. Batches of an older one are only converted to 2.
-        codec: the codec wanted, None to keep that of each batch.
+        magic: the target format. Batches of an older one are only converted to 2.
+        codec: the target codec, None to keep that of each batch.
         level: of the codec; None for its default.
         first_offset: what a fetch asked for: converting to 0 or 1, records below it are left out
             of uncompressed batches, as a broker leaves them out.
@@ -105,7 +105,7 @@ def convert_runs(
 
     Args:
         runs: whole batches; offsets rise from run to run.
-        options: what is wanted.
+        options: the target format.
         report, check_crc, on_refused: as for `Converter`.
 
     Raises:
@@ -122,7 +122,7 @@ class Converter:
     Converts run after run; what it reuses from batch to batch is made once.
 
     Args:
-        options: what is wanted.
+        options: the target format.
         report: is kept up to date; a fresh one if None.
         check_crc: False where the caller has checked every CRC.
         on_refused: called with each batch whose records cannot be read or converted, instead of an

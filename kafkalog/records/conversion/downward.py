@@ -37,7 +37,7 @@ class DownwardConverter:
     Converts unit after unit to v1 or v0.
 
     Args:
-        options: what is wanted.
+        options: the target format.
         report: counts what is done and what is lost.
     """
 

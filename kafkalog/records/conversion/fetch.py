@@ -47,7 +47,7 @@ class ConvertedFetch:
     Args:
         batches: the whole batches of the slice, CRC checked.
         source: the whole slice, which may end in a part of a batch.
-        options: format wanted, and the offset that was asked for.
+        options: target format, and the requested offset.
 
     Attributes:
         size_bytes: the promised size: `chunks()` gives exactly so many bytes.

@@ -42,7 +42,7 @@ class UpwardConverter:
     Converts unit after unit to v2.
 
     Args:
-        options: what is wanted.
+        options: the target format.
         report: counts what is done.
     """
 
