@@ -286,7 +286,7 @@ class _Work:
 
 
 def copied_unchanged(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
-    """Return the report on a segment whose batches are in the target format; None for any other one."""
+    """Return the report on a segment of batches in the target format, None for any other one."""
     report, end = ConversionReport(), source.bound.end
     columns = BatchColumns(_CHUNK_BATCHES)
     position = 0
