@@ -18,6 +18,7 @@ shown, and nothing is concluded from them. The file may have a smaller limit for
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import re
@@ -102,12 +103,11 @@ def toolchain() -> dict[str, str]:
     """Return what numbers depend on besides the code."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    import Cython
     import numpy
 
     return {
         "python": ".".join(map(str, sys.version_info[:2])),
-        "cython": Cython.__version__,
+        "cython": importlib.metadata.version("cython"),
         "numpy": numpy.__version__,
         "compiler": (version.stdout.splitlines() or ["?"])[0],
     }

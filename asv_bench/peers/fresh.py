@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import kafkalog
 from asv_bench.peers.stores import Workspace, log_config
@@ -53,7 +53,7 @@ class Fresh:
         self._close: Callable[[], None] = lambda: None
         self.path: Path | None = None
         self.log: kafkalog.Log
-        self.store: Closable
+        self.store: Any
 
     def prepare(self, name: str) -> None:
         """Make the store for a case."""

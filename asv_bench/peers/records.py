@@ -32,7 +32,7 @@ from kafkalog._core.batch import check_batch
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.header import parse_header
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import decode_lists
 from kafkalog._engine.iteration import RecordIterator
@@ -103,7 +103,7 @@ def peer_encode(builder_of: Callable[[], Any], records: Records) -> Callable[[],
 # ---- ours
 
 
-def walk(data: bytes) -> Iterator[tuple[object, int, int]]:
+def walk(data: bytes | bytearray) -> Iterator[tuple[BatchHeader, int, int]]:
     """Yield (header, start, end) of the records of each batch or message, its CRC checked."""
     position = 0
     while position < len(data):

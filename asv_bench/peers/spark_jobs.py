@@ -89,8 +89,8 @@ def verifying(spark: SparkSession, root: Path, workspace: Workspace, copies: int
             for file in directory.glob("0*"):
                 (target / file.name).hardlink_to(file)
     size = sum(segment.stat().st_size for segment in many.glob("*/*.log"))
-    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.log")
-    files = files.option("recursiveFileLookup", "true").load(str(many))
+    reader = spark.read.format("binaryFile").option("pathGlobFilter", "*.log")
+    files = reader.option("recursiveFileLookup", "true").load(str(many))
 
     def look() -> None:
         rows = verify(spark, many).selectExpr("sum(bytes)", "sum(bad)", "min(indexOk)").first()

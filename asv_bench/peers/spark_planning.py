@@ -40,7 +40,7 @@ from tests.support.planned import regular_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ROUNDS = 5
 GIB = 2**30
@@ -123,8 +123,8 @@ def questions(root: Path, count: int) -> list[str]:
     """Return what a look asks the file system about: each log, and each directory in turn."""
     logs = [f"{root}/t-{number}/00000000000000000000.log" for number in range(count)]
     directories = [path[:-25] for path in logs]
-    at_once = max(log_ends.DIRECTORY_LOOKS_MAX, count // 25)
-    return [*logs[: log_ends.LOOKS_MAX], *directories[:at_once]]
+    at_once = max(log_ends.DIRECTORY_CHECKS_MAX, count // 25)
+    return [*logs[: log_ends.CHECKS_MAX], *directories[:at_once]]
 
 
 def source_calls(root: Path, count: int, goal_ms: float) -> Iterator[Result]:
@@ -141,7 +141,7 @@ def source_calls(root: Path, count: int, goal_ms: float) -> Iterator[Result]:
         """Look until nothing is new, and no look is owed to what was new a moment ago."""
         nonlocal end
         time.sleep(0.1)
-        for _ in range(count // log_ends.LOOKS_MAX + 2):
+        for _ in range(count // log_ends.CHECKS_MAX + 2):
             end = plan.latest(end, is_limited=False)
 
     settle()

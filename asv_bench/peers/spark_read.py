@@ -62,7 +62,7 @@ RATES_WANTED = {100: 3.0e6, 1024: 0.75e6}
 class TupleReader(DataSourceReader):
     """Reads what ours reads, and takes it apart into tuples."""
 
-    def __init__(self, reader: DataSourceReader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
 
     def partitions(self) -> list[InputPartition]:
@@ -93,7 +93,7 @@ class MemoryReader(DataSourceReader):
 
     kept: dict[str, list[pa.RecordBatch]] = {}  # noqa: RUF012 - of the process, and meant so
 
-    def __init__(self, reader: DataSourceReader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
 
     def partitions(self) -> list[InputPartition]:

@@ -92,6 +92,6 @@ class ScanOfLargeLog(InDirectory):
         rest, _, _, closed = self.measure()
         return 1024 * (closed[1] - rest[1])
 
-    track_anonymous_memory.unit = "bytes"
-    track_mapped_memory.unit = "bytes"
-    track_mapped_memory_left.unit = "bytes"
+    track_anonymous_memory.unit = "bytes"  # type: ignore[attr-defined]
+    track_mapped_memory.unit = "bytes"  # type: ignore[attr-defined]
+    track_mapped_memory_left.unit = "bytes"  # type: ignore[attr-defined]

@@ -60,4 +60,4 @@ class OpenDirectory(InDirectory):
             self.open_all(manager, partitions)
             return count_descriptors() - before
 
-    track_descriptors.unit = "descriptors"
+    track_descriptors.unit = "descriptors"  # type: ignore[attr-defined]

@@ -77,7 +77,7 @@ class ScanLog(InDirectory):
             largest = max(largest, _anonymous_bytes())
         return largest - before
 
-    track_memory_growth.unit = "bytes"
+    track_memory_growth.unit = "bytes"  # type: ignore[attr-defined]
 
 
 def _anonymous_bytes():

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_directories_share_a_cluster_id_and_have_different_ids(tmp_path: Path) -
 
 @pytest.mark.parametrize("arguments", [{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA"}, {"node_id": 2}])
 def test_directory_of_another_cluster_or_node_is_refused(
-    tmp_path: Path, arguments: dict[str, object]
+    tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
     """The refusal releases the lock of the directory."""
     manual_manager(tmp_path, node_id=1).close()

@@ -19,6 +19,7 @@ from kafkalog import (
 from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.internal_topics import partition_for
 from kafkalog.manager.cleaning.states import Phase
+from tests.support.managers import append_texts, scheduler_of
 from tests.support.manual_time import START_MS
 from tests.unit.manager.cleaning.test_background import (
     BACKOFF_MS,
@@ -122,7 +123,7 @@ def test_tombstone_is_removed_after_delete_retention() -> None:
     put(manager, ("a", "1"), ("b", "1"), ("a", None))
     manager.compact("table", include_active=True)
     assert [(1, "b", "1"), (2, "a", None)] == content(manager)
-    manager.time.advance(60_001)
+    scheduler_of(manager).clock.advance(60_001)
     put(manager, ("c", "1"))
     manager.compact("table", include_active=True)
     assert [(1, "b", "1"), (3, "c", "1")] == content(manager)
@@ -144,7 +145,7 @@ def test_compact_on_a_full_disk_leaves_the_log_unchanged() -> None:
     assert ["kafka-log-cleaner"] == [fault.task for fault in manager.health().faults]
     put(manager, ("e", "1"))
     assert before == content(manager)[:-1]
-    manager.scheduler.advance(2 * BACKOFF_MS)
+    scheduler_of(manager).advance(2 * BACKOFF_MS)
     assert () == manager.health().faults
     assert len(before) > len(content(manager))
     assert [] == [name for name in disk.list(manager.log("table").directory) if "clean" in name]
@@ -193,12 +194,12 @@ def test_group_positions_survive_the_compaction_of_their_topic() -> None:
     """For old and new readers; a removed position stays removed."""
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("orders")
-    manager.append("orders", 0, *"abcdef")
-    offsets = GroupOffsets(manager, clock=manager.time, partition_count=1)
+    append_texts(manager, "orders", 0, *"abcdef")
+    offsets = GroupOffsets(manager, clock=scheduler_of(manager).clock, partition_count=1)
     where = TopicPartition("orders", 0)
 
     def commit(group: str, offset: int | None) -> None:
-        now_ms = manager.time.now_ms()
+        now_ms = scheduler_of(manager).clock.now_ms()
         offsets.commit(group, {where: offset}, now_ms=now_ms, wait="written")
 
     def positions(group: str, reader: GroupOffsets) -> list[int]:
@@ -210,7 +211,7 @@ def test_group_positions_survive_the_compaction_of_their_topic() -> None:
     assert ([1], [4]) == (positions("leaves", offsets), positions("stays", offsets))
     commit("leaves", None)
     manager.compact("__consumer_offsets", include_active=True)
-    manager.time.advance(DAY_MS + 1)
+    scheduler_of(manager).clock.advance(DAY_MS + 1)
     commit("stays", 5)
     cleaning = manager.compact("__consumer_offsets", include_active=True)
     assert 1 == cleaning.statistics.tombstones_expired
