@@ -225,7 +225,7 @@ cdef int _filter_kernel(
     int64_t run_count,
     int64_t* kept,
 ) noexcept nogil:
-    """Close up over the rows that are not selected; `kept` is how many stay, or the row at fault."""
+    """Close up over rows that are not selected; `kept` is how many stay, or the row at fault."""
     cdef int64_t target = 0
     cdef int64_t run = 0
     cdef int64_t row
