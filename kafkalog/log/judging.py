@@ -768,7 +768,8 @@ class _Judge:
         """
         Judge the last batch of a log by the facts about the end of the log.
 
-        It is rejected if it is alone after a hole that cannot exist.
+        It is rejected if it is alone after a hole that cannot exist, and with it wrappers before it
+        whose records have other offsets than their headers: these hide the hole.
 
         Returns:
             The least offset that it cannot have if it is rejected, else 0.
@@ -777,7 +778,10 @@ class _Judge:
         if not believed or believed[-1].count > 1 or believed[-1] is not self._runs[-1]:
             return 0
         last = believed[-1]
-        expected = believed[-2].next_offset if len(believed) > 1 else self._first_offset
+        before = believed[:-1]
+        while before and self._contradicts_itself(before[-1]):
+            before.pop()
+        expected = before[-1].next_offset if before else self._first_offset
         begins, end_offset = last.first_offset, end_facts.end_offset
         limit = end_facts.durable_offset if end_offset is None else end_offset
         inside = last.record_offsets(self._data)
@@ -797,8 +801,14 @@ class _Judge:
             is_wrong = is_wrong or is_one_bit or is_beyond
         if not is_wrong:
             return 0
-        last.reject()
+        for run in believed[len(before) :]:
+            run.reject()
         return max(expected + last.space, limit)
+
+    def _contradicts_itself(self, run: _Run) -> bool:
+        """Return whether the last record in a wrapper has another offset than its header."""
+        inside = run.record_offsets(self._data)
+        return inside is not None and inside[1] != run.next_offset - 1
 
 
 def _contradicted(runs: Sequence[_Run], others: Sequence[_Run]) -> list[_Run]:

@@ -232,8 +232,9 @@ class _Scanner:
         self._whole_end, self._tail_status = 0, OK
         # In the last segment of the log: base offset of the last batch, and end of those before.
         self._last_base = self._before_last = self._base_offset
-        # Its position and size, if it is a wrapper.
+        # Position and size of the last batch and of the one before it, for those that are wrappers.
         self._last_wrapper: tuple[int, int] | None = None
+        self._wrapper_before: tuple[int, int] | None = None
 
     def run_in_order(self, source: ByteSource, is_tail: Callable[[WalkDamage], bool]) -> bool:
         """
@@ -256,9 +257,22 @@ class _Scanner:
         self._walk(source, 0, source.size_bytes, stop)
         if is_odd or self._end_facts is None:
             return not is_odd
-        return not self._has_odd_end(self._end_facts) and self._last_wrapper_fits(
-            source, self._end_facts.begin_offset
+        return (
+            not self._has_odd_end(self._end_facts)
+            and self._last_wrapper_fits(source, self._end_facts.begin_offset)
+            and self._hole_is_real(source)
         )
+
+    def _hole_is_real(self, source: ByteSource) -> bool:
+        """Return whether no wrapper with a wrong offset hides a hole before the last batch."""
+        if self._wrapper_before is None or self._last_base <= self._before_last:
+            return True
+        start, size = self._wrapper_before
+        inside = offsets_inside(source.window(start, size), 0)
+        if inside is None or inside[1] == self._before_last - 1:
+            return True
+        self.questioned = (start,)
+        return False
 
     def _last_wrapper_fits(self, source: ByteSource, begin_offset: int) -> bool:
         """Return whether the last batch, if it is a wrapper, fits after the batch before it."""
@@ -306,9 +320,14 @@ class _Scanner:
         columns, row = self._columns, walked.count - 1
         self._last_base = int(columns.base_offset[row])
         self._before_last = int(columns.last_offset[row - 1]) + 1 if row else walked.expected
+        self._wrapper_before = self._wrapper_at(row - 1) if row else self._last_wrapper
+        self._last_wrapper = self._wrapper_at(row)
+
+    def _wrapper_at(self, row: int) -> tuple[int, int] | None:
+        """Return position and size of a batch, if it is a wrapper."""
+        columns = self._columns
         is_wrapper = columns.record_count[row] < 0
-        place = int(columns.position[row]), int(columns.size_bytes[row])
-        self._last_wrapper = place if is_wrapper else None
+        return (int(columns.position[row]), int(columns.size_bytes[row])) if is_wrapper else None
 
     def _has_odd_end(self, end_facts: LogEndFacts) -> bool:
         """Return whether the known end of the log may contradict the last batch."""

@@ -190,6 +190,10 @@ def test_range_reader_wrong_wrapper_offset_equals_log(kind: str, end: str, direc
         ("v0-wrappers", "open", [(4, 1), (6, 2)]),
         # The last wrapper follows a hole only because the one before it is wrong.
         ("downgraded", "durable", [(4, 0), (5, 1)]),
+        # The hole before the last batch is hidden by a wrapper with a wrong offset.
+        ("downgraded", "durable", [(4, 30), (5, 39)]),
+        ("downgraded", "durable", [(4, 20), (5, 21)]),
+        ("downgraded", "clean", [(4, 20), (5, 21)]),
     ],
 )
 def test_range_reader_two_wrong_offsets_equals_log(
