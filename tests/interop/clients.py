@@ -64,6 +64,9 @@ def create_topics(address: str, plans: Sequence[TopicPlan]) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)
         await admin.start()
         try:
+            # A broker that is starting is in no metadata yet.
+            while not (await admin.describe_cluster())["brokers"]:
+                await asyncio.sleep(0.1)
             answer = await admin.create_topics(
                 [
                     NewTopic(

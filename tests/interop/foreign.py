@@ -47,6 +47,8 @@ class BrokerTemplates:
 
     def _make(self, plans: Sequence[TopicPlan]) -> Path:
         directory = self._directory / f"template-{len(self._made)}"
+        # Remains of an attempt that failed.
+        shutil.rmtree(directory, ignore_errors=True)
         format_directory(self._install, directory)
         if plans:
             with Broker(self._install, directory) as broker:

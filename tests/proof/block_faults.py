@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.proof.block_replays import replay
+from tests.proof.disks import present_kinds
 from tests.proof.disks import run as run_command
 from tests.proof.harness import Proof
 from tests.proof.workloads import load_modules, workloads
@@ -215,7 +216,8 @@ def run(proof: Proof) -> None:
         proof.skip(reason)
     load_modules()
     program = build(proof.folder)
-    rounds = [(kind, ending) for kind in KINDS for ending in (*ENDINGS, REPLAYED)]
+    kinds = present_kinds(proof, KINDS)
+    rounds = [(kind, ending) for kind in kinds for ending in (*ENDINGS, REPLAYED)]
     prefix = proof.options.get("only", "")
     rounds = [each for each in rounds if each[1].startswith(prefix)]
     number = 0

@@ -14,15 +14,29 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["Disk", "shared_folder"]
+from tests.proof.harness import Proof
+
+__all__ = ["Disk", "present_kinds", "shared_folder"]
 
 # _IOR('X', 125, __u32), of both: FS_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN.
 _SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = 2
 SIZES = {"ext4": 256 << 20, "xfs": 320 << 20}
+
+
+def present_kinds(proof: Proof, kinds: Iterable[str]) -> list[str]:
+    """Return the file systems that this machine can make; the others are noted on the page."""
+    present = []
+    for kind in kinds:
+        if shutil.which(f"mkfs.{kind}") is None:
+            proof.note(f"{kind} was left out: there is no mkfs.{kind}.")
+            proof.say(f"{kind.upper()} IS LEFT OUT: there is no mkfs.{kind}")
+        else:
+            present.append(kind)
+    return present
 
 
 class Disk:

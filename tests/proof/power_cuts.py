@@ -7,10 +7,9 @@ so many cuts of each file system and workload, where the time allows them.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from functools import partial
 
-from tests.proof.disks import SIZES, Disk, shared_folder
+from tests.proof.disks import SIZES, Disk, present_kinds, shared_folder
 from tests.proof.harness import Proof
 from tests.proof.rounds import Rounds, Workload, in_order
 from tests.proof.side_by_side import Judge, run_side_by_side
@@ -21,11 +20,7 @@ __all__ = ["run"]
 
 def run(proof: Proof) -> None:
     """Cut until the time is over, each file system and workload in a separate process."""
-    kinds = proof.options.get("filesystems", "ext4,xfs").split(",")
-    for kind in [each for each in kinds if shutil.which(f"mkfs.{each}") is None]:
-        proof.note(f"{kind} was left out: there is no mkfs.{kind}.")
-        proof.say(f"{kind.upper()} IS LEFT OUT: there is no mkfs.{kind}")
-        kinds.remove(kind)
+    kinds = present_kinds(proof, proof.options.get("filesystems", "ext4,xfs").split(","))
     load_modules()
     judges = [
         Judge(f"{kind}-{workload.slug}", partial(_cut, kind=kind, workload=workload))
