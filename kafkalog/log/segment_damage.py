@@ -13,11 +13,13 @@ find the same damage write the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._engine.snapshot import ReadBound
+from kafkalog.files.zeros import Holes
 from kafkalog.log.batch_walk import WalkDamage
 from kafkalog.log.corrupt_ranges import (
     CorruptRange,
@@ -39,7 +41,7 @@ from kafkalog.log.wrapper_checks import (
     neighbours_in,
 )
 
-__all__ = ["SegmentDamage", "SegmentJudge"]
+__all__ = ["SegmentDamage", "SegmentJudge", "judge_published"]
 
 OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 
@@ -140,29 +142,61 @@ class SegmentDamage:
         """Find all corrupt ranges of what may be read."""
         file = self._file
         data = file.whole()[: bound.end]
-        judgement = judge_batches(
-            data,
-            file.path,
-            first_offset=self._base_offset,
-            offset_max=self.limit(bound),
-            following_offset=bound.following_offset,
-            questioned=self._questioned,
-            holes=file.holes(),
-        )
-        found, whole_end = judgement.corrupt_ranges, judgement.whole_end
-        if whole_end < bound.end == len(data):
-            tail = CorruptRange(
-                path=file.path,
-                position=whole_end,
-                size_bytes=bound.end - whole_end,
-                first_offset=judgement.next_offset,
-                next_offset=max(bound.following_offset, judgement.free_offset),
-                reason=status_name(judgement.tail_status),
+        self.add(
+            judge_published(
+                data,
+                file.path,
+                bound,
+                base_offset=self._base_offset,
+                questioned=self._questioned,
+                holes=file.holes(),
             )
-            found = tuple(with_tail(found, tail))
-        self.add(found)
+        )
         if len(data) == bound.end:
             self._judged_bytes = bound.end
+
+
+def judge_published(
+    data: memoryview,
+    path: Path,
+    bound: ReadBound,
+    *,
+    base_offset: int,
+    questioned: Collection[int],
+    holes: Holes,
+) -> Sequence[CorruptRange]:
+    """
+    Return all corrupt ranges of the published part of a segment, also of a part without an end.
+
+    Args:
+        data: its bytes; fewer than `bound` has if the file was cut.
+        path: its file.
+        bound: the end of the published part, and the offset that follows it.
+        base_offset: of the segment.
+        questioned: positions of wrappers that do not fit between their neighbours.
+        holes: large holes of the file.
+    """
+    judgement = judge_batches(
+        data,
+        path,
+        first_offset=base_offset,
+        offset_max=min(bound.following_offset - 1, base_offset + OVERFLOW_MAX),
+        following_offset=bound.following_offset,
+        questioned=questioned,
+        holes=holes,
+    )
+    found, whole_end = judgement.corrupt_ranges, judgement.whole_end
+    if not whole_end < bound.end == len(data):
+        return found
+    tail = CorruptRange(
+        path=path,
+        position=whole_end,
+        size_bytes=bound.end - whole_end,
+        first_offset=judgement.next_offset,
+        next_offset=max(bound.following_offset, judgement.free_offset),
+        reason=status_name(judgement.tail_status),
+    )
+    return tuple(with_tail(found, tail))
 
 
 class SegmentJudge:

@@ -18,10 +18,11 @@ from typing import Final
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._engine.snapshot import ReadBound
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError, NotALogError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.zeros import end_of_data, find_holes, is_zero_after
+from kafkalog.files.zeros import Holes, end_of_data, find_holes, is_zero_after
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage
 from kafkalog.log.byte_source import ByteSource
@@ -43,6 +44,8 @@ from kafkalog.log.judging import (
 )
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
+from kafkalog.log.scanner import scan_segment
+from kafkalog.log.segment_damage import judge_published
 from kafkalog.log.walk import WalkResult
 from kafkalog.log.wrapper_checks import (
     QUESTIONED_MAX,
@@ -123,6 +126,9 @@ class RangeJudge:
         self._following = range_end if segment.following is None else segment.following
         self._ranges: tuple[CorruptRange, ...] = ()
         self._is_judged = self._is_end_judged = False
+        # Judgement of the last segment by the end of the log, and the bytes that it is about.
+        self._opening: Judgement | None = None
+        self._opening_bytes = 0
         # Position of a cut, or of the last zeros; end of the last whole batch, and its status.
         self._size = self._whole_end = 2**63 - 1
         self._tail_status = OK
@@ -195,7 +201,7 @@ class RangeJudge:
             self._add_single_range(wrapper.position, end_before)
         else:
             self._questioned |= {wrapper.position}
-            self._judge(self._walk_end, OK, judges_end=wrapper.end >= self.end)
+            self._judge(self._walk_end, OK)
 
     def damage_at(self, damage: WalkDamage) -> Damage | None:
         """
@@ -233,17 +239,16 @@ class RangeJudge:
         )
         return damage_of(self._handle, corrupt_range, size)
 
-    def _judge(self, position: int, status: int, *, judges_end: bool = True) -> None:
+    def _judge(self, position: int, status: int) -> None:
         """
         Judge the segment, unless nothing whole follows the failure at a position.
 
         Args:
             position: position of the failure.
             status: its status; OK to judge in any case.
-            judges_end: whether the known end of the log is compared with its last batch.
         """
         try:
-            judgement = self._judgement(position, status, judges_end=judges_end)
+            judgement = self._judgement(position, status)
         except (ShortFileError, LogStorageError) as error:
             # Another process has cut the file: the bytes before the cut are the log now.
             self._size = self._size_after_cut(error)
@@ -252,12 +257,12 @@ class RangeJudge:
             self._whole_end, self._tail_status = position, status
             return
         self._is_judged = True
-        self._is_end_judged |= judges_end
+        self._is_end_judged = True
         self._ranges = join_corrupt_ranges(self._ranges, judgement.corrupt_ranges)
         self._whole_end, self._tail_status = judgement.whole_end, judgement.tail_status
         self._join_tail()
 
-    def _judgement(self, position: int, status: int, *, judges_end: bool) -> Judgement | None:
+    def _judgement(self, position: int, status: int) -> Judgement | None:
         handle, segment = self._handle, self._segment
         # Zeros that a writer has made ahead are not gone through.
         size = min(max(end_of_data(handle, self.size), position + 1), self.size)
@@ -267,17 +272,55 @@ class RangeJudge:
             resume, _ = find_resume(data, position, size, first_offset, offset_max, holes)
             if resume == size and not is_whole_without_offset(data, position):
                 return None
-        judges_end = judges_end and segment.following is None
+        if segment.following is None:
+            return self._judge_last_segment(data, holes)
         return judge_batches(
             data,
             segment.files.log,
             first_offset=first_offset,
             offset_max=offset_max,
             following_offset=self._following,
-            end_facts=end_facts_of(self._filesystem, segment) if judges_end else None,
             questioned=self._questioned,
             holes=holes,
         )
+
+    def _judge_last_segment(self, data: memoryview, holes: Holes) -> Judgement:
+        """
+        Judge the last segment as an open log does: by its end at the opening, then by its readers.
+
+        The end that the opening has found confirms the batch before it, for the later judgement of
+        wrappers that do not fit.
+        """
+        segment, path = self._segment, self._segment.files.log
+        if self._opening is None or self._opening_bytes != len(data):
+            scan = scan_segment(
+                data,
+                path,
+                base_offset=segment.base_offset,
+                interval=len(data),
+                end_facts=end_facts_of(self._filesystem, segment),
+                find_holes=lambda: holes,
+            )
+            self._opening_bytes = len(data)
+            self._opening = Judgement(
+                corrupt_ranges=tuple(scan.corrupt_ranges),
+                whole_end=scan.whole_end,
+                next_offset=scan.next_offset,
+                free_offset=scan.free_offset,
+                tail_status=scan.tail_status,
+            )
+        opening = self._opening
+        if not self._questioned:
+            return opening
+        found = judge_published(
+            data[: opening.whole_end],
+            path,
+            ReadBound(opening.whole_end, max(opening.next_offset, opening.free_offset)),
+            base_offset=segment.base_offset,
+            questioned=self._questioned,
+            holes=holes,
+        )
+        return replace(opening, corrupt_ranges=join_corrupt_ranges(opening.corrupt_ranges, found))
 
     def _add_single_range(self, position: int, next_offset: int) -> None:
         """Add the corrupt range of a wrapper that does not fit, though a judgement believes it."""

@@ -249,6 +249,12 @@ def test_damaged_last_batch_with_wrong_offset_hides_none_before_it(
     check(directory, (kind, end, bit), Random(bit))
 
 
+@pytest.mark.parametrize("seed", [761711305, 1997047332])
+def test_range_reader_found_damage_equals_log(directory: Path, seed: int) -> None:
+    """Seeds with which the readers once differed: an odd end, a wrapper before the end."""
+    explore(directory, seed, 600)
+
+
 def explore(directory: Path, seed: int, count: int) -> None:
     """Damage one or two batches at random, `count` times."""
     random = Random(seed)
