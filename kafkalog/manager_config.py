@@ -164,6 +164,13 @@ class ManagerConfig:
         "needed. A manager with a scheduler as an argument does not need it.",
         group=BACKGROUND, lower=1, unit="threads",
     )  # fmt: skip
+    commit_threads: int = setting(
+        "commit.threads", "int", 16,
+        "Number of logs of one directory that are synced at the same time, where several are "
+        "flushed together. Threads start when they are needed. A manager with a scheduler of the "
+        "caller's own class as an argument syncs one log after another.",
+        group=BACKGROUND, lower=1, unit="threads", effect="reopening",
+    )  # fmt: skip
     log_initial_task_delay_ms: int = setting(
         "log.initial.task.delay.ms", "long", 30_000,
         "Time from the start to the first run of each periodic task.",

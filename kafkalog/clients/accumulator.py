@@ -32,6 +32,7 @@ from kafkalog.clients.source import LogSource
 from kafkalog.clock import Clock
 from kafkalog.errors import (
     DeliveryTimeoutError,
+    DiskFullError,
     KafkaLogError,
     LogClosedError,
     LogOfflineError,
@@ -49,6 +50,7 @@ __all__ = [
     "Acknowledgement",
     "BufferMemory",
     "IdleBuilders",
+    "Unsynced",
 ]
 
 # More than the lengths, deltas and attributes of any record without headers take.
@@ -148,6 +150,7 @@ class AccumulatorSettings:
         codec: codec of the batches.
         delivery_timeout_ms: time after which a batch that does not fit the disk is given up.
         durable: whether a record is acknowledged once it is synced, or once it is written.
+        raises_when_full: whether a batch that does not fit the disk is given up at once.
         transactional: whether batches belong to transactions.
         new_identity: returns a new producer id for a partition; None if the transaction decides
             it, or batches are not numbered.
@@ -161,6 +164,7 @@ class AccumulatorSettings:
     codec: Codec
     delivery_timeout_ms: int
     durable: bool
+    raises_when_full: bool
     transactional: bool
     new_identity: Callable[[], Identity] | None
 
@@ -172,6 +176,19 @@ class Acknowledgement(NamedTuple):
     reserved_bytes: int
     info: AppendInfo | None
     error: KafkaLogError | None
+
+
+class Unsynced(NamedTuple):
+    """Batches that were written to a log and are not acknowledged before it is synced."""
+
+    accumulator: Accumulator
+    log: Log
+    batches: list[tuple[ProducerBatch, AppendInfo]]
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return sum(len(batch.deliveries) for batch, _info in self.batches)
 
 
 class Accumulator:
@@ -206,6 +223,8 @@ class Accumulator:
         self._open_number = 0
         self._open_bytes = 0
         self._unsynced: list[tuple[ProducerBatch, AppendInfo]] = []
+        # Number of records of batches that are being synced.
+        self._syncing_records = 0
         self._size_limit = min(settings.batch_size, log.config.max_message_bytes)
         self._identity = Identity()
         self._next_sequence = -1
@@ -222,7 +241,7 @@ class Accumulator:
             batches = [*self.closed, *(batch for batch, _info in self._unsynced)]
             if self._open is not None:
                 batches.append(self._open)
-            return sum(len(batch.deliveries) for batch in batches)
+            return self._syncing_records + sum(len(batch.deliveries) for batch in batches)
 
     def is_in(self, transaction: object) -> bool:
         """Return whether the partition belongs to a transaction."""
@@ -288,7 +307,7 @@ class Accumulator:
         """
         Write the closed batches; return acknowledgements, and the error of a batch that must wait.
 
-        With wait="durable" written batches are acknowledged by `sync`.
+        With wait="durable" written batches are acknowledged by `end_sync`.
         """
         acknowledged: list[Acknowledgement] = []
         with self._lock:
@@ -300,7 +319,7 @@ class Accumulator:
                     acknowledged += self._drop_refused(batch, error)
                     continue
                 except KafkaLogError as error:
-                    if error.retriable and now_ms - batch.opened_ms < self._timeout_ms:
+                    if self._may_wait(error) and now_ms - batch.opened_ms < self._timeout_ms:
                         return acknowledged, error
                     acknowledged.append(self._give_up(batch, error))
                     continue
@@ -312,34 +331,56 @@ class Accumulator:
                     acknowledged.append(self._done(batch, info))
         return acknowledged, None
 
-    def sync(self) -> list[Acknowledgement]:
-        """Sync the written batches; return their acknowledgements."""
+    def take_unsynced(self) -> Unsynced | None:
+        """Return the written batches, to be synced by the caller; None if there are none."""
         with self._lock:
-            waiting, self._unsynced = self._unsynced, []
-            log = self.log
-        if not waiting:
-            return []
-        error: KafkaLogError | None = None
-        try:
-            log.flush()
-        except KafkaLogError as failure:
-            error = failure
+            batches, self._unsynced = self._unsynced, []
+            if not batches:
+                return None
+            taken = Unsynced(self, self.log, batches)
+            self._syncing_records += taken.record_count
+            return taken
+
+    def return_unsynced(self, unsynced: Unsynced) -> None:
+        """Undo `take_unsynced`: it is not known what is synced."""
+        with self._lock:
+            self._syncing_records -= unsynced.record_count
+            self._unsynced = [*unsynced.batches, *self._unsynced]
+
+    def end_sync(self, unsynced: Unsynced, error: KafkaLogError | None) -> list[Acknowledgement]:
+        """
+        Return the acknowledgements of batches after the sync of their log.
+
+        Args:
+            unsynced: what `take_unsynced` returned.
+            error: what the sync raised, None if it succeeded.
+        """
         acknowledged = []
         with self._lock:
-            for batch, info in waiting:
+            self._syncing_records -= unsynced.record_count
+            for batch, info in unsynced.batches:
                 # The close of a log syncs it as well.
-                if error is None or info.last_offset < log.durable_offset:
+                if error is None or info.last_offset < unsynced.log.durable_offset:
                     acknowledged.append(self._done(batch, info))
                 else:
                     self._renew_identity()
                     acknowledged.append(self._acknowledge(batch, None, error))
         return acknowledged
 
-    def drop(self, error: KafkaLogError) -> list[Acknowledgement]:
-        """Give up all batches that were not written."""
+    def drop(self, error: KafkaLogError, *, drops_unsynced: bool = False) -> list[Acknowledgement]:
+        """
+        Give up all batches that were not written.
+
+        Args:
+            error: the error of their futures.
+            drops_unsynced: whether written batches that are not known to be durable are given up.
+        """
         with self._lock:
             self._close_open()
             dropped, self.closed = list(self.closed), deque()
+            if drops_unsynced:
+                dropped += [batch for batch, _info in self._unsynced]
+                self._unsynced = []
             return [self._acknowledge(batch, None, error) for batch in dropped]
 
     # ------------------------------------------------------------------ private, the lock is held
@@ -429,11 +470,16 @@ class Accumulator:
 
     def _give_up(self, batch: ProducerBatch, error: KafkaLogError) -> Acknowledgement:
         self.closed.popleft()
-        if error.retriable:
+        if self._may_wait(error):
             return self._acknowledge(batch, None, self._timeout_error(error))
-        if isinstance(error, LogStorageError):
+        if isinstance(error, LogStorageError) and not error.retriable:
             self._renew_identity()
         return self._acknowledge(batch, None, error)
+
+    def _may_wait(self, error: KafkaLogError) -> bool:
+        """Return whether a batch is tried again after an error."""
+        is_full = isinstance(error, DiskFullError)
+        return error.retriable and not (is_full and self._settings.raises_when_full)
 
     def _timeout_error(self, cause: KafkaLogError) -> DeliveryTimeoutError:
         error = DeliveryTimeoutError(

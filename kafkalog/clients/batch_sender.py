@@ -2,7 +2,8 @@
 
 There is no network to wait for, and so no sender thread: the thread that fills a batch writes it. A
 scheduler writes batches that are not filled in time (`linger.ms`), retries batches that did not fit
-the disk, and with wait="durable" syncs the written batches, with one sync for all of a log.
+the disk. With wait="durable" another scheduler commits the written batches, those of all partitions
+together, while threads fill and write the next ones.
 
 Thread-safety: every method from any thread. The lock guards the sets of accumulators, tasks and
 pending batches; it is not held during a write or a sync, nor while futures are completed. It is
@@ -15,18 +16,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
-from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Acknowledgement
+from kafkalog.clients.accumulator import (
+    Accumulator,
+    AccumulatorSettings,
+    Acknowledgement,
+    Unsynced,
+)
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import BatchOutcome
 from kafkalog.clients.producer_batch import ProducerBatch
-from kafkalog.errors import BufferExhaustedError, KafkaLogError
+from kafkalog.errors import BufferExhaustedError, DiskFullError, KafkaLogError
 from kafkalog.log.log import Log
 from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 
-__all__ = ["BatchSender"]
+__all__ = ["BatchSender", "ReportFull"]
+
+ReportFull: TypeAlias = Callable[[TopicPartition, KafkaLogError | None], object]
 
 # More than any delivery takes: `delivery.timeout.ms` ends it, and locks take no longer time.
 LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
@@ -40,8 +48,10 @@ class BatchSender:
         config: settings of the producer.
         settings: settings that its accumulators share.
         scheduler: runs delayed tasks.
+        sync_scheduler: runs the syncs.
         on_write: called with the topic and the time after each write of batches.
         on_failure: called with the error of each batch that is not delivered.
+        on_full: see `DeliveryRules`.
     """
 
     def __init__(
@@ -49,15 +59,21 @@ class BatchSender:
         config: ProducerConfig,
         settings: AccumulatorSettings,
         scheduler: Scheduler,
+        sync_scheduler: Scheduler,
         *,
         on_write: Callable[[str, int], object],
         on_failure: Callable[[KafkaLogError], object],
+        on_full: ReportFull | None = None,
     ) -> None:
         self._config = config
         self._settings = settings
         self._scheduler = scheduler
+        self._sync_scheduler = sync_scheduler
         self._on_write = on_write
         self._on_failure = on_failure
+        self._on_full = on_full
+        # Partitions whose last batch did not fit the disk.
+        self._full: set[TopicPartition] = set()
         self._lock = threading.Lock()
         self._accumulators: list[Accumulator] = []
         # Time, accumulator and number of a batch: the batch itself would keep its records alive.
@@ -86,7 +102,10 @@ class BatchSender:
         if self._settings.durable:
             with self._lock:
                 self._unsynced.add(accumulator)
-            self._schedule("producer-sync", self._sync, 0)
+            self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+        errors = [waiting, *(each.error for each in acknowledged)]
+        full = next((each for each in errors if isinstance(each, DiskFullError)), None)
+        self._report_full(accumulator.where, full)
         self._complete(acknowledged)
         self._on_write(accumulator.where.topic, now_ms)
 
@@ -101,7 +120,9 @@ class BatchSender:
         for accumulator in accumulators:
             if accumulator.close_open():
                 self.write(accumulator)
-        self._sync()
+        if self._sync_scheduler is self._scheduler:
+            # Else another thread syncs, in which no exception of this one leaves it half done.
+            self._sync()
         seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
         deadline = time.monotonic() + seconds
         for outcome in pending:
@@ -110,10 +131,11 @@ class BatchSender:
                 return sum(each.record_count for each in self._all())
         return 0
 
-    def drop(self, error: KafkaLogError) -> None:
-        """Give up all batches that were not written."""
+    def drop(self, error: KafkaLogError, *, drops_unsynced: bool = False) -> None:
+        """Give up all batches that were not written; see `Accumulator.drop`."""
         for accumulator in self._all():
-            self._complete(accumulator.drop(error))
+            self._complete(accumulator.drop(error, drops_unsynced=drops_unsynced))
+            self._report_full(accumulator.where, None)
 
     def reserve_memory(self, accumulator: Accumulator, size: int) -> None:
         """
@@ -153,7 +175,13 @@ class BatchSender:
             self._pending.add(batch.outcome)
         self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
 
-    def _schedule(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
+    def _schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        delay_ms: int,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         """Schedule a task, unless it is scheduled already."""
         if name in self._tasks:
             return
@@ -166,7 +194,7 @@ class BatchSender:
             self._tasks.discard(name)
             task()
 
-        self._scheduler.schedule(name, run, delay_ms=delay_ms)
+        (scheduler or self._scheduler).schedule(name, run, delay_ms=delay_ms)
 
     def _write_lingering(self) -> None:
         now_ms = self._settings.clock.monotonic_ms()
@@ -186,10 +214,40 @@ class BatchSender:
             self.write(accumulator)
 
     def _sync(self) -> None:
+        """Commit the written batches of all partitions together, and acknowledge them together."""
         with self._lock:
-            unsynced, self._unsynced = self._unsynced, set()
-        for accumulator in unsynced:
-            self._complete(accumulator.sync())
+            accumulators, self._unsynced = self._unsynced, set()
+        unsynced = [each for one in accumulators if (each := one.take_unsynced()) is not None]
+        if not unsynced:
+            return
+        try:
+            failures = self._settings.source.commit({each.log for each in unsynced})
+        except BaseException:
+            # The thread was interrupted, and what is synced is unknown: another call syncs again.
+            self._return(unsynced)
+            raise
+        acknowledged: list[Acknowledgement] = []
+        for each in unsynced:
+            acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
+        self._complete(acknowledged)
+
+    def _report_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
+        if error is None and where not in self._full:
+            return
+        with self._lock:
+            if error is None:
+                self._full.discard(where)
+            else:
+                self._full.add(where)
+        if self._on_full is not None:
+            self._on_full(where, error)
+
+    def _return(self, unsynced: Iterable[Unsynced]) -> None:
+        for each in unsynced:
+            each.accumulator.return_unsynced(each)
+            with self._lock:
+                self._unsynced.add(each.accumulator)
+        self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
 
     def _complete(self, acknowledged: Iterable[Acknowledgement]) -> None:
         for outcome, reserved_bytes, info, error in acknowledged:

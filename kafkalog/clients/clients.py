@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 from typing import Any
 from weakref import WeakSet
 
+from kafkalog.clients.batch_sender import ReportFull
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
@@ -23,7 +24,7 @@ from kafkalog.clients.internal_topics import (
     InternalTopicSettings,
     OnUnreadable,
 )
-from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer import DeliveryRules, OnFull, Producer
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import Coordinators, TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
@@ -51,6 +52,7 @@ class Clients:
         random: draws producer ids, and partitions for records without a key.
         on_unreadable: called with records of Kafka's own topics that cannot be decoded.
         internal_topics: settings with which these topics are created.
+        on_full: see `DeliveryRules`.
     """
 
     def __init__(
@@ -62,10 +64,12 @@ class Clients:
         random: Random | None = None,
         on_unreadable: OnUnreadable | None = None,
         internal_topics: InternalTopicSettings | None = None,
+        on_full: ReportFull | None = None,
     ) -> None:
         self._source = source
         self._clock = SystemClock() if clock is None else clock
         self._scheduler = scheduler
+        self._on_full = on_full
         self._random = SystemRandom() if random is None else random
         topics = InternalTopicSettings() if internal_topics is None else internal_topics
         self._offsets = GroupOffsets(
@@ -95,13 +99,15 @@ class Clients:
         self._is_inherited = True
         self._lock = threading.Lock()
 
-    def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
+    def producer(
+        self, *, wait: Wait = "written", on_full: OnFull = "wait", **settings: Any
+    ) -> Producer:
         """See `LogManager.producer`."""
         self._recover()
         made = Producer(
             self._source,
             _config(ProducerConfig, settings),
-            wait=wait,
+            rules=DeliveryRules(wait, on_full, self._on_full),
             clock=self._clock,
             scheduler=self._scheduler,
             random=self._random,

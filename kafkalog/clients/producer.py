@@ -11,7 +11,7 @@ and completes batches), `ProducerTransaction` (with a transactional.id).
 
 Thread-safety: any number of threads may send; one thread at a time runs transactions. The lock
 guards the closing alone; no lock is held during a write or a sync. Callbacks of futures run on the
-thread that wrote the batch, and may send.
+thread that wrote the batch, with "durable" on that which synced it, and may send.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random, SystemRandom
-from typing import Self, SupportsIndex
+from typing import Literal, Self, SupportsIndex, TypeAlias
 
 from kafkalog._core.murmur2 import partition_of
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clients.accumulator import AccumulatorSettings, BufferMemory, IdleBuilders
-from kafkalog.clients.batch_sender import BatchSender
+from kafkalog.clients.batch_sender import BatchSender, ReportFull
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
@@ -51,9 +52,35 @@ from kafkalog.model import Header, TopicPartition
 from kafkalog.records.codecs import Codec
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 
-__all__ = ["Producer"]
+__all__ = ["DeliveryRules", "OnFull", "Producer"]
+
+# Fate of records that do not fit the disk.
+OnFull: TypeAlias = Literal["wait", "raise"]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRules:
+    """
+    Rules of deliveries.
+
+    Attributes:
+        wait: when a record is delivered: "written" or "durable".
+        on_full: records that do not fit the disk "wait" for space, or "raise" from their futures.
+        report_full: called with a partition and the error of records that do not fit, and with None
+            once records fit, or none wait any more.
+    """
+
+    wait: Wait = "written"
+    on_full: OnFull = "wait"
+    report_full: ReportFull | None = None
+
+    def __post_init__(self) -> None:
+        if self.wait not in ("written", "durable"):
+            raise ValueError(f'wait must be "written" or "durable", got {self.wait!r}')
+        if self.on_full not in ("wait", "raise"):
+            raise ValueError(f'on_full must be "wait" or "raise", got {self.on_full!r}')
 
 
 class Producer(ClosingContextManager):
@@ -67,9 +94,9 @@ class Producer(ClosingContextManager):
     Args:
         source: the logs.
         config: its settings.
-        wait: when a record is delivered: "written" or "durable".
+        rules: when a record is delivered, and what happens on a full disk.
         clock: source of timestamps and times.
-        scheduler: runs delayed tasks; a separate thread of the producer if None.
+        scheduler: runs delayed tasks; two separate threads of the producer if None.
         random: draws producer ids, and partitions for records without a key.
         coordinators: the transaction coordinator, needed with a transactional.id, and the
             positions of groups.
@@ -83,30 +110,33 @@ class Producer(ClosingContextManager):
         source: LogSource,
         config: ProducerConfig | None = None,
         *,
-        wait: Wait = "written",
+        rules: DeliveryRules | None = None,
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         random: Random | None = None,
         coordinators: Coordinators | None = None,
     ) -> None:
-        if wait not in ("written", "durable"):
-            raise ValueError(f'wait must be "written" or "durable", got {wait!r}')
         self.config = ProducerConfig() if config is None else config
         self._clock = SystemClock() if clock is None else clock
-        self._own_scheduler = ThreadScheduler(self._clock) if scheduler is None else None
+        # Two threads: one writes batches whose time is over while the other waits for the disk.
+        own = [] if scheduler else [ThreadScheduler(self._clock), ThreadScheduler(self._clock)]
+        self._own_schedulers = own
         random = SystemRandom() if random is None else random
         self._lock = threading.Lock()
         self._closed = False
         self._is_inherited = False
         self._ignores_keys = self.config.partitioner_ignore_keys
-        settings = _accumulator_settings(self.config, source, self._clock, random, wait)
+        rules = DeliveryRules() if rules is None else rules
+        settings = _accumulator_settings(self.config, source, self._clock, random, rules)
         self._memory = settings.memory
         self._sender = BatchSender(
             self.config,
             settings,
-            self._own_scheduler or scheduler,  # type: ignore[arg-type]
+            scheduler or own[0],
+            scheduler or own[1],
             on_write=self._refresh_topic,
             on_failure=self._record_failure,
+            on_full=rules.report_full,
         )
         self._topics = TopicTable(
             source, self.config, self._clock, random, self._sender.new_accumulator
@@ -245,11 +275,12 @@ class Producer(ClosingContextManager):
                 self._abort(transaction)
             self.flush(timeout_ms)
         finally:
-            self._sender.drop(ClientClosedError(f"{self}: the record was not delivered before"))
+            for each in self._own_schedulers:
+                each.close()
+            error = ClientClosedError(f"{self}: the record was not delivered before")
+            self._sender.drop(error, drops_unsynced=True)
             if transaction is not None:
                 transaction.close()
-            if self._own_scheduler is not None:
-                self._own_scheduler.close()
 
     # ------------------------------------------------------------------------------- transactions
 
@@ -382,7 +413,11 @@ def _invalid_key(key: object) -> TypeError:
 
 
 def _accumulator_settings(
-    config: ProducerConfig, source: LogSource, clock: Clock, random: Random, wait: Wait
+    config: ProducerConfig,
+    source: LogSource,
+    clock: Clock,
+    random: Random,
+    rules: DeliveryRules,
 ) -> AccumulatorSettings:
     def draw_identity() -> Identity:
         return Identity(draw_producer_id(random), 0)
@@ -397,7 +432,8 @@ def _accumulator_settings(
         batch_size=config.batch_size,
         codec=Codec.NONE if codec is None else codec,
         delivery_timeout_ms=config.delivery_timeout_ms,
-        durable=wait == "durable",
+        durable=rules.wait == "durable",
+        raises_when_full=rules.on_full == "raise",
         transactional=bool(config.transactional_id),
         new_identity=draw_identity if is_numbered else None,
     )

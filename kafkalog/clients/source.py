@@ -5,9 +5,10 @@ Thread-safety: clients call these methods from any thread, also from within a lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from kafkalog.errors import KafkaLogError
 from kafkalog.log.log import Log
 
 __all__ = ["LogSource"]
@@ -37,6 +38,15 @@ class LogSource(Protocol):
 
     def create_partition(self, topic: str, partition: int) -> object:
         """Create another partition of a topic."""
+        ...
+
+    def commit(self, logs: Collection[Log]) -> Mapping[Log, KafkaLogError]:
+        """
+        Put everything that was appended to logs on the disk, many logs with few syncs of it.
+
+        Returns:
+            the logs that failed, with their errors.
+        """
         ...
 
     def has_files(self, topic: str, partition: int) -> bool:

@@ -123,9 +123,15 @@ class TransactionEnd:
                     logger.warning("%s: transactions of %d stay: %s", where, producer_id, error)
 
     def sync(self, partitions: Collection[TopicPartition]) -> None:
-        """Sync partitions that are not durable."""
-        for partition in partitions:
-            _sync(self._source.log(*partition))
+        """
+        Sync partitions together.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        failures = self._source.commit([self._source.log(*each) for each in partitions])
+        for error in failures.values():
+            raise error
 
     # ------------------------------------------------------------------------------------ private
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalog.errors import LogStorageError
+from kafkalog.errors import LogOfflineError, LogStorageError
 from kafkalog.files.errors import translate
 from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.committer import Committer
@@ -164,3 +164,12 @@ class LogFlusher:
         except OSError as error:
             self._gate.mark_offline(error)
             raise translate(error, self._local.context.directory, doing="syncing") from error
+        except BaseException as error:
+            # The content of the disk is unknown, and another sync would not show it.
+            directory = self._local.context.directory
+            self._gate.mark_offline(
+                LogOfflineError(
+                    f"{directory}: a sync was interrupted by {type(error).__name__}", path=directory
+                )
+            )
+            raise

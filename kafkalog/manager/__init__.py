@@ -16,6 +16,7 @@ deletion_marks.py       marks that distinguish a deleted partition from a newer 
 deleted_directories.py  removal of directories of deleted partitions
 moving.py               move of a partition to another data directory
 move_notes.py           notes of unfinished moves
+group_commit.py         commits of many logs together
 opening.py              open, reopen and close logs
 open_log_limit.py       limit of logs with files open for writing
 recovery.py             recovery and closing of many partitions with several threads

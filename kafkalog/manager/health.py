@@ -23,6 +23,7 @@ from kafkalog.manager.registry import PartitionRegistry
 from kafkalog.model import OngoingTransaction, TopicPartition
 
 __all__ = [
+    "FULL",
     "READ",
     "DirectoryHealth",
     "Fault",
@@ -36,6 +37,8 @@ __all__ = [
     "repaired",
 ]
 
+# Name of the fault of records that a producer could not append to a full disk.
+FULL: Final = "append"
 # Name of the fault of a record in Kafka's internal topics that cannot be read.
 READ: Final = "read"
 # Grace period of Kafka's coordinators beyond the largest transaction timeout.

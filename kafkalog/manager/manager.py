@@ -15,7 +15,7 @@ writes, and it must make a manager itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -28,11 +28,12 @@ from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.internal_topics import InternalTopicSettings
-from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer import OnFull, Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager, warn_unless_closed
 from kafkalog.errors import (
     ConfigError,
+    KafkaLogError,
     LogClosedError,
     UnknownTopicOrPartitionError,
 )
@@ -56,7 +57,9 @@ from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.directory_group import DirectoryGroup, as_directories
+from kafkalog.manager.group_commit import DirectoryCommitters
 from kafkalog.manager.health import (
+    FULL,
     READ,
     ManagerHealth,
     damage,
@@ -198,6 +201,8 @@ class LogManager(ClosingContextManager):
             registry, group.by_path, opener.open, group.on_error, states.is_busy
         )
         self._compaction = self._compaction_on(scheduler)
+        thread_count = config.commit_threads if _has_threads(scheduler) else 1
+        self._committers = DirectoryCommitters(group.by_path, thread_count)
         self._start(dependencies)
         paths = ", ".join(str(path) for path in group.by_path)
         self._end_warning = warn_unless_closed(self, f"manager of {paths}")
@@ -335,6 +340,55 @@ class LogManager(ClosingContextManager):
             held_bytes=self._pool.retired_bytes,
             repaired=repaired(self._registry),
         )
+
+    # ------------------------------------------------------------------------------- durability
+
+    def flush(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, int]:
+        """
+        Put everything that was appended to partitions on the disk.
+
+        The logs of a data directory are synced side by side (`commit.threads`), and those of other
+        callers with them: a file system merges such syncs, so that they take a fraction of the
+        time of `Log.flush` one after another. It is no transaction: after a power cut during the
+        call some of the partitions may be durable and others not.
+
+        Args:
+            partitions: their names; all partitions if None. A log that is not open has nothing
+                to be synced.
+
+        Returns:
+            the durable offset of each log that was open.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist; nothing was synced.
+            LogStorageError, LogOfflineError: the disk refused. The message has the first such
+                partition, whose log is offline; the rest was synced as well.
+        """
+        self._gate.ensure_owner_process()
+        self._gate.ensure_open()
+        found = (
+            self._registry.all()
+            if partitions is None
+            else [self._registry.get(TopicPartition(*each)) for each in partitions]
+        )
+        logs = {each.topic_partition: log for each in found if (log := each.log) is not None}
+        for error in self.commit(list(logs.values())).values():
+            raise error
+        return {name: log.durable_offset for name, log in logs.items()}
+
+    def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
+        """
+        Put everything that was appended to open logs of this manager on the disk.
+
+        As `flush`, for callers that have the logs, and need the result of each.
+
+        Returns:
+            the logs that failed, with their errors.
+        """
+        self._gate.ensure_owner_process()
+        return self._committers.commit(logs)
 
     # --------------------------------------------------------------------------------- creating
 
@@ -504,12 +558,16 @@ class LogManager(ClosingContextManager):
 
     # ------------------------------------------------------------------------ producing, consuming
 
-    def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
+    def producer(
+        self, *, wait: Wait = "written", on_full: OnFull = "wait", **settings: Any
+    ) -> Producer:
         """
         Return a producer of records for all topics; close it, or use it in a `with`.
 
         Args:
             wait: state in which a record counts as delivered: "written" or "durable".
+            on_full: what happens to records that do not fit the disk: "wait" for space, up to
+                `delivery.timeout.ms`, or "raise" a DiskFullError from their futures at once.
             settings: fields of `ProducerConfig`.
 
         Raises:
@@ -518,7 +576,7 @@ class LogManager(ClosingContextManager):
                 completed.
         """
         self._gate.ensure_open()
-        return self._clients.producer(wait=wait, **settings)
+        return self._clients.producer(wait=wait, on_full=on_full, **settings)
 
     def consumer(
         self,
@@ -695,6 +753,7 @@ class LogManager(ClosingContextManager):
         self._supervisor.close()
         if self._own_scheduler is not None:
             self._own_scheduler.close()
+        self._committers.close()
         with gate.lock:
             for directory in self._directories.all:
                 self._background_tasks.record_high_watermarks(directory)
@@ -722,6 +781,7 @@ class LogManager(ClosingContextManager):
         except BaseException:
             self._gate.mark_closed()
             self._compaction.close()
+            self._committers.close()
             self._supervisor.close()
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
@@ -736,6 +796,7 @@ class LogManager(ClosingContextManager):
             clock=self._clock,
             scheduler=scheduler,
             on_unreadable=self._on_unreadable,
+            on_full=self._on_full,
             internal_topics=InternalTopicSettings(
                 config.offsets_topic_num_partitions,
                 config.transaction_state_log_num_partitions,
@@ -746,7 +807,6 @@ class LogManager(ClosingContextManager):
 
     def _compaction_on(self, scheduler: Scheduler) -> Compaction:
         # Cleaner threads for a scheduler with threads: a long cleaning would delay other tasks.
-        has_threads = isinstance(scheduler, BackgroundThreads | ThreadScheduler)
         return Compaction(
             self._registry,
             self._settings,
@@ -754,7 +814,7 @@ class LogManager(ClosingContextManager):
             self._opener,
             self._background_tasks.apply_retention,
             self._supervisor,
-            None if has_threads else scheduler,
+            None if _has_threads(scheduler) else scheduler,
         )
 
     def _environment_of(self, partition: ManagedPartition) -> LogEnvironment:
@@ -778,6 +838,12 @@ class LogManager(ClosingContextManager):
         """Remove positions of groups in deleted partitions, unless the names are in use again."""
         self._clients.remove_partitions([each for each in deleted if each not in self._registry])
 
+    def _on_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
+        if error is None:
+            self._supervisor.faults.clear_error(FULL, where)
+        else:
+            self._supervisor.faults.record_failure(FULL, where, error)
+
     def _on_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.faults.record_failure(READ, where, error)
 
@@ -793,6 +859,10 @@ class LogManager(ClosingContextManager):
 
     def _on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.on_error(directory, error)
+
+
+def _has_threads(scheduler: Scheduler) -> bool:
+    return isinstance(scheduler, BackgroundThreads | ThreadScheduler)
 
 
 def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:

@@ -13,7 +13,7 @@ Thread-safety: none; one stream's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.partition_paths import find_partition_paths
+from kafkalog.manager.group_commit import GroupCommitter
 from kafkalog.manager.overrides import SavedOverrides, read_overrides, write_overrides
 from kafkalog.model import TopicPartition
 from kafkalog.spark.options import TOPIC_IDS
@@ -114,6 +115,7 @@ class _LogsOfDirectory:
         # The directory may be on shared storage, where nothing may be mapped.
         self._disk = without_mappings(PosixFileSystem())
         self._open: dict[tuple[str, int], Log] = {}
+        self._committer = GroupCommitter(1)
 
     def log(self, topic: str, partition: int) -> Log:
         """Return the log of an existing partition."""
@@ -166,6 +168,10 @@ class _LogsOfDirectory:
         """Return whether a partition may hold records."""
         name = partition_directory_name(TopicPartition(topic, partition))
         return any(each.endswith(".log") for each in PosixFileSystem().list(self._root / name))
+
+    def commit(self, logs: Collection[Log]) -> Mapping[Log, KafkaLogError]:
+        """Put what was appended to logs on the disk."""
+        return self._committer.commit(logs)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -6,7 +6,7 @@ Thread-safety: as the logs; topics are made by one thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from kafkalog import FileSystem, Log, LogConfig, open_log
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.internal_topics import InternalTopicSettings
+from kafkalog.errors import KafkaLogError
+from kafkalog.manager.group_commit import GroupCommitter
 from tests.support.manual_time import ManualClock, ManualScheduler
 
 __all__ = ["Logs"]
@@ -53,6 +55,7 @@ class Logs:
         self._random = Random(5)
         self._partitions: dict[str, set[int]] = {}
         self._logs: dict[tuple[str, int], Log] = {}
+        self._committer = GroupCommitter(1)
 
     def clients(self, **arguments: Any) -> Clients:
         """Return what makes producers and consumers of these logs, on manual time."""
@@ -71,6 +74,9 @@ class Logs:
 
     def create_partition(self, topic: str, partition: int) -> None:
         self._partitions[topic].add(partition)
+
+    def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
+        return self._committer.commit(logs)
 
     def has_files(self, topic: str, partition: int) -> bool:
         return True

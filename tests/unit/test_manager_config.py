@@ -36,6 +36,7 @@ DIFFERENCES = {
 BEYOND_GOLDEN = {
     LOG_DIR,
     "background.threads",
+    "commit.threads",
     "replica.high.watermark.checkpoint.interval.ms",
     "offsets.topic.num.partitions",
     # Always MD5 in a broker; here a setting of the cleaner.

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog._core.murmur2 import partition_of
 from kafkalog.clients.config import ProducerConfig
-from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer import DeliveryRules, Producer
 from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -293,6 +293,38 @@ def test_send_to_a_full_disk_resumes_when_space_is_free() -> None:
     logs.close()
 
 
+def test_send_to_a_full_disk_with_raise_fails_at_once() -> None:
+    """SRV-5: nothing waits, no number is used up, and the next record is written."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/data"))
+    logs = Logs(Path("/data"), filesystem=disk)
+    logs.create_topic("orders", 1)
+    producer = logs.clients().producer(on_full="raise", linger_ms=0)
+    producer.send("orders", b"before")
+    assert producer.flush(0) == 0
+    disk.capacity_bytes = 0
+    sent = [producer.send("orders", FIRST), producer.send("orders", FIRST)]
+    assert producer.flush(0) == 0
+    for each in sent:
+        assert isinstance(each.exception(0), DiskFullError)
+    assert producer.pending_bytes == 0
+    disk.capacity_bytes = None
+    later = producer.send("orders", b"later")
+    assert producer.flush(0) == 0
+    assert later.result(0).offset == 1
+    producer.close()
+    assert values_of(logs, 0) == [b"before", b"later"]
+    (stored,) = logs.log("orders", 0).list_producers()
+    assert stored.last_sequence == 1
+    logs.close()
+
+
+def test_producer_with_an_unknown_on_full_raises(logs: Logs) -> None:
+    """The message has the choices."""
+    with pytest.raises(ValueError, match='on_full must be "wait" or "raise", got \'drop\''):
+        logs.clients().producer(on_full="drop")  # type: ignore[arg-type]
+
+
 def test_send_to_a_disk_that_stays_full_fails() -> None:
     """After `delivery.timeout.ms`, with the disk's error; later records are written."""
     disk = SimulatedDisk()
@@ -496,7 +528,8 @@ def test_producer_finds_added_partitions(logs: Logs) -> None:
 
 def test_producer_with_its_own_thread_delivers(logs: Logs) -> None:
     """Without a scheduler, a thread writes lingering batches and syncs."""
-    with Producer(logs, ProducerConfig(linger_ms=1), wait="durable", random=Random(1)) as producer:
+    rules = DeliveryRules(wait="durable")
+    with Producer(logs, ProducerConfig(linger_ms=1), rules=rules, random=Random(1)) as producer:
         assert producer.send("orders", b"v", partition=0).result(60).offset == 0
         assert producer.partitions_for("orders") == (0, 1, 2)
     assert [b"v"] == values_of(logs, 0)

@@ -42,6 +42,7 @@ def settings_of(logs: Logs, memory: BufferMemory, *, durable: bool = False) -> A
         codec=Codec.NONE,
         delivery_timeout_ms=60_000,
         durable=durable,
+        raises_when_full=False,
         transactional=False,
         new_identity=None,
     )
@@ -65,6 +66,7 @@ def sender_of(
     return BatchSender(
         ProducerConfig(linger_ms=100, max_block_ms=0, batch_size=1000, buffer_memory=memory),
         settings_of(logs, BufferMemory(memory), durable=durable),
+        logs.scheduler,
         logs.scheduler,
         on_write=calls.add_write,
         on_failure=calls.failures.append,
@@ -169,6 +171,28 @@ def test_batch_sender_with_durable_batches_syncs_before_it_completes(logs: Logs)
     assert sender.flush(None) == 0
     assert delivery.result(0).offset == 0
     assert log.durable_offset == 1
+
+
+def test_batch_sender_interrupted_commit_is_repeated(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a flush: what is on the disk is unknown, and the next flush syncs it again."""
+    sender = sender_of(logs, Calls(), durable=True)
+    accumulator = sender.new_accumulator(ORDERS, logs.log(*ORDERS))
+    delivery = accumulator.append(b"k", b"v", None, 0)
+    assert delivery is not None
+
+    def interrupt(_logs: object) -> dict[Log, KafkaLogError]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logs, "commit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sender.flush(0)
+    assert not delivery.done()
+    assert 0 == sender.flush(0)
+    assert 0 == delivery.result(0).offset
+    assert 1 == logs.log(*ORDERS).durable_offset
 
 
 def test_batch_sender_drop_reports_the_error_and_frees_memory(logs: Logs) -> None:

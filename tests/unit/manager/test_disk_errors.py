@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import (
+    DiskFullError,
     KafkaLogError,
     LogConfig,
     LogManager,
@@ -212,6 +213,51 @@ def test_first_eio_takes_the_directory_offline_and_is_a_fault(
         say(manager, 0)
         assert "goes on" == values(manager, "orders", 0)[-1]
     manager.close()
+
+
+def test_full_disk_is_a_fault_until_an_append_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    """SRV-5: health and the log report it, once; an append that fits removes the fault."""
+    disk = SimulatedDisk()
+    disk.make_durable(A)
+    with manual_manager(A, filesystem=disk) as manager:
+        manager.create_topic("orders", 2)
+        with manager.producer(linger_ms=0, retry_backoff_ms=100) as producer:
+            producer.send("orders", b"before", partition=0)
+            assert producer.flush(0) == 0
+            assert manager.health().is_healthy
+            for turn in (1, 2):
+                disk.capacity_bytes = 0
+                waiting = producer.send("orders", bytes(480), partition=0)
+                assert producer.flush(0) == 1
+                scheduler_of(manager).advance(1_000)
+                (fault,) = manager.health().faults
+                assert ("append", NAME) == (fault.task, fault.subject)
+                assert isinstance(fault.error, DiskFullError)
+                assert fault.failure_count > 5
+                assert not manager.health().is_healthy
+                assert turn == sum("append of orders-0 failed" in text for text in caplog.messages)
+                disk.capacity_bytes = None
+                scheduler_of(manager).advance(100)
+                assert turn == waiting.result(0).offset
+                assert manager.health().is_healthy
+
+
+def test_full_disk_without_waiting_records_is_no_fault() -> None:
+    """The producer is closed, or its records have failed: nothing waits for space any more."""
+    disk = SimulatedDisk()
+    disk.make_durable(A)
+    with manual_manager(A, filesystem=disk) as manager:
+        manager.create_topic("orders")
+        manager.log("orders")
+        producer = manager.producer(on_full="raise", linger_ms=0)
+        disk.capacity_bytes = 0
+        sent = producer.send("orders", bytes(480))
+        assert producer.flush(0) == 0
+        assert isinstance(sent.exception(0), DiskFullError)
+        assert ["append"] == [fault.task for fault in manager.health().faults]
+        producer.close()
+        assert manager.health().is_healthy
+        disk.capacity_bytes = None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

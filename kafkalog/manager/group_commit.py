@@ -1,0 +1,299 @@
+"""Group commit over many logs: one round of syncs covers all callers that wait for it.
+
+A log commits for its own callers (`kafkalog.log.committer`). Here logs of one data directory are
+committed together: a thread of the directory takes all requests that are there, and syncs their
+logs side by side; requests that come during a round are the next one's. A file system merges syncs
+that are in flight together into one commit of its journal, so a round of 100 logs takes a fraction
+of 100 syncs one after another.
+
+A log is synced up to its end at that moment. Each failure concerns one log, which goes offline.
+
+Crash points: those of `LocalLog.sync`, of several logs in any order. A round is no transaction:
+after a crash in it some of its logs are durable, and no caller was notified.
+
+Thread-safety: every method from any thread. A caller shares nothing but a queue with the threads,
+so that an exception in it, as of Ctrl-C, leaves nothing half done. No lock of a log is taken under
+the lock of a committer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.log.log import Log, partition_of
+
+__all__ = ["CommitRequest", "DirectoryCommitters", "GroupCommitter", "SideBySide"]
+
+Item = TypeVar("Item")
+
+# Time after which a thread without work ends; the next commit starts another.
+IDLE_SECONDS: Final = 5.0
+
+
+class SideBySide:
+    """
+    Runs one function for several items at the same time, in the calling thread and in others.
+
+    Args:
+        thread_count: largest number of threads, with the calling one.
+
+    Thread-safety: one thread at a time calls `run`.
+    """
+
+    def __init__(self, thread_count: int) -> None:
+        self._thread_count = thread_count
+        self._lock = threading.Lock()
+        self._helpers: set[threading.Thread] = set()
+        # An item of None ends the thread that gets it.
+        self._tasks = SimpleQueue[Callable[[], object] | None]()
+
+    def run(self, function: Callable[[Item], object], items: Sequence[Item]) -> None:
+        """Call a function, which must not raise, for each item; return when all have ended."""
+        left = deque(items)
+        ended = SimpleQueue[None]()
+
+        def work() -> bool:
+            try:
+                item = left.popleft()
+            except IndexError:
+                return False
+            function(item)
+            ended.put(None)
+            return True
+
+        def drain() -> None:
+            while work():
+                pass
+
+        self._offer(drain, min(self._thread_count, len(items)) - 1)
+        drain()
+        for _ in items:
+            ended.get()
+
+    def close(self) -> None:
+        """End the threads. Idempotent; the next `run` starts others."""
+        with self._lock:
+            helpers, self._helpers = self._helpers, set()
+            for _ in helpers:
+                self._tasks.put(None)
+        for helper in helpers:
+            helper.join()
+
+    def _offer(self, task: Callable[[], object], count: int) -> None:
+        """Let so many other threads run a task, fewer where the system starts no more threads."""
+        with self._lock:
+            while len(self._helpers) < count:
+                helper = started_thread("kafkalog-sync", self._work)
+                if helper is None:
+                    break
+                self._helpers.add(helper)
+            for _ in range(min(count, len(self._helpers))):
+                self._tasks.put(task)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                task = self._tasks.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self._tasks.empty():
+                        self._helpers.discard(threading.current_thread())
+                        return
+            else:
+                if task is None:
+                    return
+                task()
+
+
+def started_thread(name: str, target: Callable[[], object]) -> threading.Thread | None:
+    """Return a daemon thread, None where the system starts no more."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+class CommitRequest:
+    """
+    Logs of one caller, and the results.
+
+    Args:
+        logs: what is to be committed.
+    """
+
+    def __init__(self, logs: Collection[Log]) -> None:
+        self.logs = logs
+        self._results: Mapping[Log, BaseException | None] = {}
+        # Released when the results are there: a lock, because its methods are not interrupted.
+        self._pending = threading.Lock()
+        self._pending.acquire()
+
+    def finish(self, results: Mapping[Log, BaseException | None]) -> None:
+        """Set the results, and let the caller continue."""
+        self._results = results
+        self._pending.release()
+
+    def wait(self) -> dict[Log, KafkaLogError]:
+        """Wait for the results; return the logs that failed, or raise an unexpected error."""
+        with self._pending:
+            failures = {}
+            for log in self.logs:
+                error = self._results[log]
+                if isinstance(error, KafkaLogError):
+                    failures[log] = error
+                elif error is not None:
+                    raise error
+            return failures
+
+
+def sync_log(log: Log) -> BaseException | None:
+    """Put a log on the disk, unless it is; return the error of that."""
+    # Of a closed log, too: its close has synced it, unless the disk refused.
+    end_offset = partition_of(log).local.snapshot.end_offset
+    if log.durable_offset >= end_offset:
+        return None
+    try:
+        log.flush()
+    except BaseException as error:  # noqa: BLE001 - the caller raises it, in its own thread
+        if not isinstance(error, KafkaLogError) or log.durable_offset < end_offset:
+            return error
+    return None
+
+
+class GroupCommitter:
+    """
+    Commits logs of one data directory together.
+
+    Args:
+        thread_count: largest number of syncs at the same time. 1: one after another, in the thread
+            of each caller.
+
+    Thread-safety: see the module.
+    """
+
+    def __init__(self, thread_count: int) -> None:
+        self._threads = SideBySide(thread_count)
+        self._has_threads = thread_count > 1
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        # An item of None wakes the thread.
+        self._requests = SimpleQueue[CommitRequest | None]()
+
+    def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
+        """
+        Put everything that was appended to logs before the call on the disk.
+
+        Returns:
+            the logs that failed, with their errors.
+        """
+        return self.request(logs).wait()
+
+    def request(self, logs: Collection[Log]) -> CommitRequest:
+        """Begin a commit; its `wait` returns the result."""
+        made = CommitRequest(logs)
+        with self._lock:
+            has_thread = self._ensure_thread()
+            if has_thread:
+                self._requests.put(made)
+        if not has_thread:
+            made.finish({log: sync_log(log) for log in logs})
+        return made
+
+    def close(self) -> None:
+        """
+        Serve what was requested, and end the threads. Idempotent.
+
+        Later commits sync one log after another, in the threads of their callers.
+        """
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+            if thread is not None:
+                self._requests.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _ensure_thread(self) -> bool:
+        """Return whether the thread runs; it is started if it may be. The lock is held."""
+        if self._is_closed or not self._has_threads:
+            return False
+        if self._thread is None:
+            self._thread = started_thread("kafkalog-commit", self._run_rounds)
+        return self._thread is not None
+
+    def _run_rounds(self) -> None:
+        while requests := self._wait_for_requests():
+            self._run_round(requests)
+        self._threads.close()
+
+    def _wait_for_requests(self) -> list[CommitRequest]:
+        """Return all requests that are there; none if the thread must end."""
+        while True:
+            try:
+                found = [self._requests.get(timeout=0 if self._is_closed else IDLE_SECONDS)]
+            except Empty:
+                with self._lock:
+                    if self._requests.empty():
+                        self._thread = None
+                        return []
+                continue
+            while not self._requests.empty():
+                found.append(self._requests.get())
+            if requests := [each for each in found if each is not None]:
+                return requests
+
+    def _run_round(self, requests: Sequence[CommitRequest]) -> None:
+        results: dict[Log, BaseException | None] = {}
+
+        def sync(log: Log) -> None:
+            results[log] = sync_log(log)
+
+        logs = dict.fromkeys(log for request in requests for log in request.logs)
+        self._threads.run(sync, list(logs))
+        for request in requests:
+            request.finish(results)
+
+
+class DirectoryCommitters:
+    """
+    The group committers of all data directories of a manager.
+
+    Args:
+        directories: the paths of the data directories.
+        thread_count: largest number of syncs of one directory at the same time.
+
+    Thread-safety: every method from any thread.
+    """
+
+    def __init__(self, directories: Iterable[Path], thread_count: int) -> None:
+        self._committers = {path: GroupCommitter(thread_count) for path in directories}
+
+    def commit(self, logs: Iterable[Log]) -> dict[Log, KafkaLogError]:
+        """
+        Put logs on the disk, those of a directory together; return those that failed.
+
+        Raises:
+            ValueError: a log is in no data directory of the manager.
+        """
+        by_directory: defaultdict[Path, list[Log]] = defaultdict(list)
+        for log in logs:
+            path = log.directory.parent
+            if path not in self._committers:
+                raise ValueError(f"log must be in a directory of the manager, got {log.directory}")
+            by_directory[path].append(log)
+        requests = [self._committers[path].request(found) for path, found in by_directory.items()]
+        return {log: error for each in requests for log, error in each.wait().items()}
+
+    def close(self) -> None:
+        """Serve what was requested, and end all threads. Idempotent."""
+        for each in self._committers.values():
+            each.close()
