@@ -165,7 +165,7 @@ class ManagerConfig:
         group=BACKGROUND, lower=1, unit="threads",
     )  # fmt: skip
     commit_threads: int = setting(
-        "commit.threads", "int", 16,
+        "kafkalog.commit.threads", "int", 16,
         "Number of logs of one directory that are synced at the same time, where several are "
         "flushed together. Threads start when they are needed. A manager with a scheduler of the "
         "caller's own class as an argument syncs one log after another.",

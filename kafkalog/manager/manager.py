@@ -349,10 +349,10 @@ class LogManager(ClosingContextManager):
         """
         Put everything that was appended to partitions on the disk.
 
-        The logs of a data directory are synced side by side (`commit.threads`), and those of other
-        callers with them: a file system merges such syncs, so that they take a fraction of the
-        time of `Log.flush` one after another. It is no transaction: after a power cut during the
-        call some of the partitions may be durable and others not.
+        The logs of a data directory are synced side by side (`kafkalog.commit.threads`), and those
+        of other callers with them: a file system merges such syncs, so that they take a fraction of
+        the time of `Log.flush` one after another. It is no transaction: after a power cut during
+        the call some of the partitions may be durable and others not.
 
         Args:
             partitions: their names; all partitions if None. A log that is not open has nothing
