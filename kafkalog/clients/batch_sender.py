@@ -102,7 +102,7 @@ class BatchSender:
         if self._settings.durable:
             with self._lock:
                 self._unsynced.add(accumulator)
-            self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+            self._schedule_sync()
         errors = [waiting, *(each.error for each in acknowledged)]
         full = next((each for each in errors if isinstance(each, DiskFullError)), None)
         self._report_full(accumulator.where, full)
@@ -174,6 +174,9 @@ class BatchSender:
         with self._lock:
             self._pending.add(batch.outcome)
         self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
+
+    def _schedule_sync(self) -> None:
+        self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
 
     def _schedule(
         self,
@@ -247,7 +250,7 @@ class BatchSender:
             each.accumulator.return_unsynced(each)
             with self._lock:
                 self._unsynced.add(each.accumulator)
-        self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+        self._schedule_sync()
 
     def _complete(self, acknowledged: Iterable[Acknowledgement]) -> None:
         for outcome, reserved_bytes, info, error in acknowledged:

@@ -73,8 +73,8 @@ class Committer:
     def _begin(self) -> None:
         if self._error is not None:
             raise LogOfflineError(
-                f"an earlier sync failed, what the disk holds is unknown: "
-                f"{str(self._error) or type(self._error).__name__}"
+                "an earlier sync failed, what the disk holds is unknown: "
+                + (str(self._error) or type(self._error).__name__)
             ) from self._error
         self._is_syncing = True
 

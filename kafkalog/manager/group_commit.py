@@ -51,25 +51,21 @@ class SideBySide:
         self._lock = threading.Lock()
         self._helpers: set[threading.Thread] = set()
         # An item of None ends the thread that gets it.
-        self._tasks = SimpleQueue[Callable[[], object] | None]()
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def run(self, function: Callable[[Item], object], items: Sequence[Item]) -> None:
         """Call a function, which must not raise, for each item; return when all have ended."""
         left = deque(items)
-        ended = SimpleQueue[None]()
-
-        def work() -> bool:
-            try:
-                item = left.popleft()
-            except IndexError:
-                return False
-            function(item)
-            ended.put(None)
-            return True
+        ended: SimpleQueue[None] = SimpleQueue()
 
         def drain() -> None:
-            while work():
-                pass
+            while left:
+                try:
+                    item = left.popleft()
+                except IndexError:
+                    return
+                function(item)
+                ended.put(None)
 
         self._offer(drain, min(self._thread_count, len(items)) - 1)
         drain()
@@ -77,7 +73,7 @@ class SideBySide:
             ended.get()
 
     def close(self) -> None:
-        """End the threads. Idempotent; the next `run` starts others."""
+        """End the threads, after the last `run`. Idempotent."""
         with self._lock:
             helpers, self._helpers = self._helpers, set()
             for _ in helpers:
@@ -132,7 +128,7 @@ class CommitRequest:
     def __init__(self, logs: Collection[Log]) -> None:
         self.logs = logs
         self._results: Mapping[Log, BaseException | None] = {}
-        # Released when the results are there: a lock, because its methods are not interrupted.
+        # Released when the results are there. A lock: an exception in `wait` leaves nothing held.
         self._pending = threading.Lock()
         self._pending.acquire()
 
@@ -186,7 +182,7 @@ class GroupCommitter:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         # An item of None wakes the thread.
-        self._requests = SimpleQueue[CommitRequest | None]()
+        self._requests: SimpleQueue[CommitRequest | None] = SimpleQueue()
 
     def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
         """
@@ -221,6 +217,8 @@ class GroupCommitter:
                 self._requests.put(None)
         if thread is not None:
             thread.join()
+        # Not before: one thread at a time uses them. Idle ones end by themselves.
+        self._threads.close()
 
     def _ensure_thread(self) -> bool:
         """Return whether the thread runs; it is started if it may be. The lock is held."""
@@ -233,7 +231,6 @@ class GroupCommitter:
     def _run_rounds(self) -> None:
         while requests := self._wait_for_requests():
             self._run_round(requests)
-        self._threads.close()
 
     def _wait_for_requests(self) -> list[CommitRequest]:
         """Return all requests that are there; none if the thread must end."""

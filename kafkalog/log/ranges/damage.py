@@ -44,7 +44,7 @@ from kafkalog.log.judging import (
 )
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
-from kafkalog.log.scanner import scan_segment
+from kafkalog.log.scanner import SegmentScan, scan_segment
 from kafkalog.log.segment_damage import judge_published
 from kafkalog.log.walk import WalkResult
 from kafkalog.log.wrapper_checks import (
@@ -126,8 +126,8 @@ class RangeJudge:
         self._following = range_end if segment.following is None else segment.following
         self._ranges: tuple[CorruptRange, ...] = ()
         self._is_judged = self._is_end_judged = False
-        # Judgement of the last segment by the end of the log, and the bytes that it is about.
-        self._opening: Judgement | None = None
+        # Scan of the last segment, as at the opening of the log, and the bytes that it is about.
+        self._opening: SegmentScan | None = None
         self._opening_bytes = 0
         # Position of a cut, or of the last zeros; end of the last whole batch, and its status.
         self._size = self._whole_end = 2**63 - 1
@@ -262,7 +262,7 @@ class RangeJudge:
         self._whole_end, self._tail_status = judgement.whole_end, judgement.tail_status
         self._join_tail()
 
-    def _judgement(self, position: int, status: int) -> Judgement | None:
+    def _judgement(self, position: int, status: int) -> Judgement | SegmentScan | None:
         handle, segment = self._handle, self._segment
         # Zeros that a writer has made ahead are not gone through.
         size = min(max(end_of_data(handle, self.size), position + 1), self.size)
@@ -284,7 +284,7 @@ class RangeJudge:
             holes=holes,
         )
 
-    def _judge_last_segment(self, data: memoryview, holes: Holes) -> Judgement:
+    def _judge_last_segment(self, data: memoryview, holes: Holes) -> SegmentScan:
         """
         Judge the last segment as an open log does: by its end at the opening, then by its readers.
 
@@ -293,7 +293,7 @@ class RangeJudge:
         """
         segment, path = self._segment, self._segment.files.log
         if self._opening is None or self._opening_bytes != len(data):
-            scan = scan_segment(
+            self._opening = scan_segment(
                 data,
                 path,
                 base_offset=segment.base_offset,
@@ -302,13 +302,6 @@ class RangeJudge:
                 find_holes=lambda: holes,
             )
             self._opening_bytes = len(data)
-            self._opening = Judgement(
-                corrupt_ranges=tuple(scan.corrupt_ranges),
-                whole_end=scan.whole_end,
-                next_offset=scan.next_offset,
-                free_offset=scan.free_offset,
-                tail_status=scan.tail_status,
-            )
         opening = self._opening
         if not self._questioned:
             return opening
