@@ -116,13 +116,13 @@ def read_log(directory: Path) -> PlainLog:
 
 
 def _candidates(data: bytes, start: int, next_offset: int) -> Iterator[int]:
-    """Yield where a batch of format 2 with an offset of at least `next_offset` may begin."""
-    at = data.find(b"\2", start + 17)
-    while at >= 0:
-        base, length = struct.unpack_from(">qi", data, at - 16)
-        if next_offset <= base < next_offset + (1 << 20) and 49 <= length <= len(data) - at + 4:
-            yield at - 16
-        at = data.find(b"\2", at + 1)
+    """Yield where a batch of any format with an offset of at least `next_offset` may begin."""
+    for at in range(start + 1, len(data) - _OLD.size + 1):
+        offset, length, _crc, magic, _attributes = _OLD.unpack_from(data, at)
+        if not next_offset <= offset < next_offset + (1 << 20) or not 0 <= magic <= 2:
+            continue
+        if (49 if magic == 2 else 14) <= length <= len(data) - at - 12:
+            yield at
 
 
 def read_batches(data: bytes) -> tuple[list[PlainBatch], int]:

@@ -222,6 +222,14 @@ def test_plain_reader_reads_files_of_the_library(tmp_path: Path, codec: str, rel
     assert [] == found.stops
     assert expected == [(each.offset, each.key, each.value) for _, each in found.data()]
 
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[30] ^= 1
+    path.write_bytes(damaged)
+    resumed = read_log(tmp_path / "t-0")
+    assert 1 == len(resumed.stops)
+    assert found.batches[1:] == resumed.batches
+
 
 def test_plain_writer_is_read_by_the_library(tmp_path: Path) -> None:
     """Batches of the proof's own writer are valid, and a damaged batch affects no other."""
