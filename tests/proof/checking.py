@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from kafkalog import Log, open_log
+from kafkalog.errors import CorruptRecordError
 from kafkalog.log.reading import OnCorrupt
 from tests.proof.contents import Spec, content, identity
 from tests.proof.oracle import Observed, Oracle, Problem, Seen, View
@@ -76,10 +77,11 @@ def observe(
         for batch, record in plain.data()
         if start <= record.offset < end
     }
+    served, way = _read(log, start)
     # Records without a promise may be torn below others that survived: a corrupt range, reported.
     torn_count = sum(each.size_bytes > 0 for each in log.corrupt_ranges())
-    way: OnCorrupt = "skip" if torn_count else "raise"
-    served = {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
+    if way == "skip" and not torn_count:
+        problems.append(Problem("a read misses offsets, and the log reports no damage", where))
     problems += _differences(log, where, served, written, plain)
     problems += _committed(log, where, written, outcomes, first_open, way)
     problems += _epochs(log, where, plain)
@@ -102,6 +104,24 @@ def observe(
 
 Served = dict[int, tuple[bytes | None, bytes | None]]
 Written = dict[int, tuple[PlainBatch, PlainRecord]]
+
+
+def _read(log: Log, start: int) -> tuple[Served, OnCorrupt]:
+    """
+    Return what a log serves, and how to read it.
+
+    After a stop in order no opening searches for damage: a read may be the first to report it.
+    """
+    is_torn = any(each.size_bytes for each in log.corrupt_ranges())
+    way: OnCorrupt = "skip" if is_torn else "raise"
+    try:
+        return _served(log, start, way), way
+    except CorruptRecordError:
+        return _served(log, start, "skip"), "skip"
+
+
+def _served(log: Log, start: int, way: OnCorrupt) -> Served:
+    return {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
 
 
 def _differences(
