@@ -34,6 +34,7 @@ __all__ = [
     "WRAPPER_BYTES",
     "CorruptRange",
     "find_corrupt_range",
+    "find_in_data",
     "find_resume",
     "first_offset_at",
     "gap_around",
@@ -189,7 +190,7 @@ def find_corrupt_range(
         resume_min = max(resume_min, ends.certain)
         resume = end
         if resume_min < end:
-            resume = _find_batch(data, resume_min, end, offsets, holes)
+            resume = find_in_data(data, resume_min, end, offsets, holes)
     if resume < 0 or resume == end:
         resume, resume_offset = end, following_offset
     else:
@@ -238,7 +239,7 @@ def find_resume(
         if resume >= 0:
             return resume, False
     start = max(position + 1, ends.certain)
-    resume = _find_batch(data, start, end, (offset_min, offset_max), holes) if start < end else -1
+    resume = find_in_data(data, start, end, (offset_min, offset_max), holes) if start < end else -1
     low = max(offset_min, BATCH_FRAME.unpack_from(data, position)[0] + 1) if ends.certain else 0
     if ends.certain and low <= offset_max:
         # Bytes of it may be missing; an offset after its own is not of a message within it.
@@ -250,7 +251,7 @@ def find_resume(
     return (end, False) if resume < 0 else (resume, True)
 
 
-def _find_batch(
+def find_in_data(
     data: memoryview, position: int, end: int, offsets: tuple[int, int], holes: Holes
 ) -> int:
     """
@@ -278,7 +279,7 @@ def _batches_up_to(
     The values in a torn batch may look like batches, but they end within it.
     """
     for _attempt in range(SEARCHES_MAX):
-        found = _find_batch(data, position, end, offsets, holes) if position < end else -1
+        found = find_in_data(data, position, end, offsets, holes) if position < end else -1
         if found < 0:
             return -1
         position = scan_batches(data, found, end=end, check_order=False).position

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +51,7 @@ from kafkalog.layout import BATCH_LENGTH_POSITION, RECORD_BATCH_OVERHEAD
 from kafkalog.log.corrupt_ranges import (
     WRAPPER_BYTES,
     CorruptRange,
+    find_in_data,
     find_resume,
     first_offset_at,
 )
@@ -362,6 +363,47 @@ class _Search:
         return _Run(
             shift, end, end, 1, following_offset, next_offset, 0, fits=True, is_wrapper=False
         )
+
+    def offsets_declared(self, start: int, end: int, next_offset: int) -> int:
+        """Return the number of offsets that a damaged batch between runs declares, 0 if unsure."""
+        if start == end:
+            return 0
+        try:
+            header = parse_header(self.data, start)
+        except KafkaLogError:
+            return 0
+        is_sure = (
+            header.end_position == end
+            and header.base_offset == next_offset
+            and header.last_offset_delta + 1 == header.record_count
+        )
+        return header.record_count if is_sure else 0
+
+    def end_of_images(self, position: int, next_offset: int) -> int:
+        """
+        Return one above the offsets of whole batches within damaged bytes after a position.
+
+        They are not believed, but where no batch is believed after them they may be of the log.
+        """
+        offsets = next_offset, min(self.offset_max, next_offset + SPARSE_MAX)
+        free_offset = 0
+        for start, end in self._damaged_after(position):
+            at = start
+            while at < end:
+                at = find_in_data(self.data, at, self.whole_end, offsets, self.holes)
+                if not 0 <= at < end:
+                    break
+                header = parse_header(self.data, at)
+                free_offset = max(free_offset, header.last_offset + 1)
+                at = header.end_position
+        return free_offset
+
+    def _damaged_after(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges between runs after a position."""
+        for run in self.runs:
+            if run.start > position:
+                yield position, run.start
+            position = max(position, run.end)
 
     def _add_without_offset(self, position: int) -> bool:
         """Add a batch in which nothing is wrong but an offset that no batch can have."""
@@ -965,7 +1007,10 @@ def _report(found: _Search, path: Path, following_offset: int, free_offset: int)
 
     # One above the last offset, if the first doubtful run and all runs after it were believed.
     doubtful = 0
+    end_before = 0
     for run in found.runs:
+        taken += found.offsets_declared(end_before, run.start, next_offset + taken)
+        end_before = run.end
         if doubtful:
             doubtful += run.space_in(found.data)
         if run.is_doubtful:
@@ -980,6 +1025,7 @@ def _report(found: _Search, path: Path, following_offset: int, free_offset: int)
             add_corrupt_range(run.start, first_offset_at(found.data, run.start, path))
         position, next_offset, taken = run.end, run.next_offset, 0
     free_offset = max(free_offset, doubtful, next_offset + taken)
+    free_offset = max(free_offset, found.end_of_images(position, next_offset))
     if position < found.whole_end:
         add_corrupt_range(found.whole_end, max(following_offset, free_offset))
     return Judgement(

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from kafkalog import Codec
 from kafkalog.log.judging import Judgement, LogEndFacts, judge_batches
 from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 
@@ -312,6 +313,36 @@ def test_judge_last_batch_with_impossible_offset_is_not_a_torn_tail() -> None:
 
         assert (len(data), 2, 3) == (found.whole_end, found.next_offset, found.free_offset)
         assert {2} == segment.lost(found)
+
+
+def test_judge_last_batches_damaged_counts_the_offsets_they_declare() -> None:
+    """A damaged batch whose header is whole, and the last one with an impossible offset."""
+    segment = Segment(chapters_of([(2, Codec.NONE, 2), (2, Codec.GZIP, 6), (2, Codec.GZIP, 2)]))
+    data = bytearray(segment.data)
+    data[segment.starts[2] - 1] ^= 1
+    data[segment.starts[2]] ^= 9
+
+    found = segment.judge(bytes(data), "open")
+
+    assert (len(data), 2, 10) == (found.whole_end, found.next_offset, found.free_offset)
+
+
+@pytest.mark.parametrize("further", [0, 1000, 2**27])
+def test_judge_batch_within_damage_at_the_end_is_not_followed_by_its_offsets(further: int) -> None:
+    """A batch of the log may lie there; a batch far above belongs to another log."""
+    plan = [(2, Codec.NONE, 2), (2, Codec.NONE, 6), (2, Codec.GZIP, 2)]
+    segment = Segment(chapters_of(plan))
+    copy = (8 + further).to_bytes(8) + segment.data[segment.starts[2] + 8 :]
+    data = bytearray(segment.data)
+    start = segment.starts[2] - len(copy) - 1
+    data[start : start + len(copy)] = copy
+    data[segment.starts[1] + 23 : segment.starts[1] + 27] = b"abcd"
+    data[segment.starts[2]] ^= 9
+
+    found = segment.judge(bytes(data), "open")
+
+    end = 4 if further == 2**27 else 10 + further
+    assert (len(data), 2, end) == (found.whole_end, found.next_offset, found.free_offset)
 
 
 def damage(data: bytearray, segment: Segment, number: int, how: str, random: Random) -> None:
