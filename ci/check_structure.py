@@ -64,6 +64,7 @@ WALK_STEPS = {
 WALKS = {
     "records.memory_walk:walk_memory": "the walk over memory",
     "log.judging:collect": "the judgement, which the walk asks for",
+    "log.judging:end_of_images": "batches within damage, which no walk reaches",
     "log.index_lookup:walk_headers": "finds one batch with a fifth of the instructions",
     "spark.plan.log_files:_batches_as_late": "each step finds one batch by `walk_headers`",
     "spark.plan.size_estimator:_batch_end": "finds one batch, in windows that grow",

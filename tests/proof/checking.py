@@ -79,13 +79,16 @@ def observe(
     }
     served, way = _read(log, start)
     # Records without a promise may be torn below others that survived: a corrupt range, reported.
-    torn_count = sum(each.size_bytes > 0 for each in log.corrupt_ranges())
+    log.find_holes()
+    reported = log.corrupt_ranges()
+    torn_count = sum(each.size_bytes > 0 for each in reported)
     if way == "skip" and not torn_count:
         problems.append(Problem("a read misses offsets, and the log reports no damage", where))
     problems += _differences(log, where, served, written, plain)
     problems += _committed(log, where, written, outcomes, first_open, way)
     problems += _epochs(log, where, plain)
-    found = Observed(start, end, {}, log.durable_offset, torn_count=torn_count)
+    ranges = tuple((each.first_offset, each.next_offset) for each in reported)
+    found = Observed(start, end, {}, log.durable_offset, torn_count=torn_count, reported=ranges)
     for offset in served.keys() & written.keys():
         batch, record = written[offset]
         name = identity(record.value, record.headers)

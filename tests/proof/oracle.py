@@ -46,7 +46,11 @@ class Seen:
 
 @dataclass
 class Observed:
-    """Records of one partition by offset, where it begins and ends, and what is durable."""
+    """
+    Records of one partition by offset, where it begins and ends, and what is durable.
+
+    `reported` has the ranges of offsets that the log reports as missing, (first, next).
+    """
 
     start: int
     end: int
@@ -54,6 +58,11 @@ class Observed:
     durable: int
     foreign: list[str] = field(default_factory=list)
     torn_count: int = 0
+    reported: tuple[tuple[int, int], ...] = ()
+
+    def reports(self, offset: int) -> bool:
+        """Return whether the log reports an offset as missing."""
+        return any(first <= offset < following for first, following in self.reported)
 
 
 @dataclass
@@ -523,11 +532,14 @@ class Oracle:
             return
         for number, there in indexes.items():
             begin = max(0, observed.start - firsts[number])
-            if there != set(range(begin, begin + len(there))):
+            missing = set(range(begin, max(there))) - there
+            if any(not observed.reports(firsts[number] + each) for each in missing):
                 yield Problem(
                     "an append is there in part, and not its beginning",
                     f"{where}: {number}: {sorted(there)}",
                 )
+            elif missing:
+                self.kinds["appends of old messages in part, and their loss reported"] += 1
 
     def _latest(self, stream: Stream, observed: Observed) -> dict[bytes | None, int]:
         """Return the highest offset at which each key has a record that counts."""

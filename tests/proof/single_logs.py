@@ -245,7 +245,7 @@ class LogWriter:
             try:
                 found = convert_log(self.directory, in_place=True, config=config)
             except CorruptRecordError:
-                # A torn batch without a promise lies below whole ones; the log reports it, too.
+                # A torn batch without a promise is below whole ones; the log reports it, too.
                 self.open()
                 sum(1 for _record in self.log.records(on_corrupt="skip"))
                 if not any(each.size_bytes for each in self.log.corrupt_ranges()):

@@ -104,6 +104,21 @@ def test_oracle_of_a_compacted_log_expects_the_latest_of_a_key() -> None:
     assert lost == titles(oracle_of(events), view_of({0: (1, 0), 1: (1, 1)}))
 
 
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [((), ["an append is there in part, and not its beginning"]), (((0, 1),), [])],
+    ids=["silent", "reported"],
+)
+def test_oracle_of_an_append_without_its_beginning_requires_a_report(
+    reported: tuple[tuple[int, int], ...], expected: list[str]
+) -> None:
+    """Messages of old formats are batches of their own: a power cut may take the first alone."""
+    view = view_of({1: (1, 1)})
+    view.partitions["log-0"].reported = reported
+    events = (STREAM, ("ask", 0, 1, 2), ("ack", 0, 1, 0, False))
+    assert expected == titles(oracle_of(events), view)
+
+
 COMPACTION = (("begin", "compact"), ("end", "compact"))
 
 
