@@ -20,9 +20,19 @@ from collections.abc import Callable
 from kafkalog.clock import Clock
 from kafkalog.scheduler import ScheduledTask, ThreadScheduler
 
-__all__ = ["BackgroundThreads"]
+__all__ = ["BackgroundThreads", "started_thread"]
 
 logger = logging.getLogger(__name__)
+
+
+def started_thread(name: str, target: Callable[[], object]) -> threading.Thread | None:
+    """Return a daemon thread, None where the system starts no more."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
 
 
 class BackgroundThreads:

@@ -27,6 +27,7 @@ from typing import Final, TypeVar
 
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.log import Log, partition_of
+from kafkalog.manager.background import started_thread
 
 __all__ = ["CommitRequest", "DirectoryCommitters", "GroupCommitter", "SideBySide"]
 
@@ -105,16 +106,6 @@ class SideBySide:
                 if task is None:
                     return
                 task()
-
-
-def started_thread(name: str, target: Callable[[], object]) -> threading.Thread | None:
-    """Return a daemon thread, None where the system starts no more."""
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return None
-    return thread
 
 
 class CommitRequest:

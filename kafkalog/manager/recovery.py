@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kafkalog.log.report import RecoveryReport
+from kafkalog.manager.background import started_thread
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.model import TopicPartition
@@ -108,18 +109,45 @@ def for_each(
     Call an action for every partition, with separate threads for each directory.
 
     An exception of an action is raised when all threads have ended. An interruption of the calling
-    thread cancels actions that have not begun.
+    thread cancels actions that have not begun. Where the system starts no thread, as at the end of
+    the interpreter, the calling thread does the work.
     """
-    futures: list[Future[object]] = []
-    with ExitStack() as pools:
-        for directory, partitions in work:
-            if not partitions:
-                continue
-            pool = ThreadPoolExecutor(
-                max_workers=min(thread_count, len(partitions)),
-                thread_name_prefix=f"{name}-{directory.path.name}",
-            )
-            pools.callback(pool.shutdown, wait=True, cancel_futures=True)
-            futures.extend(pool.submit(action, partition) for partition in partitions)
-        for future in futures:
-            future.result()
+    left = [(directory, deque(partitions)) for directory, partitions in work if partitions]
+    errors: list[BaseException] = []
+    threads = []
+    try:
+        for directory, partitions in left:
+            for _ in range(min(thread_count, len(partitions))):
+                drain = partial(_drain, partitions, action, errors)
+                thread = started_thread(f"{name}-{directory.path.name}", drain)
+                if thread is None:
+                    drain()
+                else:
+                    threads.append(thread)
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        for _directory, partitions in left:
+            partitions.clear()
+        for thread in threads:
+            thread.join()
+        raise
+    for error in errors:
+        raise error
+
+
+def _drain(
+    partitions: deque[ManagedPartition],
+    action: Callable[[ManagedPartition], object],
+    errors: list[BaseException],
+) -> None:
+    """Call an action for the partitions that are left; keep its exceptions."""
+    while partitions:
+        try:
+            partition = partitions.popleft()
+        except IndexError:
+            return
+        try:
+            action(partition)
+        except BaseException as error:  # noqa: BLE001 - `for_each` raises it
+            errors.append(error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -425,3 +427,24 @@ def test_create_topic_uses_the_directory_of_the_caller() -> None:
         assert ["orders"] == list(manager.topics())
         manager.create_topic("bills", 2)
         assert a == manager.directory_of("bills", 1)
+
+
+CLOSED_AT_THE_EXIT = """
+import atexit, sys, threading, kafkalog
+manager = kafkalog.LogManager(sys.argv[1:])
+manager.create_topic("t", 4)
+for number in range(4):
+    manager.log("t", number).append([kafkalog.Record(value=b"x")])
+atexit.register(manager.close)
+"""
+
+
+def test_manager_closed_at_the_exit_of_the_interpreter_is_closed_in_order(tmp_path: Path) -> None:
+    """Python's thread pools end before functions of `atexit` run."""
+    directories = [tmp_path / "a", tmp_path / "b"]
+    command = [sys.executable, "-c", CLOSED_AT_THE_EXIT, *map(str, directories)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert all(has_marker(each) for each in directories)
+    with manual_manager(*directories) as manager:
+        assert [["x"]] * 4 == [values(manager, "t", number) for number in range(4)]
