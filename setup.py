@@ -98,7 +98,7 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "point_lookup": [],
         "roll_planner": [],
         "segment_appender": [],
-        "segment_slice": [],
+        "fetch_data": [],
         "snapshot": [],
         "system_clock": [],
     },

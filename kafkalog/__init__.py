@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafkalog._core.bytes_column import BytesColumn
     from kafkalog._core.headers_column import HeadersColumn
     from kafkalog._core.record import Record
+    from kafkalog._engine.fetch_data import FetchData
     from kafkalog.cleaner.cleaning_result import (
         CleaningProgress,
         CleaningResult,
@@ -109,7 +110,6 @@ if TYPE_CHECKING:
     from kafkalog.log.conversion.single_log import convert_log
     from kafkalog.log.corrupt_ranges import CorruptRange
     from kafkalog.log.deletion import SegmentDeletion
-    from kafkalog.log.fetch import FetchData
     from kafkalog.log.log import Log, scan
     from kafkalog.log.lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.opening import open_log
@@ -406,7 +406,7 @@ _MODULES = {
     "log.conversion.single_log": ("convert_log",),
     "log.deletion": ("SegmentDeletion",),
     "log.corrupt_ranges": ("CorruptRange",),
-    "log.fetch": ("FetchData",),
+    "_engine.fetch_data": ("FetchData",),
     "log.log": ("Log", "scan"),
     "log.opening": ("open_log",),
     "log.lookup": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog.errors import CorruptRecordError, FetchTooLargeError, KafkaLogError
 from kafkalog.files.sendfile import SocketLike, send_memory
 from kafkalog.layout import BATCH_FRAME
-from kafkalog.log.fetch import FetchData
 from kafkalog.log.walk import check_wrapper
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES

@@ -5,8 +5,9 @@ from typing import Any, final
 
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
-from kafkalog._engine.segment_slice import SegmentSlice
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog._engine.snapshot import PublishedSnapshot
+from kafkalog.log.fetch import FetchParts
 
 @final
 class SegmentReaders:
@@ -33,10 +34,10 @@ class PointLookupTable:
         self,
         published: PublishedSnapshot,
         answer: type[Any] = ...,
-        slices: type[SegmentSlice] = ...,
+        parts: FetchParts | None = ...,
     ) -> None: ...
     def use(self, readers: SegmentReaders) -> None: ...
     def invalidate(self) -> None: ...
     def find(self, offset: int, check_crcs: bool = True) -> Record | None: ...
-    def slice(self, offset: int, max_bytes: int, min_one_batch: bool) -> Any: ...
+    def slice(self, offset: int, max_bytes: int, min_one_batch: bool) -> FetchData | None: ...
     def find_time(self, timestamp_ms: int, check_crcs: bool = True) -> Any: ...

@@ -14,7 +14,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset
 
 from kafkalog._core.point_read cimport FoundBatch, PointReader
-from kafkalog._engine.segment_slice cimport SegmentSlice, new_slice
+from kafkalog._engine.fetch_data cimport FetchData
 from kafkalog._engine.snapshot cimport LogSnapshot, PublishedSnapshot
 from kafkalog._core.time_read cimport FoundTime
 
@@ -137,7 +137,7 @@ cdef class PointLookupTable:
     Args:
         published: the log.
         answer: what `find_time` returns: a class of named tuples of three.
-        slices: what `slice` returns: a subclass of SegmentSlice without a constructor.
+        parts: makes the parts of what `slice` returns.
 
     Attributes:
         readers: of the segments of some snapshot, None for none; those of another snapshot than the
@@ -149,18 +149,16 @@ cdef class PointLookupTable:
     cdef readonly SegmentReaders readers
     cdef PublishedSnapshot _published
     cdef type _result_type
-    cdef type _slices
+    cdef object _parts
 
     def __init__(self, PublishedSnapshot published not None, type answer not None=tuple,
-                 type slices not None=SegmentSlice):
+                 parts=None):
         # Made without its constructor, it must have nothing but its items.
         if not issubclass(answer, tuple) or answer.__dictoffset__ != 0:
             raise TypeError(f"answer must be a class of named tuples, got {answer!r}")
-        if not issubclass(slices, SegmentSlice):
-            raise TypeError(f"slices must be a subclass of SegmentSlice, got {slices!r}")
         self._published = published
         self._result_type = answer
-        self._slices = slices
+        self._parts = parts
 
     def use(self, SegmentReaders readers not None):
         """Look up by these readers from now on."""
@@ -197,6 +195,7 @@ cdef class PointLookupTable:
         cdef Py_ssize_t slot
         cdef PointReader reader
         cdef FoundBatch found
+        cdef FetchData made
         if overflow != 0:
             most = INT64_MAX if overflow > 0 else -1
         if most < 0:
@@ -220,8 +219,9 @@ cdef class PointLookupTable:
             return None
         if min_one_batch:
             most = max(most, found.size_bytes)
-        made = new_slice(self._slices)
-        made._segment = readers._segments[slot]
+        made = FetchData.__new__(FetchData)
+        made.segment = readers._segments[slot]
+        made._parts = self._parts
         made.start_offset = number
         made.position = found.position
         made.size_bytes = min(most, end - found.position)

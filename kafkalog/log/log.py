@@ -26,11 +26,11 @@ from typing_extensions import Buffer
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog.closing import ClosingContextManager
 from kafkalog.config import LogConfig
 from kafkalog.log.corrupt_ranges import CorruptRange
 from kafkalog.log.deletion import SegmentDeletion
-from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.partition import Partition
 from kafkalog.log.reading import OnCorrupt

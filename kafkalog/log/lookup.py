@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog._engine.point_lookup import PointLookupTable, SegmentReaders
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.aborted import aborted_between
-from kafkalog.log.fetch import FetchData
+from kafkalog.log.fetch import FETCH_PARTS
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.reader import LogReader
@@ -73,7 +74,7 @@ class LogLookup:
         self._view = view
         self._reader = reader
         self._published = local.published
-        self.table = PointLookupTable(local.published, TimestampOffset, FetchData)
+        self.table = PointLookupTable(local.published, TimestampOffset, FETCH_PARTS)
 
     def invalidate(self) -> None:
         """Release the readers of segments, with their mappings; the next look-ups make others."""

@@ -23,10 +23,11 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.time_read import first_record_at
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import OnDamage, ResumePoint, WalkDamage, WalkedBatches
-from kafkalog.log.fetch import FetchData
+from kafkalog.log.fetch import FETCH_PARTS
 from kafkalog.log.holes import record_hole
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
@@ -95,6 +96,7 @@ def fetch(
         position, size = bound.end, 0
     return FetchData(
         segment,
+        FETCH_PARTS,
         start_offset=offset,
         position=position,
         size_bytes=size,

@@ -10,7 +10,6 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._engine.point_lookup import PointLookupTable, SegmentReaders
-from kafkalog._engine.segment_slice import SegmentSlice
 from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
 from kafkalog.model import TimestampOffset
 
@@ -141,10 +140,8 @@ def test_point_lookup_table_invalid_arguments_raise() -> None:
             PointLookupTable(published("segments", 3, 9, 0), answer)
 
 
-def test_point_lookup_table_slice_class_must_be_a_segment_slice() -> None:
-    """Without segments of the readers `slice` returns None."""
-    with pytest.raises(TypeError, match="subclass of SegmentSlice"):
-        PointLookupTable(published("segments", 3, 9, 0), tuple, int)  # type: ignore[arg-type]
+def test_point_lookup_table_slice_without_segments_returns_none() -> None:
+    """Readers alone find batches, not what a result has to hold."""
     points = PointLookupTable(published("segments", 3, 1000, 0))
     readers = SegmentReaders("segments", [0], 1)
     points.use(readers)
@@ -156,12 +153,13 @@ def test_point_lookup_table_slice_ends_with_the_snapshot() -> None:
     """The end position bounds a slice, which has whole batches on request; nothing at the end."""
     first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
     log = published("segments", 3, len(first), 0)
-    points = PointLookupTable(log, tuple, SegmentSlice)
+    points = PointLookupTable(log)
     readers = SegmentReaders("segments", [0], 1, ["segment"])
     points.use(readers)
     readers.put(0, PointReader(first + second, NO_ENTRIES))
     for max_bytes, whole, size in ((0, True, len(first)), (10, False, 10), (2**70, False, None)):
         found = points.slice(1, max_bytes, whole)
+        assert found is not None
         assert (0, len(first) if size is None else size) == (found.position, found.size_bytes)
         assert (1, 3, len(first)) == (
             found.start_offset,
@@ -169,9 +167,11 @@ def test_point_lookup_table_slice_ends_with_the_snapshot() -> None:
             found.bound_position,
         )
     at_end = points.slice(3, 5, True)
+    assert at_end is not None
     assert (len(first), 0) == (at_end.position, len(at_end))
     log.publish(log.snapshot.replace(end_offset=5, end_position=len(first + second)))
     later = points.slice(4, 1, True)
+    assert later is not None
     assert (len(first), len(second)) == (later.position, later.size_bytes)
     for outside in (-1, 6, 2**70):
         assert None is points.slice(outside, 1, True)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Final
 
+from kafkalog._engine.fetch_data import FetchData
 from kafkalog.config import LogConfig
 from kafkalog.errors import UnsupportedCodecError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.records.codecs import Codec, compress, decompress

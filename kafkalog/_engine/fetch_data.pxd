@@ -1,9 +1,9 @@
-"""A range of one segment's bytes, for those that find it."""
+"""Result of `Log.read`, for those that find a range."""
 
 from libc.stdint cimport int64_t
 
 
-cdef class SegmentSlice:
+cdef class FetchData:
     cdef readonly int64_t start_offset
     cdef readonly int64_t position
     cdef readonly int64_t size_bytes
@@ -11,15 +11,12 @@ cdef class SegmentSlice:
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t following_offset
     cdef readonly int64_t bound_position
-    cdef readonly object _segment
-    # For a subclass: fields of the result in addition to the bytes, and the state of its sending.
-    cdef public object aborted_transactions
-    cdef public object _leased
-    cdef public bint _sends_memory
+    cdef readonly object segment
+    cdef readonly tuple aborted_transactions
+    # Makes the object that decodes the range, and the object that sends it.
+    cdef object _parts
+    cdef object _sender
     # The bytes of the segment up to the end of the range or further; None if not in memory.
     cdef object _mapped
     cdef object _data
-
-
-# One of a subclass, that has nothing in it.
-cdef SegmentSlice new_slice(type kind)
+    cdef object __weakref__
