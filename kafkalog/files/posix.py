@@ -28,7 +28,6 @@ import stat as stat_bits
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +37,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.mapping import check_bytes, lost_mapping_count
 from kafkalog._engine.file_writer import Descriptor, FileWriter
+from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
 from kafkalog.files.errors import ShortFileError
@@ -54,7 +54,7 @@ sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 _SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", 3)
 
 # Longer than a tick of the clock of any file system: changes within one tick look the same.
-_TICK_NS: Final = 2_500_000_000
+_TICK_MS: Final = 2_500
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
@@ -281,9 +281,15 @@ class PosixFileSystem:
     The disks of this machine.
 
     All instances are the same disk and compare equal.
+
+    Args:
+        clock: clock for the age of changes; the machine's clock if None.
     """
 
-    __slots__ = ()
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PosixFileSystem)
@@ -335,7 +341,8 @@ class PosixFileSystem:
         except (FileNotFoundError, NotADirectoryError):
             return None
         # A time in the future shows that clocks differ.
-        if time.time_ns() - max(facts.st_mtime_ns, facts.st_ctime_ns) < _TICK_NS:
+        changed_ms = max(facts.st_mtime_ns, facts.st_ctime_ns) // 1_000_000
+        if self._clock.now_ms() - changed_ms < _TICK_MS:
             return None
         return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 

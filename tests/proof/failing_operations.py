@@ -93,6 +93,7 @@ class RealDisk(PosixFileSystem):
     __slots__ = ("library",)
 
     def __init__(self, library: Library) -> None:
+        super().__init__()
         self.library = library
 
     @property

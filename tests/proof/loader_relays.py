@@ -181,6 +181,7 @@ class _EndingDisk(PosixFileSystem):
     """A disk whose process is killed before or after a change of such a name."""
 
     def __init__(self, drawn: random.Random) -> None:
+        super().__init__()
         self._suffix = drawn.choice(SUFFIXES)
         self._left = drawn.randrange(1, 9)
         self._ends_after = drawn.random() < 0.5

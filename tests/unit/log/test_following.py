@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import Log, LogConfig, LogManager, LogStorageError, NotALogError, Record, open_log
+from kafkalog import (
+    Clock,
+    Log,
+    LogConfig,
+    LogManager,
+    LogStorageError,
+    NotALogError,
+    Record,
+    SystemClock,
+    open_log,
+)
 from kafkalog._core.index import OffsetIndexView
-from kafkalog.files import posix
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileExtent, FileFacts
 from kafkalog.files.pool import FilePool
@@ -18,6 +27,7 @@ from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.indexes.kinds import OFFSET_INDEX
 from kafkalog.indexes.segment_index import IndexStorage, SegmentIndex
 from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import ManualClock
 
 
 class CountingFileSystem(PosixFileSystem):
@@ -25,7 +35,8 @@ class CountingFileSystem(PosixFileSystem):
 
     __slots__ = ("calls",)
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self.calls: list[str] = []
 
     def stat(self, path: Path) -> FileFacts | None:
@@ -39,10 +50,9 @@ class CountingFileSystem(PosixFileSystem):
         return super().list(directory)
 
 
-@pytest.fixture(name="trusted")
-def fixture_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accept change marks of the system at once, as if the changes were old."""
-    monkeypatch.setattr(posix, "_TICK_NS", -(10**15))
+def late_clock() -> ManualClock:
+    """Return a clock to which every change of a file is an hour old, or a little less."""
+    return ManualClock(SystemClock().now_ms() + 3_600_000)
 
 
 def make_old(directory: Path) -> None:
@@ -50,7 +60,6 @@ def make_old(directory: Path) -> None:
     os.utime(directory, (10**9, 10**9))
 
 
-@pytest.mark.usefixtures("trusted")
 def test_refresh_cost_is_independent_of_the_number_of_segments(directory: Path) -> None:
     """SRV-4: nothing is listed, and one segment is read, while the directory is unchanged."""
     with manual_log(directory, segment_bytes=600) as writer:
@@ -59,7 +68,7 @@ def test_refresh_cost_is_independent_of_the_number_of_segments(directory: Path) 
             while len(writer.segments()) < count:
                 writer.append(numbered(writer.log_end_offset, 10))
             make_old(directory)
-            disk = CountingFileSystem()
+            disk = CountingFileSystem(late_clock())
             with manual_log(directory, read_only=True, filesystem=disk) as reader:
                 assert reader.log_end_offset == writer.log_end_offset
                 disk.calls.clear()
@@ -71,12 +80,12 @@ def test_refresh_cost_is_independent_of_the_number_of_segments(directory: Path) 
         assert costs == [10, 10]
 
 
-@pytest.mark.usefixtures("trusted")
 def test_reader_of_an_old_directory_sees_every_change(directory: Path) -> None:
     """SRV-4: appends, rolls, deletions and truncations show with the next refresh."""
+    disk = PosixFileSystem(late_clock())
     with (
         manual_log(directory, segment_bytes=600, file_delete_delay_ms=0) as writer,
-        manual_log(directory, read_only=True) as reader,
+        manual_log(directory, read_only=True, filesystem=disk) as reader,
     ):
         for step in range(60):
             make_old(directory)
@@ -103,6 +112,21 @@ def test_recent_directory_change_has_no_change_mark(directory: Path) -> None:
     os.utime(directory, (2**33, 2**33))
     assert disk.change_mark(directory) is None
     assert disk.change_mark(directory / "absent") is None
+
+
+def test_old_directory_change_has_a_change_mark_until_the_next(directory: Path) -> None:
+    """SRV-4: the mark stays as long as the names in the directory do."""
+    directory.mkdir()
+    clock = ManualClock(SystemClock().now_ms())
+    disk = PosixFileSystem(clock)
+    make_old(directory)
+    assert disk.change_mark(directory) is None
+    clock.advance(3_600_000)
+    mark = disk.change_mark(directory)
+    assert mark is not None
+    assert mark == disk.change_mark(directory)
+    (directory / "new").touch()
+    assert disk.change_mark(directory) not in (None, mark)
 
 
 def test_follower_of_a_preallocated_log_reads_new_bytes_only(
@@ -181,6 +205,7 @@ class HastyFileSystem(PosixFileSystem):
     __slots__ = ("more", "times")
 
     def __init__(self, more: int, times: int) -> None:
+        super().__init__()
         self.more = more
         self.times = times
 

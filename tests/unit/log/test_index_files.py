@@ -231,6 +231,7 @@ class WrittenFiles(PosixFileSystem):
     __slots__ = ("names",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.names: list[str] = []
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:

@@ -155,6 +155,7 @@ class Watched(PosixFileSystem):
     """A disk with a reader of the log that reads after every change of a name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reader: Log | None = None
         self.seen: list[list[int]] = []
 

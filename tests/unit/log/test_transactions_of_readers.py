@@ -102,6 +102,7 @@ class DeletingFileSystem(PosixFileSystem):
     """A file system that calls `on_index`, if set, before it opens a transaction index."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.on_index: Callable[[], object] | None = None
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from kafkalog import (
     ConfigError,
     DiskFullError,
+    Log,
     LogClosedError,
     LogManager,
     LogOfflineError,
     LogStorageError,
+    ManagerConfig,
     Record,
     UnknownTopicOrPartitionError,
     open_log,
@@ -29,9 +32,10 @@ from kafkalog.files.names import (
 )
 from kafkalog.log.cleaner_access import cleaner_access
 from kafkalog.log.log import partition_of
-from kafkalog.manager import moving
 from kafkalog.state.partition_metadata import read_partition_metadata
+from tests.support.disk_faults import Fault
 from tests.support.managers import (
+    SMALL_LOG,
     append_texts,
     checkpointed,
     fail_directory,
@@ -139,29 +143,69 @@ def test_move_removes_the_old_copy_after_the_delay() -> None:
         assert [[], []] == [names(disk, A), names(disk, B)]
 
 
-def test_move_copies_appends_during_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+class BusyDisk(SimulatedDisk):
+    """
+    A disk on which others have a turn within certain writes.
+
+    Attributes:
+        turns: by the end of a file's path, the functions to call within its next writes, one each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: dict[str, list[Callable[[], object]]] = {}
+
+    def enter_call(self, name: str, path: Path | str) -> Fault | None:
+        fault = super().enter_call(name, path)
+        if name == "pwrite":
+            for suffix, turns in self.turns.items():
+                if turns and str(path).endswith(suffix):
+                    turns.pop(0)()
+                    break
+        return fault
+
+
+def append_segments(log: Log, *segments: Sequence[str]) -> None:
+    """Append a segment for each sequence, with a batch for each text; the last one stays active."""
+    for number, texts in enumerate(segments):
+        if number:
+            log.roll()
+        for text in texts:
+            log.append([Record(value=text.encode())])
+
+
+def test_move_copies_appends_during_the_copy() -> None:
     """PAR-8: the log accepts all changes until the last part; also truncations."""
-    disk = SimulatedDisk()
-    with filled(disk) as manager:
+    disk = BusyDisk()
+    # More than may be left for the time with the log closed: a second copy follows.
+    large = "x" * (17 << 20)
+    new = [f"new {number:100d}" for number in range(6)]
+    expected = [*TEXTS[1:11], *new, "later"]
+    config = ManagerConfig(
+        log=replace(SMALL_LOG, segment_bytes=32 << 20, max_message_bytes=32 << 20)
+    )
+    with manual_manager(A, B, config=config, filesystem=disk) as manager:
+        manager.create_topic("t", directory=A)
         log = manager.log("t")
-        copy = moving._Move.copy_segments
-        rounds: list[int] = []
+        append_segments(log, [large], *(TEXTS[first : first + 3] for first in range(0, 20, 3)))
+        bases = [segment.base_offset for segment in log.segments()]
+        assert [0, 1, 4, 7, 10, 13, 16, 19] == bases
+        was_closed: list[bool] = []
 
-        def busy(move: moving._Move, snapshot: object) -> int:
-            copied = copy(move, snapshot)  # type: ignore[arg-type]
-            rounds.append(copied)
-            if len(rounds) == 1:
-                log.truncate_to(10)
-                append_texts(manager, "t", 0, *(f"new {number:100d}" for number in range(6)))
-                log.delete_records(3)
-                return 1 << 30
-            append_texts(manager, "t", 0, "later")
-            return copied
+        def change() -> None:
+            log.truncate_to(12)
+            append_segments(log, new[:1], new[1:4], new[4:])
+            log.delete_records(2)
+            bases = [segment.base_offset for segment in log.segments()]
+            assert [1, 4, 7, 10, 13, 16] == bases
+            disk.turns[f"-future/{16:020d}.log"] = [
+                lambda: append_segments(log, ["later"]),
+                lambda: was_closed.append(log.is_closed),
+            ]
 
-        monkeypatch.setattr(moving._Move, "copy_segments", busy)
+        disk.turns[f"-future/{19:020d}.log"] = [change]
         manager.move_partition("t", 0, B)
-        assert 2 == len(rounds)
-        expected = [*TEXTS[3:10], *(f"new {number:100d}" for number in range(6)), "later"]
+        assert [True] == was_closed
         assert expected == values(manager, "t")
         assert not manager.log("t").corrupt_ranges()
     with manual_manager(A, B, filesystem=disk) as manager:

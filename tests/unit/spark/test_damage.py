@@ -339,6 +339,7 @@ class HookedDisk(PosixFileSystem):
     """A disk that calls a hook before the file of one segment is opened."""
 
     def __init__(self, name: str, hook: Any) -> None:
+        super().__init__()
         self._name = name
         self._hook: Any = hook
 
@@ -438,6 +439,7 @@ class FailingDisk(PosixFileSystem):
     """A disk that fails the first opens of a file."""
 
     def __init__(self, name: str, times: int) -> None:
+        super().__init__()
         self._name = name
         self._left = times
 
