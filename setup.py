@@ -56,6 +56,7 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "encoded_headers": [],
         "column_writer": [],
         "headers_column": [],
+        "record_groups": [],
         "records_builder": [],
         "builder": [],
         "batch_metadata": [],

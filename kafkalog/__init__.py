@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kafkalog.clients.config import ConsumerConfig, ProducerConfig
     from kafkalog.clients.consumer import Consumer, ConsumerRecord, LostRecords
     from kafkalog.clients.delivery import Delivery, RecordMetadata
+    from kafkalog.clients.many_records import SentMany, SentRange
     from kafkalog.clients.offset_records import CommittedOffset
     from kafkalog.clients.producer import Producer
     from kafkalog.clock import Clock, SystemClock
@@ -289,6 +290,8 @@ __all__ = [
     "SegmentFacts",
     "SegmentPlan",
     "SegmentSurvey",
+    "SentMany",
+    "SentRange",
     "ServerProperties",
     "Severity",
     "SizeRetention",
@@ -342,6 +345,7 @@ _MODULES = {
     "clients.config": ("ConsumerConfig", "ProducerConfig"),
     "clients.consumer": ("Consumer", "ConsumerRecord", "LostRecords"),
     "clients.delivery": ("Delivery", "RecordMetadata"),
+    "clients.many_records": ("SentMany", "SentRange"),
     "clients.offset_records": ("CommittedOffset",),
     "clients.producer": ("Producer",),
     "clock": ("Clock", "SystemClock"),

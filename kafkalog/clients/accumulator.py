@@ -26,7 +26,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES
 from kafkalog.clients.delivery import BatchOutcome, Delivery
+from kafkalog.clients.many_records import (
+    BATCH_OVERHEAD,
+    PartitionRecords,
+    SentMany,
+)
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.source import LogSource
 from kafkalog.clock import Clock
@@ -54,7 +60,11 @@ __all__ = [
 ]
 
 # More than the lengths, deltas and attributes of any record without headers take.
-RECORD_OVERHEAD: Final = 24
+RECORD_OVERHEAD: Final = RECORD_OVERHEAD_BYTES
+# Memory that a batch reserves at first, and the factor of the next reservations: thousands of
+# partitions with few records each do not reserve the largest batch for each.
+FIRST_RESERVED_BYTES: Final = 1024
+GROWTH: Final = 4
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
 IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
@@ -64,9 +74,9 @@ class BufferMemory:
     """
     Limit of the bytes of undelivered batches; slows a fast program down to a slow disk.
 
-    Memory is reserved per batch, so it costs nothing per record. Waiting threads are not queued: a
-    thread continues once its reservation fits. A batch above the limit is accepted if no other
-    batch has a reservation.
+    Memory is reserved per batch, in steps that grow, so it costs next to nothing per record.
+    Waiting threads are not queued: a thread continues once its reservation fits. A reservation
+    above the limit is accepted if there is no other.
 
     Args:
         limit_bytes: the limit.
@@ -77,7 +87,9 @@ class BufferMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._reserved_bytes = 0
-        self._freed = threading.Condition()
+        self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
+        self._waiting_count = 0
 
     @property
     def reserved_bytes(self) -> int:
@@ -86,27 +98,37 @@ class BufferMemory:
 
     def try_reserve(self, size: int) -> bool:
         """Reserve bytes if they are free; return whether they were."""
-        with self._freed:
-            return self._try_reserve(size)
+        # Inline code: a batch calls this several times.
+        with self._lock:
+            reserved_bytes = self._reserved_bytes
+            if reserved_bytes and reserved_bytes + size > self.limit_bytes:
+                return False
+            self._reserved_bytes += size
+            return True
 
     def reserve(self, size: int, timeout_ms: int) -> bool:
         """Reserve bytes, and wait for them up to a time; return whether they were reserved."""
         with self._freed:
-            return self._freed.wait_for(
-                lambda: self._try_reserve(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
-            )
+            self._waiting_count += 1
+            try:
+                has_space = self._freed.wait_for(
+                    lambda: self._fits(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+                )
+            finally:
+                self._waiting_count -= 1
+            if has_space:
+                self._reserved_bytes += size
+            return has_space
 
     def release(self, size: int) -> None:
         """Free reserved bytes."""
-        with self._freed:
+        with self._lock:
             self._reserved_bytes -= size
-            self._freed.notify_all()
+            if self._waiting_count:
+                self._freed.notify_all()
 
-    def _try_reserve(self, size: int) -> bool:
-        if self._reserved_bytes and self._reserved_bytes + size > self.limit_bytes:
-            return False
-        self._reserved_bytes += size
-        return True
+    def _fits(self, size: int) -> bool:
+        return not self._reserved_bytes or self._reserved_bytes + size <= self.limit_bytes
 
 
 class IdleBuilders:
@@ -188,7 +210,7 @@ class Unsynced(NamedTuple):
     @property
     def record_count(self) -> int:
         """Number of records."""
-        return sum(len(batch.deliveries) for batch, _info in self.batches)
+        return sum(batch.record_count for batch, _info in self.batches)
 
 
 class Accumulator:
@@ -222,10 +244,13 @@ class Accumulator:
         self._open: ProducerBatch | None = None
         self._open_number = 0
         self._open_bytes = 0
+        # Limit of the open batch: the largest size of a batch, or the memory reserved for it.
+        self._open_limit = 0
         self._unsynced: list[tuple[ProducerBatch, AppendInfo]] = []
         # Number of records of batches that are being synced.
         self._syncing_records = 0
         self._size_limit = min(settings.batch_size, log.config.max_message_bytes)
+        self._first_bytes = min(FIRST_RESERVED_BYTES, settings.batch_size)
         self._identity = Identity()
         self._next_sequence = -1
         if settings.new_identity is not None:
@@ -241,7 +266,7 @@ class Accumulator:
             batches = [*self.closed, *(batch for batch, _info in self._unsynced)]
             if self._open is not None:
                 batches.append(self._open)
-            return self._syncing_records + sum(len(batch.deliveries) for batch in batches)
+            return self._syncing_records + sum(batch.record_count for batch in batches)
 
     def is_in(self, transaction: object) -> bool:
         """Return whether the partition belongs to a transaction."""
@@ -281,20 +306,58 @@ class Accumulator:
             size += sum(len(name) + len(field or b"") + 8 for name, field in headers)
         with self._lock:
             batch = self._open
-            if batch is None or self._open_bytes + size > self._size_limit:
+            if batch is None or (
+                self._open_bytes + size > self._open_limit and not self._grow(batch, size)
+            ):
                 record = (key, value, headers, timestamp_ms)
                 return self._begin(self.bytes_for(size), reserved_bytes, record)
             if reserved_bytes:
                 self._settings.memory.release(reserved_bytes)
             self._open_bytes = batch.builder.append(key, value, timestamp_ms, headers)
-            deliveries = batch.deliveries
-            delivery = Delivery(batch.outcome, len(deliveries), timestamp_ms)
-            deliveries.append(delivery)
+            entries = batch.entries
+            delivery = Delivery(batch.outcome, len(entries), timestamp_ms)
+            entries.append(delivery)
             return delivery
+
+    def extend(self, records: PartitionRecords, many: SentMany) -> int:
+        """
+        Add the records of a call; close the batches that are full.
+
+        Args:
+            records: the records. The caller has reserved `records.size_bytes` for them, which is
+                the memory of the batches from now on.
+            many: the future of the call.
+
+        Returns:
+            The number of parts.
+        """
+        count, start, left_bytes = records.record_count, 0, records.size_bytes
+        part_count = 0
+        with self._lock:
+            while start < count:
+                is_new = self._open is None
+                batch = self._open or self._new_batch(0)
+                part = batch.extend(records, start, self._size_limit, many)
+                if part is None:
+                    self._close_open()
+                    continue
+                part_count += 1
+                stop = start + part.record_count
+                used_bytes = left_bytes if stop == count else records.bytes_between(start, stop)
+                left_bytes -= used_bytes
+                start = stop
+                batch.reserve(used_bytes)
+                if is_new:
+                    self._set_open(batch)
+                else:
+                    self._open_bytes = batch.builder.size_bytes
+                    self._open_limit = min(self._size_limit, batch.reserved_bytes)
+        return part_count
 
     def bytes_for(self, size: int) -> int:
         """Return the memory to reserve for a batch whose first record has `size` bytes."""
-        return max(self._settings.batch_size, size)
+        size += BATCH_OVERHEAD
+        return size if size > self._first_bytes else self._first_bytes
 
     def close_open(self, number: int | None = None) -> bool:
         """Close the open batch if it has that number; return whether there are closed batches."""
@@ -401,19 +464,44 @@ class Accumulator:
             if not self._settings.memory.try_reserve(size_bytes):
                 return None
             reserved_bytes = size_bytes
-        now_ms = self._settings.clock.monotonic_ms()
-        builder = self._settings.builders.take(self._settings.batch_size)
-        batch = ProducerBatch(self.where, builder, reserved_bytes, now_ms)
+        batch = self._new_batch(reserved_bytes)
         try:
             delivery = batch.append(*record)
         except BaseException:
             self._settings.memory.release(reserved_bytes)
             raise
+        self._set_open(batch)
+        return delivery
+
+    def _new_batch(self, reserved_bytes: int) -> ProducerBatch:
+        now_ms = self._settings.clock.monotonic_ms()
+        builder = self._settings.builders.take(self._first_bytes)
+        return ProducerBatch(self.where, builder, reserved_bytes, now_ms)
+
+    def _set_open(self, batch: ProducerBatch) -> None:
         self._open = batch
         self._open_bytes = batch.builder.size_bytes
+        reserved_bytes, size_limit = batch.reserved_bytes, self._size_limit
+        self._open_limit = reserved_bytes if reserved_bytes < size_limit else size_limit
         self._open_number += 1
         self._on_open(self, batch, self._open_number)
-        return delivery
+
+    def _grow(self, batch: ProducerBatch, size: int) -> bool:
+        """Reserve more memory for the open batch; return whether a record fits then."""
+        limit_bytes, reserved_bytes = self._size_limit, batch.reserved_bytes
+        needed_bytes = self._open_bytes + size
+        if needed_bytes > limit_bytes:
+            return False
+        target_bytes = GROWTH * reserved_bytes
+        if target_bytes > limit_bytes:
+            target_bytes = limit_bytes
+        if target_bytes < needed_bytes:
+            target_bytes = needed_bytes
+        if not self._settings.memory.try_reserve(target_bytes - reserved_bytes):
+            return False
+        batch.reserve(target_bytes - reserved_bytes)
+        self._open_limit = target_bytes
+        return True
 
     def _close_open(self) -> None:
         if self._open is not None:
@@ -437,7 +525,7 @@ class Accumulator:
             self._renew_identity()
             info = self._append_to(self.log, batch)
         if self._next_sequence >= 0:
-            self._next_sequence = (self._next_sequence + len(batch.deliveries)) & SEQUENCE_MASK
+            self._next_sequence = (self._next_sequence + batch.record_count) & SEQUENCE_MASK
         return info
 
     def _append_to(self, log: Log, batch: ProducerBatch) -> AppendInfo:
@@ -455,17 +543,19 @@ class Accumulator:
     ) -> list[Acknowledgement]:
         """Give up the records that the settings of the log refuse; keep the others of the batch."""
         faults = {each.index: each.message for each in error.record_errors}
-        if not faults or len(faults) >= len(batch.deliveries):
+        # A part of a call is refused whole.
+        refused = {batch.entries[slot]: message for slot, message in faults.items()}
+        if refused.keys() >= set(batch.entries) or not refused:
             return [self._give_up(batch, error)]
         acknowledged = []
-        for slot, message in faults.items():
+        for entry, message in refused.items():
             outcome = BatchOutcome(self.where, batch.outcome.condition)
-            batch.deliveries[slot].move(outcome, 0)
+            entry.move(outcome, 0)
             refusal = type(error)(
                 f"{self.where}: {message}", record_errors=error.record_errors, path=error.path
             )
             acknowledged.append(Acknowledgement(outcome, 0, None, refusal))
-        batch.without(faults, BatchBuilder())
+        batch.take_out(refused, BatchBuilder())
         return acknowledged
 
     def _give_up(self, batch: ProducerBatch, error: KafkaLogError) -> Acknowledgement:

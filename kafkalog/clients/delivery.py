@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kafkalog.model import TopicPartition
 
@@ -48,6 +48,13 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class Watcher(Protocol):
+    """Receiver of an outcome."""
+
+    def notify(self) -> None:
+        """Take the outcome, which is set; it must not raise."""
+
+
 class BatchOutcome:
     """
     Outcome of the records of a batch, set once.
@@ -73,8 +80,8 @@ class BatchOutcome:
         self.base_offset = -1
         self.append_time_ms: int | None = None
         self.error: BaseException | None = None
-        # Futures with a callback, or with a thread in `concurrent.futures.wait`.
-        self._watched: list[Delivery] = []
+        # Futures with a callback, or with a thread in `concurrent.futures.wait`, and parts.
+        self._watched: list[Watcher] = []
 
     def succeed(self, base_offset: int, append_time_ms: int | None) -> None:
         """Set the base offset of the batch in the log."""
@@ -87,16 +94,20 @@ class BatchOutcome:
         self.error = error
         self._finish()
 
-    def watch(self, delivery: Delivery) -> None:
-        """Notify a future once the outcome is set, unless it is; the condition is held."""
-        if self.state != _FINISHED and delivery not in self._watched:
-            self._watched.append(delivery)
+    def watch(self, watcher: Watcher) -> None:
+        """Notify a watcher once the outcome is set, unless it is; the condition is held."""
+        if self.state != _FINISHED and watcher not in self._watched:
+            self._watched.append(watcher)
 
-    def unwatch(self, delivery: Delivery) -> bool:
-        """Notify a future no more; return whether it was to be. The condition is held."""
-        if delivery not in self._watched:
+    def add_part(self, part: Watcher) -> None:
+        """Notify a new part of an open batch; no lock is needed: the batch cannot end yet."""
+        self._watched.append(part)
+
+    def unwatch(self, watcher: Watcher) -> bool:
+        """Notify a watcher no more; return whether it was to be. The condition is held."""
+        if watcher not in self._watched:
             return False
-        self._watched.remove(delivery)
+        self._watched.remove(watcher)
         return True
 
     def wait(self, timeout: float | None) -> bool:
@@ -116,8 +127,8 @@ class BatchOutcome:
             self.state = _FINISHED
             self.condition.notify_all()
             watched, self._watched = self._watched, []
-        for delivery in watched:
-            delivery._notify()
+        for watcher in watched:
+            watcher.notify()
 
 
 class Delivery(Future[RecordMetadata]):
@@ -184,6 +195,11 @@ class Delivery(Future[RecordMetadata]):
                 return
         self._call(fn)
 
+    @property
+    def record_count(self) -> int:
+        """Number of records: 1."""
+        return 1
+
     def move(self, outcome: BatchOutcome, slot: int) -> None:
         """Change the outcome, to one of the same condition, or the slot in the batch."""
         with outcome.condition:
@@ -211,7 +227,7 @@ class Delivery(Future[RecordMetadata]):
             self._timestamp_ms if append_time_ms is None else append_time_ms,
         )
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
         """Call the callbacks, and wake threads in `concurrent.futures.wait`."""
         for waiter in tuple(self.__dict__.get("waiters", ())):
             if self._outcome.error is None:

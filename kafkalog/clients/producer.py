@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,11 +27,17 @@ from typing import Literal, Self, SupportsIndex, TypeAlias
 
 from kafkalog._core.murmur2 import partition_of
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.clients.accumulator import AccumulatorSettings, BufferMemory, IdleBuilders
+from kafkalog.clients.accumulator import (
+    Accumulator,
+    AccumulatorSettings,
+    BufferMemory,
+    IdleBuilders,
+)
 from kafkalog.clients.batch_sender import BatchSender, ReportFull
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
+from kafkalog.clients.many_records import ManyRecords, PartitionRecords, SentMany
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer_batch import Identity
 from kafkalog.clients.producer_transaction import ProducerTransaction
@@ -50,6 +56,7 @@ from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.log import Wait
 from kafkalog.model import Header, TopicPartition
 from kafkalog.records.codecs import Codec
+from kafkalog.records.packing import TimestampsLike
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 
 __all__ = ["DeliveryRules", "OnFull", "Producer"]
@@ -164,6 +171,11 @@ class Producer(ClosingContextManager):
         """Number of bytes of `buffer.memory` that undelivered batches have reserved."""
         return self._memory.reserved_bytes
 
+    @property
+    def available_bytes(self) -> int:
+        """Number of bytes of `buffer.memory` that are free: to shed load before it is read."""
+        return max(self._memory.limit_bytes - self._memory.reserved_bytes, 0)
+
     def partitions_for(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""
         self._ensure_own()
@@ -231,6 +243,98 @@ class Producer(ClosingContextManager):
         if accumulator.closed:
             self._sender.write(accumulator)
         return delivery
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None] | None,
+        values: Sequence[bytes | None],
+        *,
+        timestamps: TimestampsLike | None = None,
+        headers: Sequence[Iterable[Header] | None] | None = None,
+        partition: int | None = None,
+    ) -> SentMany:
+        """
+        Send many records of a topic; return one future for all.
+
+        All records are checked, and memory for all is reserved, before the first is accepted: the
+        call accepts all or none. Records with a key go to the partition of the key, in their order;
+        the others together to one partition.
+
+        Args:
+            topic: the topic.
+            keys: the key of each record, bytes or None; None for records without keys.
+            values: the value of each record, bytes or None; as many.
+            timestamps: one for all records, or one for each; the time of the clock if None.
+            headers: for each record pairs of name and bytes, or None.
+            partition: the partition of all records; None to select it by the keys.
+
+        Keys and values may be Arrow arrays of binary values, which are converted to lists.
+
+        Returns:
+            The future of the offsets. Records that are in one batch are stored together or refused
+            together; see `SentMany` for a call of which only some records are delivered.
+
+        Raises:
+            TypeError, ValueError: a key or value is not bytes, or the lists differ in length.
+            BufferExhaustedError, InvalidRecordError, InvalidTxnStateError, ClientClosedError,
+                ForkedLogError, KafkaLogError: as for `send`.
+        """
+        if self._closed:
+            raise self._refusal()
+        records = ManyRecords(keys, values, headers, timestamps, self._clock.now_ms())
+        many = SentMany()
+        if not records:
+            many.set_parts(0)
+            return many
+        shares = self._distributed(topic, records, partition)
+        if self._transaction is not None:
+            for accumulator, _share in shares:
+                self._require_transaction().join(accumulator)
+        self._accept(shares, many)
+        return many
+
+    def _accept(
+        self, shares: Sequence[tuple[Accumulator, PartitionRecords]], many: SentMany
+    ) -> None:
+        """Reserve memory for all records of a call, then add them to their batches."""
+        left_bytes = sum(share.size_bytes for _accumulator, share in shares)
+        if not self._memory.try_reserve(left_bytes):
+            self._sender.reserve_memory(shares[0][0], left_bytes)
+        part_count = 0
+        try:
+            for accumulator, share in shares:
+                left_bytes -= share.size_bytes
+                part_count += accumulator.extend(share, many)
+                if accumulator.closed:
+                    self._sender.write(accumulator)
+        finally:
+            if left_bytes:
+                # The thread was interrupted: records of the other partitions are not accepted.
+                self._memory.release(left_bytes)
+            many.set_parts(part_count)
+
+    def _distributed(
+        self, topic: str, records: ManyRecords, partition: int | None
+    ) -> list[tuple[Accumulator, PartitionRecords]]:
+        """Return the records of a call with their accumulators."""
+        found = self._topics.by_name.get(topic) or self._topics.refresh(topic)
+        if partition is not None:
+            shares = records.for_partition(partition)
+        elif records.keys is None or self._ignores_keys:
+            shares = records.for_partition(-1)
+        else:
+            shares = records.by_partition(len(found.accumulators))
+        distributed = []
+        for number, share in shares:
+            if number < 0 and partition is None:
+                number = found.sticky_partition(share.size_bytes)
+            accumulators = found.accumulators
+            accumulator = accumulators[number] if 0 <= number < len(accumulators) else None
+            if accumulator is None:
+                accumulator = self._topics.accumulator(topic, number)
+            distributed.append((accumulator, share))
+        return distributed
 
     def _refusal(self) -> ClientClosedError:
         self._ensure_own()

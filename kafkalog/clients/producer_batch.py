@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record import Record
 from kafkalog.clients.delivery import BatchOutcome, Delivery
+from kafkalog.clients.many_records import BatchPart, PartitionRecords, SentMany
 from kafkalog.model import Header, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress_if_smaller
@@ -31,15 +32,16 @@ class ProducerBatch:
 
     Args:
         where: its partition.
-        builder: an empty builder, used by this batch until it is acknowledged.
+        builder: an empty builder, used by this batch until it is written.
         reserved_bytes: buffer memory that was reserved for it.
         opened_ms: monotonic time of its first record.
 
     Attributes:
         outcome: the outcome that the futures of its records read.
+        entries: the future of each record, or the part of a call that it belongs to.
     """
 
-    __slots__ = ("builder", "deliveries", "opened_ms", "outcome", "reserved_bytes")
+    __slots__ = ("builder", "entries", "opened_ms", "outcome", "reserved_bytes")
 
     def __init__(
         self,
@@ -52,7 +54,12 @@ class ProducerBatch:
         self.reserved_bytes = reserved_bytes
         self.opened_ms = opened_ms
         self.outcome = BatchOutcome(where)
-        self.deliveries: list[Delivery] = []
+        self.entries: list[Delivery | BatchPart] = []
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return len(self.entries)
 
     def append(
         self,
@@ -63,10 +70,31 @@ class ProducerBatch:
     ) -> Delivery:
         """Add a record; raise InvalidRecordError if it cannot be encoded."""
         self.builder.append(key, value, timestamp_ms, headers)
-        deliveries = self.deliveries
-        delivery = Delivery(self.outcome, len(deliveries), timestamp_ms)
-        deliveries.append(delivery)
+        delivery = Delivery(self.outcome, len(self.entries), timestamp_ms)
+        self.entries.append(delivery)
         return delivery
+
+    def extend(
+        self, records: PartitionRecords, start: int, size_limit: int, many: SentMany
+    ) -> BatchPart | None:
+        """
+        Add records of a call from a slot on; the first record of a batch always goes in.
+
+        Returns:
+            What went in, None if nothing did.
+        """
+        count = records.extend(self.builder, start, size_limit)
+        if not count:
+            return None
+        rows = records.rows(start, start + count)
+        part = BatchPart(many, self.outcome, len(self.entries), rows)
+        self.entries += [part] * count
+        self.outcome.add_part(part)
+        return part
+
+    def reserve(self, size_bytes: int) -> None:
+        """Record that more buffer memory was reserved for it."""
+        self.reserved_bytes += size_bytes
 
     def encoded(
         self, codec: Codec, identity: Identity, base_sequence: int, *, transactional: bool
@@ -82,13 +110,23 @@ class ProducerBatch:
             transactional=transactional,
         )
 
-    def without(self, slots: Collection[int], builder: BatchBuilder) -> None:
-        """Remove records whose futures have another outcome already; later records move up."""
-        deliveries, self.deliveries = self.deliveries, []
+    def take_out(self, refused: Collection[Delivery | BatchPart], builder: BatchBuilder) -> None:
+        """
+        Remove records whose futures have another outcome already; later records move up.
+
+        Args:
+            refused: futures of records, and parts of calls.
+            builder: an empty builder, for the records that stay.
+        """
+        entries, self.entries = self.entries, []
         records: list[Record] = BatchView(self.builder.finish()).records()
-        for slot, (record, delivery) in enumerate(zip(records, deliveries, strict=True)):
-            if slot not in slots:
-                builder.append_record(record)
-                delivery.move(self.outcome, len(self.deliveries))
-                self.deliveries.append(delivery)
+        before = None
+        for record, entry in zip(records, entries, strict=True):
+            if entry in refused:
+                continue
+            if entry is not before:
+                entry.move(self.outcome, len(self.entries))
+                before = entry
+            builder.append_record(record)
+            self.entries.append(entry)
         self.builder = builder

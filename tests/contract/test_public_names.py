@@ -127,6 +127,8 @@ NAMES = [
     "SegmentFacts",
     "SegmentPlan",
     "SegmentSurvey",
+    "SentMany",
+    "SentRange",
     "ServerProperties",
     "Severity",
     "SizeRetention",

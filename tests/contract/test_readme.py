@@ -71,7 +71,8 @@ def test_clients_blocks_in_order_print_the_stated_output(
     """A producer, a consumer and a transaction."""
     monkeypatch.chdir(tmp_path)
     _run_blocks("docs/clients.md", {})
-    assert ["3 partitions", "read up to 100"] == capsys.readouterr().out.splitlines()
+    expected = ["3 partitions", "read up to 100", "1000 records on the disk"]
+    assert expected == capsys.readouterr().out.splitlines()
     with kafkalog.LogManager(["data"]) as manager, manager.consumer("billing") as consumer:
         committed = [consumer.committed(kafkalog.TopicPartition("orders", n)) for n in range(3)]
     assert sum(each.offset for each in committed if each is not None) == 100
