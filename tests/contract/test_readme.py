@@ -105,6 +105,8 @@ PAGES = {
     "operations": "manager.is_closed",
     "quickstart": "True",
     "retention": "deletions == ()",
+    # pytest runs its tests in tests/unit/testing.
+    "testing": "True",
 }
 
 
