@@ -10,7 +10,6 @@ Thread-safety: attributes and iterators from any thread; one thread at a time ca
 """
 
 cimport cython
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.mapping cimport check_object, touch_pages
