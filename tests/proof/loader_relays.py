@@ -11,6 +11,7 @@ emulation's own, which interprets nothing but names and headers.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -42,7 +43,9 @@ from tests.support.broker_loader import EmulatedBroker, raw_batches
 __all__ = ["main", "run"]
 
 LEGS_OF_RELAY = 8
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
+# Time after which a process that has not ended writes the stacks of its threads.
+STACKS_SECONDS = 110
 KEYS = 60
 START_MS = 1_700_000_000_000
 MEMORY_BYTES = 1 << 20
@@ -129,7 +132,8 @@ def _library_leg(proof: Proof, directory: Path, history: History, leg: int) -> l
     was_killed = process.returncode == -signal.SIGKILL
     proof.count("kills of the library" if was_killed else "stops of the library")
     if hangs.is_set():
-        return [f"the library hangs: it did not end within {WAIT_SECONDS} s"]
+        stacks = text or "no stack: it was still being imported"
+        return [f"the library hangs: it did not end within {WAIT_SECONDS} s: {stacks}"]
     if process.returncode not in (0, -signal.SIGKILL):
         return [f"the library failed: it ended with {process.returncode}: {text}"]
     return []
@@ -217,6 +221,7 @@ def say(what: str, *arguments: Any) -> None:
 
 def main(arguments: list[str]) -> int:
     """Append, roll and compact until the standard input ends, or until the process is killed."""
+    faulthandler.dump_traceback_later(STACKS_SECONDS)
     seed, directory, prefix = arguments
     drawn = random.Random(int(seed))
     config = LogConfig(
