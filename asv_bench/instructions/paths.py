@@ -44,6 +44,8 @@ from kafkalog.records.conversion.conversion_units import FileRecords
 RECORDS = 4096
 VALUE_BYTES = 100
 BATCH_BYTES = 16 * 1024
+# Records of one call, as of a request to a service.
+GROUP = 10
 HEADER_BYTES = 61
 SECRET = bytes(range(16))
 # Offsets of point reads, spread over the log.
@@ -365,6 +367,25 @@ def send_record(folder: Path) -> tuple[int, Case]:
         send = producer.send
         for key, value in zip(made.keys, made.values, strict=True):
             send("records", value, key=key, timestamp_ms=TIMESTAMP_MS)
+
+    return RECORDS, case
+
+
+@path("send ten records at once")
+def send_many(folder: Path) -> tuple[int, Case]:
+    """The same records with a future for each ten, which go to several of the partitions."""
+    limits = LogConfig(message_timestamp_before_max_ms=2**63 - 1)
+    manager = LogManager([folder], ManagerConfig(log=limits))
+    manager.create_topic("records", 4)
+    producer, made = manager.producer(batch_size=BATCH_BYTES, linger_ms=3_600_000), standard()
+    groups = [
+        (made.keys[start : start + GROUP], made.values[start : start + GROUP])
+        for start in range(0, RECORDS, GROUP)
+    ]
+
+    def case() -> None:
+        for keys, values in groups:
+            producer.send_many("records", keys, values)
 
     return RECORDS, case
 
