@@ -172,7 +172,6 @@ class LocalLog:
         context = self.context
         check_base_offset(base_offset, context.directory)
         path = context.files(base_offset).log
-        self._name_changes += 1
         context.allow_missing_before(base_offset)
         try:
             handle = self._new_log(base_offset, path, is_prepared=is_prepared)
@@ -190,6 +189,8 @@ class LocalLog:
             except OSError as second:
                 raise _undo_failed(error, second) from error
             raise
+        # Not before: a sync at the same time would count names that it did not find.
+        self._name_changes += 1
         return segment
 
     def _new_log(self, base_offset: int, path: Path, *, is_prepared: bool) -> FileHandle:

@@ -381,3 +381,33 @@ def test_durable_offset_rises_and_never_exceeds_synced_bytes(directory: Path) ->
         assert 121 == log.durable_offset
     assert all(durable <= synced for durable, synced in seen)
     assert sorted(seen) == seen
+
+
+class FlushingCreations(SimulatedDisk):
+    """A disk that calls `then` once, right before the next creation of a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], object] | None = None
+
+    def create_new(self, path: Path) -> FileHandle:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return super().create_new(path)
+
+
+def test_flush_before_the_file_of_a_segment_leaves_its_name_to_the_next() -> None:
+    """The roll had begun, and there was no name yet that the flush could put on the disk."""
+    disk = FlushingCreations()
+    disk.make_durable(PARTITION.parent)
+    log = manual_log(PARTITION, filesystem=disk)
+    log.append(numbered(0, 1))
+    disk.then = log.flush
+    log.roll()
+    assert disk.then is None
+    log.append(numbered(1, 1))
+    assert 2 == log.flush()
+    with manual_log(PARTITION, filesystem=disk.crash()) as again:
+        assert 2 == again.log_end_offset
+    log.close()
