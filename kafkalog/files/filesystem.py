@@ -20,7 +20,14 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
-__all__ = ["FileExtent", "FileFacts", "FileHandle", "FileLock", "FileSystem"]
+__all__ = [
+    "FileExtent",
+    "FileFacts",
+    "FileHandle",
+    "FileLock",
+    "FileSystem",
+    "FilesystemSync",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,27 @@ class FileLock(Protocol):
     def release(self) -> None: ...
 
 
+class FilesystemSync(Protocol):
+    """
+    Syncs of a whole mounted file system: all bytes, lengths and names, of every program.
+
+    It is to be made before the first write that it has to cover, and kept: `sync` raises the
+    errors of all writes since `open_filesystem_sync`, and each error once.
+    """
+
+    def covers(self, directory: Path) -> bool:
+        """Return whether a directory is in this file system; OSError if it cannot be read."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything durable that was written, created, renamed or removed before the call.
+        OSError if any of it may be missing on the disk; the error does not name a file, and may
+        concern a file that was written before the last `sync`."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class FileSystem(Protocol):
     """The disk. Paths are absolute or relative to the process; no method follows a glob."""
 
@@ -167,6 +195,11 @@ class FileSystem(Protocol):
         ...
 
     def sync_directory(self, directory: Path) -> None: ...
+    def open_filesystem_sync(self, directory: Path) -> FilesystemSync | None:
+        """Return syncs of the file system that has a directory; None if the system has none that
+        reports every failed write."""
+        ...
+
     def keeps_errors(self, directory: Path) -> bool:
         """Return whether the next sync on any descriptor of a file reports a failed write-back that
         no process has seen, for as long as reads return bytes that the disk lacks."""

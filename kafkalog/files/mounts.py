@@ -10,6 +10,13 @@ first sync that succeeds proves that reads return what the disk has. This is kno
 systems named here only: a network or FUSE file system has a second cache below the first, and
 another kernel has other rules. With `data=journal` ext4 reports an error one sync too late.
 
+**Syncs of a whole file system** (`syncfs`). Since Linux 5.8 a failed write-back is kept with the
+mounted file system, too, and each descriptor that was open before gets it once from `syncfs`. Until
+5.17 the error of the file system's own part was dropped, and until 6.12 ext4 returned success after
+it was shut down, as by the removal of its disk. XFS writes its log, which empties the cache of the
+disk only if there is something to write: bytes written over others may stay there. So `syncfs` is
+believed on ext4 since Linux 6.12, and nowhere else.
+
 **Identity of the cache.** Written bytes stay in the memory of the kernel until the disk has them. A
 process that is killed loses none of them; a power cut, or a file system that is shut down and
 mounted again, may. So if the ids at two openings of a file are equal, both see the same bytes,
@@ -45,6 +52,7 @@ __all__ = [
     "keeps_errors",
     "kernel_version",
     "mount_keeps_errors",
+    "reports_errors_of_syncfs",
 ]
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -54,6 +62,9 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 # errseq_sample() gives a process that opens a file the errors that no process has seen.
 FIRST_KERNEL: Final = (4, 17)
 FILE_SYSTEMS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs"})
+
+# ext4 raises an error after a shutdown of the file system; see the module.
+FIRST_KERNEL_OF_SYNCFS: Final = (6, 12)
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
@@ -135,15 +146,31 @@ def _is_below(path: str, point: str) -> bool:
 
 def keeps_errors(directory: Path, *, mounts: Path = MOUNTS, release: str | None = None) -> bool:
     """Return whether the next sync of a file in `directory` reports a failed write-back."""
+    mount = _mount_since(FIRST_KERNEL, directory, mounts, release)
+    return mount is not None and mount_keeps_errors(mount)
+
+
+def reports_errors_of_syncfs(
+    directory: Path, *, mounts: Path = MOUNTS, release: str | None = None
+) -> bool:
+    """Return whether `syncfs` in `directory` reports every failed write since the descriptor was
+    opened, and leaves nothing in a cache of the disk."""
+    mount = _mount_since(FIRST_KERNEL_OF_SYNCFS, directory, mounts, release)
+    return mount is not None and mount.kind == "ext4" and mount_keeps_errors(mount)
+
+
+def _mount_since(
+    first: tuple[int, int], directory: Path, mounts: Path, release: str | None
+) -> Mount | None:
+    """Return the mount of a directory if the kernel is new enough, and the mount is known."""
     version = kernel_version(os.uname().release if release is None else release)
-    if sys.platform != "linux" or version is None or version < FIRST_KERNEL:
-        return False
+    if sys.platform != "linux" or version is None or version < first:
+        return None
     try:
         table = mounts.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return False
-    mount = find_mount(os.path.realpath(directory), table)
-    return mount is not None and mount_keeps_errors(mount)
+        return None
+    return find_mount(os.path.realpath(directory), table)
 
 
 def kernel_version(release: str) -> tuple[int, int] | None:

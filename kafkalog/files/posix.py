@@ -41,7 +41,13 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
 from kafkalog.files.errors import ShortFileError
-from kafkalog.files.filesystem import FileExtent, FileFacts, FileHandle, FileLock
+from kafkalog.files.filesystem import (
+    FileExtent,
+    FileFacts,
+    FileHandle,
+    FileLock,
+    FilesystemSync,
+)
 from kafkalog.files.mounts import cache_id, keeps_errors
 
 __all__ = ["PosixFileHandle", "PosixFileSystem"]
@@ -381,6 +387,12 @@ class PosixFileSystem:
                 raise
         finally:
             os.close(descriptor)
+
+    def open_filesystem_sync(self, directory: Path) -> FilesystemSync | None:
+        # Imported on first use: few programs commit so many logs together.
+        from kafkalog.files.filesystem_sync import open_filesystem_sync
+
+        return open_filesystem_sync(directory)
 
     def keeps_errors(self, directory: Path) -> bool:
         return keeps_errors(directory)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["MUTATING", "SYNCING", "Fault", "FaultyCalls", "Killed", "PowerCut", "disk_error"]
 
-SYNCING = frozenset({"sync", "sync_directory"})
+SYNCING = frozenset({"sync", "sync_directory", "sync_filesystem"})
 MUTATING = SYNCING | {
     "create",
     "make_directory",
@@ -124,7 +124,7 @@ class FaultyCalls:
         )
 
     def forget_sync_at(self, number: int) -> None:
-        """Let the n-th sync from now, of a file or a directory, succeed without effect."""
+        """Let the n-th sync from now, of a file, a directory or all, succeed without effect."""
         self._faults.append(Fault(_positive(number), SYNCING, forgets=True))
 
     @property

@@ -30,6 +30,11 @@ it returns False. Lengths that were set by truncation, and names, are otherwise:
 with a journal loses no change of its structure, or stops for good. A failed `sync` or
 `sync_directory` leaves them in danger until the next that succeeds.
 
+*Syncs of all.* `open_filesystem_sync` gives an object whose `sync` makes durable, in one step, all
+contents and names that came before it. Where it fails, the write-back of every dirty file has
+failed. It raises each failed sync or write-back of any file since it was opened, once, whatever the
+syncs of that file raise. With `syncs_all` set to False there is none.
+
 *Failed write-backs.* `fail_write_back` does the same in the background: the error waits with the
 file and is raised once, by the next `sync` through any handle, also one opened later. `evict` drops
 clean bytes: reads show the disk again, and an unreported error is lost with the pages. If
@@ -79,7 +84,13 @@ from typing_extensions import Buffer
 
 from kafkalog.clock import Clock
 from kafkalog.files.errors import ShortFileError
-from kafkalog.files.filesystem import FileExtent, FileFacts, FileHandle, FileLock
+from kafkalog.files.filesystem import (
+    FileExtent,
+    FileFacts,
+    FileHandle,
+    FileLock,
+    FilesystemSync,
+)
 from tests.support.disk_crashes import CrashChoice, crash_choices, survivors
 from tests.support.disk_faults import (
     MUTATING,
@@ -102,7 +113,15 @@ from tests.support.disk_images import (
     with_foundations,
 )
 
-__all__ = ["MUTATING", "SYNCING", "CrashChoice", "Killed", "PowerCut", "SimulatedDisk"]
+__all__ = [
+    "MUTATING",
+    "SYNCING",
+    "CrashChoice",
+    "Killed",
+    "PowerCut",
+    "SimulatedDisk",
+    "SimulatedFileHandle",
+]
 
 
 _CACHES = itertools.count(1)
@@ -122,6 +141,7 @@ class SimulatedDisk(FaultyCalls):
         keeps_unwritten: whether blocks whose first write failed stay unwritten; of files that are
             made from here on.
         reads_past_cache: whether `is_stored` can read the disk.
+        syncs_all: whether `open_filesystem_sync` returns something.
         maps_pages: whether mappings lose pages, instead of being refused; see above.
         cache: the value of `cache_id`: the same after a kill, another after a crash; may be empty.
     """
@@ -133,6 +153,9 @@ class SimulatedDisk(FaultyCalls):
         self.keeps_unwritten = True
         self.reads_past_cache = True
         self.maps_pages = False
+        self.syncs_all = True
+        # Number of failed write-backs.
+        self.failed_writes = 0
         self.cache = next(_CACHES).to_bytes(8, "big")
         self._clock = clock
         self._guard = threading.RLock()
@@ -218,9 +241,12 @@ class SimulatedDisk(FaultyCalls):
     def fail_write_back(self, path: Path) -> None:
         """Let the background write-back of a file fail."""
         with self._guard:
-            file = self._file(path)
-            file.fail_write_back()
-            file.has_unseen_error &= self.errors_are_kept
+            self._fail_write_back(self._file(path))
+
+    def _fail_write_back(self, file: SimulatedFile) -> None:
+        self.failed_writes += 1
+        file.fail_write_back()
+        file.has_unseen_error &= self.errors_are_kept
 
     def evict(self, path: Path) -> None:
         """Let the page cache forget what is clean of a file."""
@@ -263,6 +289,7 @@ class SimulatedDisk(FaultyCalls):
         disk.errors_are_kept = self.errors_are_kept
         disk.keeps_unwritten = self.keeps_unwritten
         disk.reads_past_cache = self.reads_past_cache
+        disk.syncs_all = self.syncs_all
 
     def fingerprint(self) -> bytes:
         """Return a digest of all names and contents as they are now."""
@@ -408,6 +435,27 @@ class SimulatedDisk(FaultyCalls):
                 change for change in self._name_operations if id(change) not in kept
             ]
 
+    def open_filesystem_sync(self, directory: Path) -> FilesystemSync | None:
+        with self._guard:
+            self._directory(directory)
+            is_offered = self.syncs_all and self.errors_are_kept
+            return SimulatedFilesystemSync(self, directory) if is_offered else None
+
+    def _sync_all(self, directory: Path) -> None:
+        """Make everything durable that came so far; a failure is one of every dirty file."""
+        try:
+            if self.enter_call("sync_filesystem", directory):
+                return
+        except (OSError, Killed):
+            for file in self._pending_files():
+                self._fail_write_back(file)
+            raise
+        for file in self._pending_files():
+            file.sync()
+        for operation in self._name_operations:
+            operation.apply(lambda changed: changed.durable)
+        self._name_operations = []
+
     def keeps_errors(self, directory: Path) -> bool:
         return self.errors_are_kept
 
@@ -524,6 +572,34 @@ class SimulatedDisk(FaultyCalls):
                     return max(0, sector * SECTOR_BYTES - position)
                 free -= 1
         return size
+
+
+class SimulatedFilesystemSync:
+    """Syncs of a whole simulated disk, which know the failures that they have raised."""
+
+    def __init__(self, disk: SimulatedDisk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._seen = disk.failed_writes
+        self.is_closed = False
+
+    def covers(self, directory: Path) -> bool:
+        """Return True: the disk has one file system."""
+        return True
+
+    def sync(self) -> None:
+        if self.is_closed:
+            raise ValueError(f"{self._directory}: its file system must be open for a sync")
+        with self._disk._guard:
+            try:
+                self._disk._sync_all(self._directory)
+                if self._seen != self._disk.failed_writes:
+                    raise disk_error(errno.EIO, self._directory)
+            finally:
+                self._seen = self._disk.failed_writes
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class SimulatedFileHandle:
@@ -646,6 +722,7 @@ class SimulatedFileHandle:
         except (OSError, Killed):
             self._file.has_unseen_error = False
             self._file.fail_sync()
+            self._disk.failed_writes += 1
             raise
         return True
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.files.mounts import ID_BYTES, Mount, cache_id, find_mount, keeps_errors
+from kafkalog.files.mounts import (
+    ID_BYTES,
+    Mount,
+    cache_id,
+    find_mount,
+    keeps_errors,
+    reports_errors_of_syncfs,
+)
 from kafkalog.files.posix import PosixFileSystem
 
 TABLE = """\
@@ -207,3 +214,29 @@ def test_cache_id_unknown_is_empty(tmp_path: Path, boot: Path) -> None:
     """No boot id, or no such directory: nothing vouches."""
     assert b"" == cache_id(tmp_path, boot_id=tmp_path / "missing")
     assert b"" == cache_id(tmp_path / "missing", boot_id=boot)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "release", "expected"),
+    [
+        ("ext4", "rw", "6.12.0-1", True),
+        ("ext4", "rw,data=ordered", "7.0", True),
+        ("ext4", "rw,data=journal", "6.12", False),
+        ("ext4", "rw", "6.11.9", False),
+        ("ext4", "rw", "5.8", False),
+        ("ext4", "rw", "unknown", False),
+        ("xfs", "rw", "6.18", False),
+        ("btrfs", "rw", "6.18", False),
+        ("nfs4", "rw", "6.18", False),
+        ("overlay", "rw", "6.18", False),
+        ("tmpfs", "rw", "6.18", False),
+    ],
+)
+def test_reports_errors_of_syncfs_on_new_kernels_and_ext4_only(
+    tmp_path: Path, kind: str, options: str, release: str, expected: bool
+) -> None:
+    """Elsewhere its success does not prove that the disk has everything."""
+    table = tmp_path / "mountinfo"
+    table.write_text(f"27 1 254:0 / / rw - {kind} /dev/vda {options}\n")
+    assert expected is reports_errors_of_syncfs(tmp_path, mounts=table, release=release)
+    assert not reports_errors_of_syncfs(tmp_path, mounts=tmp_path / "none", release=release)
