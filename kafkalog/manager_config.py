@@ -171,6 +171,17 @@ class ManagerConfig:
         "caller's own class as an argument syncs one log after another.",
         group=BACKGROUND, lower=1, unit="threads", effect="reopening",
     )  # fmt: skip
+    commit_syncfs_logs: int = setting(
+        "kafkalog.commit.syncfs.logs", "int", 0,
+        "Number of logs of one directory from which a flush of several is one sync of the whole "
+        "file system (`syncfs`). 0 means never; 100 is a good value for a directory that has a "
+        "file system to itself, and no logs with large appends that are not flushed: the call "
+        "writes everything that other programs and other logs have on the file system, too. If it "
+        "fails, all logs of the flush go offline, since the system does not name a file. Used on "
+        "ext4 with Linux 6.12 or later, where `syncfs` reports every error, and if "
+        "`kafkalog.commit.threads` is above 1.",
+        group=BACKGROUND, lower=0, unit="logs", effect="reopening",
+    )  # fmt: skip
     log_initial_task_delay_ms: int = setting(
         "log.initial.task.delay.ms", "long", 30_000,
         "Time from the start to the first run of each periodic task.",

@@ -1,9 +1,11 @@
 """Group commit: one sync covers all threads that wait for it.
 
 The first thread that waits becomes the leader and syncs up to the log end of that moment; threads
-that come during the sync wait for it, and one of them leads the next round. After a failed sync no
-offset is reported durable again: the content of the disk is unknown, and the success of a retry
-would prove nothing.
+that come during the sync wait for it, and one of them leads the next round. A caller that syncs
+several logs at once leads a round by `begin`, then `finish` or `fail`.
+
+After a failed sync no offset is reported durable again: the content of the disk is unknown, and the
+success of a retry would prove nothing.
 
 Thread-safety: all methods from any thread. The sync itself runs outside the condition's lock.
 """
@@ -52,17 +54,52 @@ class Committer:
                     self._condition.wait()
                 if self.durable_offset >= offset or truncations != self._truncations:
                     return self.durable_offset
-                self._begin()
-            self._lead()
+                truncations_before = self._begin()
+            self._lead(truncations_before)
 
     def flush(self) -> int:
         """Sync even if nothing waits (new files, an empty log); return the durable offset."""
+        self._lead(self.begin())
+        return self.durable_offset
+
+    def begin(self) -> int:
+        """
+        Begin a round whose sync the caller does; wait for the present round first.
+
+        The caller must call `finish` or `fail`: until then every other caller waits.
+
+        Returns:
+            a number for `finish`.
+
+        Raises:
+            LogOfflineError: an earlier sync failed.
+        """
         with self._condition:
             while self._is_syncing:
                 self._condition.wait()
-            self._begin()
-        self._lead()
-        return self.durable_offset
+            return self._begin()
+
+    def finish(self, truncations_before: int, reached: int) -> None:
+        """
+        End a round whose sync succeeded.
+
+        Args:
+            truncations_before: the result of `begin`.
+            reached: everything below it is on the disk.
+        """
+        with self._condition:
+            # An end that was truncated away during the sync does not cover later appends there.
+            if truncations_before == self._truncations:
+                self.durable_offset = max(self.durable_offset, reached)
+            self._is_syncing = False
+            self._condition.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """End a round whose sync failed: no offset becomes durable any more."""
+        with self._condition:
+            self._error = error
+            self._is_syncing = False
+            self._condition.notify_all()
 
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""
@@ -70,27 +107,19 @@ class Committer:
             self.durable_offset = min(self.durable_offset, offset)
             self._truncations += 1
 
-    def _begin(self) -> None:
+    def _begin(self) -> int:
         if self._error is not None:
             raise LogOfflineError(
                 "an earlier sync failed, what the disk holds is unknown: "
                 + (str(self._error) or type(self._error).__name__)
             ) from self._error
         self._is_syncing = True
+        return self._truncations
 
-    def _lead(self) -> None:
-        truncations = self._truncations
+    def _lead(self, truncations_before: int) -> None:
         try:
             reached = self._sync()
         except BaseException as error:
-            with self._condition:
-                self._error = error
-                self._is_syncing = False
-                self._condition.notify_all()
+            self.fail(error)
             raise
-        with self._condition:
-            # An end that was truncated away during the sync does not cover later appends there.
-            if truncations == self._truncations:
-                self.durable_offset = max(self.durable_offset, reached)
-            self._is_syncing = False
-            self._condition.notify_all()
+        self.finish(truncations_before, reached)

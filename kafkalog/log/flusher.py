@@ -1,5 +1,8 @@
 """Durability of a log: flushes, the flush task, and the recovery point.
 
+A caller that syncs many logs with one call uses `begin`, then `finish` or `fail`: between them the
+log is as during `flush`.
+
 Crash points: those of `LocalLog.sync`, then that of a checkpoint: the next start scans synced bytes
 once more if the recovery point was not written.
 
@@ -10,21 +13,28 @@ called under it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafkalog.errors import LogOfflineError, LogStorageError
 from kafkalog.files.errors import translate
 from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.committer import Committer
 from kafkalog.log.dependent_state import DependentState
-from kafkalog.log.local_log import LocalLog
+from kafkalog.log.local_log import LocalLog, PendingSync
 from kafkalog.log.write_gate import WriteGate
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 
-__all__ = ["LogFlusher"]
+__all__ = ["LogFlusher", "PendingFlush"]
 
 # An interval of this or more, as Kafka's default of 2**63 - 1, means no flushes by time.
 _NEVER_MS: Final = 2**62
+
+
+class PendingFlush(NamedTuple):
+    """A flush whose disk part another object does: the round of the committer, and the sync."""
+
+    truncations_before: int
+    sync: PendingSync
 
 
 class LogFlusher:
@@ -71,6 +81,52 @@ class LogFlusher:
         if self._gate.state.is_idle:
             return self._committer.durable_offset
         return self._committer.flush()
+
+    def begin(self) -> PendingFlush | None:
+        """
+        Begin a flush for a caller that syncs the file system of the log; None for an idle log.
+
+        The caller must call `finish` or `fail`: until then other flushes of the log wait.
+
+        Raises:
+            LogStorageError, LogOfflineError: as `flush`; nothing was begun.
+        """
+        self._gate.ensure_owner()
+        if self._gate.state.is_idle:
+            return None
+        truncations_before = self._committer.begin()
+        try:
+            pending = self._local.begin_sync(self._committer.durable_offset)
+        except BaseException as error:
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        return PendingFlush(truncations_before, pending)
+
+    def finish(self, pending: PendingFlush) -> None:
+        """
+        End a flush after the sync of the file system: what was there when it began is durable.
+
+        Raises:
+            LogStorageError: a transaction index could not be synced; the log is offline.
+        """
+        try:
+            reached = self._local.finish_sync(pending.sync, has_synced_names=True)
+        except BaseException as error:
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        self._committer.finish(pending.truncations_before, reached)
+
+    def fail(self, pending: PendingFlush, error: BaseException) -> BaseException:
+        """End a flush after a failed sync: the log goes offline. Return the error for callers."""
+        try:
+            self._local.fail_sync(pending.sync, error)
+        finally:
+            failure = self._fail(error)
+        return failure
 
     def sync_all(self) -> int:
         """As `flush`, for a caller that has checked the write permission."""
@@ -158,18 +214,34 @@ class LogFlusher:
         """Sync for the committer; a failure marks the log offline."""
         try:
             return self._local.sync(self._committer.durable_offset)
-        except LogStorageError as error:
-            self._gate.mark_offline(error)
-            raise
-        except OSError as error:
-            self._gate.mark_offline(error)
-            raise translate(error, self._local.context.directory, doing="syncing") from error
         except BaseException as error:
-            # The content of the disk is unknown, and another sync would not show it.
-            directory = self._local.context.directory
-            self._gate.mark_offline(
-                LogOfflineError(
-                    f"{directory}: a sync was interrupted by {type(error).__name__}", path=directory
-                )
+            failure = self._mark_offline(error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def _fail(self, error: BaseException) -> BaseException:
+        """Mark the log offline, and end the round of the committer; return the error to raise."""
+        failure = error
+        try:
+            failure = self._mark_offline(error)
+        finally:
+            self._committer.fail(failure)
+        return failure
+
+    def _mark_offline(self, error: BaseException) -> BaseException:
+        """Mark the log offline after a failed sync; return the error to raise."""
+        directory = self._local.context.directory
+        if isinstance(error, OSError):
+            self._gate.mark_offline(error)
+            return translate(error, directory, doing="syncing")
+        if isinstance(error, LogStorageError):
+            self._gate.mark_offline(error)
+            return error
+        # The content of the disk is unknown, and another sync would not show it.
+        self._gate.mark_offline(
+            LogOfflineError(
+                f"{directory}: a sync was interrupted by {type(error).__name__}", path=directory
             )
-            raise
+        )
+        return error

@@ -4,15 +4,17 @@ No policy, no encoding, no validation, no waiting: other modules do these. State
 is one immutable `LogSnapshot`, published by a single attribute store when an operation is complete.
 
 Thread-safety: `snapshot` from any thread without a lock; every change under the log's lock, except
-`sync`, which runs concurrently with appends.
+`sync` and its parts, which run concurrently with appends, in one thread at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -27,11 +29,33 @@ from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "UndoFailedError", "check_base_offset"]
+__all__ = ["LocalLog", "PendingSync", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
     """A failed append could not be undone: the content of the files is unknown until a recovery."""
+
+
+class PendingSync(NamedTuple):
+    """
+    The part of a log that a sync has to put on the disk, as it was when the sync began.
+
+    Attributes:
+        end_offset: the log end.
+        segments: segments from the durable offset on.
+        files: those of their files that have unsynced bytes, and the end of the bytes in each that
+            the sync covers. Bytes that were written later are for the next sync.
+        trimmed: files whose preallocated tail was cut.
+        name_changes: number of the last change of a name.
+        attempt: the open entry in the sync journal; None if no file has to be synced.
+    """
+
+    end_offset: int
+    segments: Sequence[LogSegment]
+    files: Sequence[tuple[SegmentFile, int]]
+    trimmed: Sequence[SegmentFile]
+    name_changes: int
+    attempt: AbstractContextManager[None] | None
 
 
 class LocalLog:
@@ -211,28 +235,81 @@ class LocalLog:
         of preallocated tails are synced too: below a recovery point the next start searches for no
         tail.
 
+        Crash points: between any two files. In the sync journal is "trying" until all of them are
+        on the disk.
+
         Raises:
             OSError, LogStorageError: the disk refused.
+        """
+        pending = self.begin_sync(durable_offset)
+        try:
+            for file in pending.trimmed:
+                file.sync_trimmed()
+            for file, end in pending.files:
+                file.sync(end)
+        except BaseException as error:
+            self.fail_sync(pending, error)
+            raise
+        return self.finish_sync(pending)
+
+    def begin_sync(self, durable_offset: int) -> PendingSync:
+        """
+        Collect everything from `durable_offset` on that the disk may lack, and begin to sync it.
+
+        The caller puts the files on the disk, then calls `finish_sync` or `fail_sync`; one thread
+        at a time does all of this.
+
+        Raises:
+            OSError: the sync journal can neither be synced nor removed; nothing was begun.
         """
         snapshot = self.snapshot
         segments = snapshot.segments
         name_changes = self._name_changes
-        first = max(segments.floor_slot(durable_offset), 0)
-        files = [segment.file for segment in segments.segments[first:]]
-        waiting = [file for file in files if file.unsynced_bytes]
-        if waiting or self._trimmed:
-            size_bytes = sum(file.unsynced_bytes for file in waiting)
-            with self.context.sync_attempt(snapshot.end_offset, size_bytes):
-                if self._trimmed:
-                    self._sync_trimmed()
-                for file in waiting:
-                    file.sync()
-        for segment in segments.segments[first:]:
+        covered = segments.segments[max(segments.floor_slot(durable_offset), 0) :]
+        trimmed = tuple(self._trimmed)
+        files = [
+            # Not the size of the active file: an append that is not published may be undone.
+            (file, snapshot.end_position if segment is segments.active else file.size_bytes)
+            for segment in covered
+            if (file := segment.file).unsynced_bytes
+        ]
+        attempt = None
+        if files or trimmed:
+            size_bytes = sum(file.unsynced_bytes for file, _end in files)
+            attempt = self.context.sync_attempt(snapshot.end_offset, size_bytes)
+            attempt.__enter__()
+        return PendingSync(snapshot.end_offset, covered, files, trimmed, name_changes, attempt)
+
+    def finish_sync(self, pending: PendingSync, *, has_synced_names: bool = False) -> int:
+        """
+        Record that files are on the disk; sync transaction indexes and names; return the log end.
+
+        Args:
+            pending: the result of `begin_sync`.
+            has_synced_names: whether the caller has synced the names in the directory, too.
+
+        Raises:
+            OSError, LogStorageError: the disk refused; `fail_sync` is not to be called.
+        """
+        if pending.attempt is not None:
+            pending.attempt.__exit__(None, None, None)
+        for file, end in pending.files:
+            file.mark_synced_below(end)
+        for file in pending.trimmed:
+            file.mark_trimmed_synced()
+            self._trimmed.remove(file)
+        for segment in pending.segments:
             segment.transactions.sync()
-        if name_changes > self._synced_name_changes:
-            self.context.filesystem.sync_directory(self.context.directory)
-            self._synced_name_changes = name_changes
-        return snapshot.end_offset
+        if pending.name_changes > self._synced_name_changes:
+            if not has_synced_names:
+                self.context.filesystem.sync_directory(self.context.directory)
+            self._synced_name_changes = pending.name_changes
+        return pending.end_offset
+
+    def fail_sync(self, pending: PendingSync, error: BaseException) -> None:
+        """Record that files could not be put on the disk: what it has of them is unknown."""
+        if pending.attempt is not None:
+            pending.attempt.__exit__(type(error), error, error.__traceback__)
 
     # --------------------------------------------------------------------------------- leaving
 
@@ -369,12 +446,6 @@ class LocalLog:
             segment.seal()
             if segment.file.is_trimmed:
                 self._trimmed.append(segment.file)
-
-    def _sync_trimmed(self) -> None:
-        """Put the cuts of preallocated tails on the disk; one thread at a time."""
-        for file in tuple(self._trimmed):
-            file.sync_trimmed()
-            self._trimmed.remove(file)
 
     def _write_batches(
         self,

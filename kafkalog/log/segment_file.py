@@ -284,13 +284,23 @@ class SegmentFile:
         """Take note that all bytes are on the disk by other means."""
         self._synced_bytes = self.size_bytes
 
-    def sync(self) -> None:
-        """Put everything written so far on the disk; nothing to do where that was done."""
-        if self.unsynced_bytes:
-            self._sync()
+    def mark_synced_below(self, position: int) -> None:
+        """Take note that the bytes before a position, all published, are on the disk."""
+        self._synced_bytes = max(self._synced_bytes, position)
 
-    def _sync(self) -> None:
-        size = self.size_bytes
+    def sync(self, published_end: int | None = None) -> None:
+        """
+        Put everything written so far on the disk; nothing to do where that was done.
+
+        Args:
+            published_end: bytes after it may be cut again during the sync, as those of an append
+                that fails: they do not count as synced. None if there are none.
+        """
+        if self.unsynced_bytes:
+            self._sync(published_end)
+
+    def _sync(self, published_end: int | None = None) -> None:
+        end = self.size_bytes if published_end is None else published_end
         handle = self._handle
         if handle is not None:
             handle.sync()
@@ -306,7 +316,7 @@ class SegmentFile:
                 opened.sync()
             finally:
                 opened.close()
-        self._synced_bytes = size
+        self.mark_synced_below(end)
 
     def seal(self, *, trim: bool) -> None:
         """Take no more appends; `trim` cuts a preallocated tail off."""
@@ -339,6 +349,10 @@ class SegmentFile:
         if self.is_trimmed and not self._is_pinned:
             self._sync()
             self.is_trimmed = False
+
+    def mark_trimmed_synced(self) -> None:
+        """Take note that the end is on the disk where a preallocated tail was cut off."""
+        self.is_trimmed = False
 
     def drop_mapping(self) -> None:
         """Drop the mapping; the next read makes another. Slices given out keep the old one."""

@@ -4,12 +4,15 @@ A log commits for its own callers (`kafkalog.log.committer`). Here logs of one d
 committed together: a thread of the directory takes all requests that are there, and syncs their
 logs side by side; requests that come during a round are the next one's. A file system merges syncs
 that are in flight together into one commit of its journal, so a round of 100 logs takes a fraction
-of 100 syncs one after another.
+of 100 syncs one after another. A round of many logs may be one sync of the file system instead
+(`kafkalog.manager.filesystem_commit`).
 
-A log is synced up to its end at that moment. Each failure concerns one log, which goes offline.
+A log is synced up to its end at that moment. Each failure concerns one log, which goes offline; the
+failure of a sync of the file system concerns all logs of the round.
 
-Crash points: those of `LocalLog.sync`, of several logs in any order. A round is no transaction:
-after a crash in it some of its logs are durable, and no caller was notified.
+Crash points: those of `LocalLog.sync`, of several logs in any order, and those of a sync of the
+file system. A round is no transaction: after a crash in it some of its logs are durable, and no
+caller was notified.
 
 Thread-safety: every method from any thread. A caller shares nothing but a queue with the threads,
 so that an exception in it, as of Ctrl-C, leaves nothing half done. No lock of a log is taken under
@@ -18,6 +21,7 @@ the lock of a committer.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,10 +30,14 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from kafkalog.errors import KafkaLogError
-from kafkalog.log.log import Log, partition_of
+from kafkalog.files.filesystem import FileSystem, FilesystemSync
+from kafkalog.log.log import Log
 from kafkalog.manager.background import started_thread
+from kafkalog.manager.filesystem_commit import FilesystemCommit, end_of, error_of
 
 __all__ = ["CommitRequest", "DirectoryCommitters", "GroupCommitter", "SideBySide"]
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -144,15 +152,8 @@ class CommitRequest:
 def sync_log(log: Log) -> BaseException | None:
     """Put a log on the disk, unless it is; return the error of that."""
     # Of a closed log, too: its close has synced it, unless the disk refused.
-    end_offset = partition_of(log).local.snapshot.end_offset
-    if log.durable_offset >= end_offset:
-        return None
-    try:
-        log.flush()
-    except BaseException as error:  # noqa: BLE001 - the caller raises it, in its own thread
-        if not isinstance(error, KafkaLogError) or log.durable_offset < end_offset:
-            return error
-    return None
+    end_offset = end_of(log)
+    return None if log.durable_offset >= end_offset else error_of(log, end_offset, log.flush)
 
 
 class GroupCommitter:
@@ -168,12 +169,21 @@ class GroupCommitter:
 
     def __init__(self, thread_count: int) -> None:
         self._threads = SideBySide(thread_count)
+        self._filesystem_commit = FilesystemCommit(self._threads.run)
         self._has_threads = thread_count > 1
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
         # An item of None wakes the thread.
         self._requests: SimpleQueue[CommitRequest | None] = SimpleQueue()
+
+    def use_filesystem_sync(self, filesystem_sync: FilesystemSync, logs_min: int) -> None:
+        """
+        Commit that many logs by one sync of their file system; closed with this object.
+
+        To be called before the first append to a log of the directory.
+        """
+        self._filesystem_commit.use(filesystem_sync, logs_min)
 
     def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
         """
@@ -210,6 +220,7 @@ class GroupCommitter:
             thread.join()
         # Not before: one thread at a time uses them. Idle ones end by themselves.
         self._threads.close()
+        self._filesystem_commit.close()
 
     def _ensure_thread(self) -> bool:
         """Return whether the thread runs; it is started if it may be. The lock is held."""
@@ -240,13 +251,13 @@ class GroupCommitter:
                 return requests
 
     def _run_round(self, requests: Sequence[CommitRequest]) -> None:
-        results: dict[Log, BaseException | None] = {}
+        logs = dict.fromkeys(log for request in requests for log in request.logs)
+        results = self._filesystem_commit.commit(self._filesystem_commit.select(logs))
 
         def sync(log: Log) -> None:
             results[log] = sync_log(log)
 
-        logs = dict.fromkeys(log for request in requests for log in request.logs)
-        self._threads.run(sync, list(logs))
+        self._threads.run(sync, [log for log in logs if log not in results])
         for request in requests:
             request.finish(results)
 
@@ -263,7 +274,29 @@ class DirectoryCommitters:
     """
 
     def __init__(self, directories: Iterable[Path], thread_count: int) -> None:
+        self._has_threads = thread_count > 1
         self._committers = {path: GroupCommitter(thread_count) for path in directories}
+
+    def use_filesystem_syncs(self, filesystem: FileSystem, logs_min: int) -> None:
+        """
+        Commit that many logs of a directory by one sync of its file system, where that can be.
+
+        To be called before the first append.
+
+        Args:
+            filesystem: the disk of the directories.
+            logs_min: number of logs that are not durable; 0 for never.
+        """
+        if not logs_min or not self._has_threads:
+            return
+        for path, committer in self._committers.items():
+            try:
+                filesystem_sync = filesystem.open_filesystem_sync(path)
+            except OSError as error:
+                logger.info("%s: its logs are synced one by one: %s", path, error)
+                continue
+            if filesystem_sync is not None:
+                committer.use_filesystem_sync(filesystem_sync, logs_min)
 
     def commit(self, logs: Iterable[Log]) -> dict[Log, KafkaLogError]:
         """

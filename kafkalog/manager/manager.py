@@ -774,6 +774,8 @@ class LogManager(ClosingContextManager):
                 cluster_id=dependencies.cluster_id,
                 node_id=dependencies.node_id,
             )
+            # Before the logs are opened: an error of a write before that is not reported to it.
+            self._committers.use_filesystem_syncs(self._filesystem, self.config.commit_syncfs_logs)
             deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
             self._remove_positions(deleted + self._topics.finish())
             self._background_tasks.start(self._supervisor, self._settings.config)

@@ -219,6 +219,7 @@ FIELDS = {
         "num_recovery_threads_per_data_dir",
         "background_threads",
         "commit_threads",
+        "commit_syncfs_logs",
         "log_initial_task_delay_ms",
         "log_retention_check_interval_ms",
         "log_flush_scheduler_interval_ms",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from kafkalog.errors import LogOfflineError
@@ -49,3 +51,40 @@ def test_failed_sync_is_not_retried() -> None:
     assert 5 == committer.durable_offset
     assert 1 == disk.syncs
     assert 5 == committer.wait_until_durable(5)
+
+
+def test_round_of_a_caller_makes_what_it_reached_durable() -> None:
+    """The caller syncs, and not the committer; other callers wait for it."""
+    disk = Disk()
+    committer = Committer(disk.sync, 5)
+    truncations_before = committer.begin()
+    found: list[int] = []
+    waiter = threading.Thread(target=lambda: found.append(committer.wait_until_durable(8)))
+    waiter.start()
+    waiter.join(0.05)
+    assert waiter.is_alive()
+    committer.finish(truncations_before, 9)
+    waiter.join(20)
+    assert [9] == found
+    assert 0 == disk.syncs
+
+
+def test_round_of_a_caller_that_failed_is_not_retried() -> None:
+    """As after a failed sync of the committer."""
+    disk = Disk()
+    committer = Committer(disk.sync, 5)
+    committer.begin()
+    committer.fail(OSError(5, "no"))
+    for call in (committer.flush, committer.begin):
+        with pytest.raises(LogOfflineError, match=r"an earlier sync failed.*no"):
+            call()
+    assert (5, 0) == (committer.durable_offset, disk.syncs)
+
+
+def test_round_of_a_caller_reaches_nothing_that_was_truncated() -> None:
+    """Later appends have the same offsets, and other bytes."""
+    committer = Committer(Disk().sync, 5)
+    truncations_before = committer.begin()
+    committer.lower(7)
+    committer.finish(truncations_before, 9)
+    assert 5 == committer.durable_offset

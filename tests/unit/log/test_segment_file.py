@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog.files.pool import FilePool
 from kafkalog.log.segment_file import SegmentFile
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFileHandle
 
 PATH = Path("/data/00000000000000000000.log")
 
@@ -32,6 +32,30 @@ def test_bytes_that_replace_cut_ones_are_synced_again() -> None:
     file.sync()
     file.cut_unpublished(4)
     file.end.append(b"others", 6)
+    file.sync()
+    assert b"keptothers" == disk.crash().snapshot()[str(PATH)]
+    file.close()
+
+
+def test_bytes_that_are_cut_during_a_sync_do_not_count_as_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An append failed; the bytes that replace its bytes need another sync."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.end.append(b"kept", 4)
+    file.end.append(b"failed", 6)
+    syncing = SimulatedFileHandle.sync
+
+    def sync_and_replace(handle: SimulatedFileHandle) -> None:
+        syncing(handle)
+        monkeypatch.setattr(SimulatedFileHandle, "sync", syncing)
+        file.cut_unpublished(4)
+        file.end.append(b"others", 6)
+
+    monkeypatch.setattr(SimulatedFileHandle, "sync", sync_and_replace)
+    file.sync(4)
+    assert 6 == file.unsynced_bytes
     file.sync()
     assert b"keptothers" == disk.crash().snapshot()[str(PATH)]
     file.close()
