@@ -89,6 +89,9 @@ class FaultyFileSystem:
         self.check("sync", directory)
         self._filesystem.sync_directory(directory)
 
+    def open_filesystem_sync(self, directory: Path) -> None:
+        """Return None: a power cut knows what each sync of a file has covered, and no other."""
+
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         """Set the time of the last modification."""
         self.check("change", path)

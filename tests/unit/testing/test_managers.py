@@ -59,6 +59,19 @@ def test_cut_power_loses_records_that_no_sync_covered(
     assert_records(managers.reopen(again).log("orders"), [b"1", b"2", b"5"])
 
 
+def test_cut_power_keeps_records_that_were_committed_together(managers: ManagerFactory) -> None:
+    """With syncs of the whole file system, too, which the disk of a test does not offer."""
+    manager = managers.open(config=ManagerConfig(commit_syncfs_logs=2))
+    manager.create_topic("orders", 5)
+    for partition in range(5):
+        manager.log("orders", partition).append([Record(value=b"v")])
+    manager.flush()
+    managers.cut_power()
+    again = managers.reopen(manager)
+    for partition in range(5):
+        assert_records(again.log("orders", partition), [b"v"])
+
+
 def test_cut_power_after_a_kill_loses_unsynced_records_of_the_killed_manager(
     managers: ManagerFactory, manager: LogManager
 ) -> None:
