@@ -10,11 +10,14 @@ from random import Random
 
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record
 from kafkalog.log.log import partition_of
+from tests.support.descriptors import descriptors_up_to
 
-LOGS = 10
+LOGS = 60
 THREADS = 4
-APPENDS = 60
-OPEN_LOGS = 2
+APPENDS = 180
+# The lowest limit of logs with open files: that of a process with few descriptors.
+OPEN_LOGS = 16
+FEW_DESCRIPTORS = 128
 CONFIG = ManagerConfig(
     log=LogConfig(
         segment_bytes=4_000,
@@ -49,8 +52,9 @@ def run_all(actions: list[Callable[[], None]]) -> list[BaseException]:
 
 def test_many_logs_few_open_keep_the_order_of_each_thread(tmp_path: Path) -> None:
     """Writers and readers use logs while they are released and reopened."""
-    with LogManager([tmp_path / "a", tmp_path / "b"], CONFIG) as manager:
-        manager._open_log_limit.limit = OPEN_LOGS
+    with descriptors_up_to(FEW_DESCRIPTORS):
+        manager = LogManager([tmp_path / "a", tmp_path / "b"], CONFIG)
+    with manager:
         manager.create_topic("orders", LOGS)
         done = threading.Event()
 
@@ -80,7 +84,6 @@ def test_many_logs_few_open_keep_the_order_of_each_thread(tmp_path: Path) -> Non
         reading.join(timeout=120)
         assert not reading.is_alive()
         assert [] == failures
-        assert len(manager._open_log_limit) <= OPEN_LOGS + THREADS
         open_count = sum(
             not partition_of(manager.log("orders", number)).idle_files.is_released
             for number in range(LOGS)

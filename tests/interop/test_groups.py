@@ -17,9 +17,18 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as PeerPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from kafkalog import CommittedOffset, LogManager, TopicPartition
-from kafkalog.clients.transaction_records import TransactionState
+from kafkalog import (
+    CommittedOffset,
+    DiskFullError,
+    InvalidTxnStateError,
+    LogManager,
+    TopicPartition,
+    open_log,
+)
+from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, partition_for
+from kafkalog.clock import SystemClock
 from kafkalog.state.partition_metadata import write_partition_metadata
+from kafkalog.testing import Faults, ManagerFactory, ManualTime
 
 from .broker import Broker
 from .clients import TopicPlan, consume, run
@@ -31,12 +40,16 @@ pytestmark = pytest.mark.xdist_group("groups")
 COMPACTED = {"cleanup.policy": "compact"}
 # Default of a broker, with which ours are made (INT-2): it finds a group, or a transactional id, by
 # the number of partitions.
-DEFAULTS = {"offsets.topic.num.partitions": "50", "transaction.state.log.num.partitions": "50"}
+TOPICS_PARTITIONS = 50
+DEFAULTS = {
+    "offsets.topic.num.partitions": str(TOPICS_PARTITIONS),
+    "transaction.state.log.num.partitions": str(TOPICS_PARTITIONS),
+}
 PLANS = (
     TopicPlan("orders"),
     TopicPlan("bills"),
-    TopicPlan("__consumer_offsets", 50, settings=COMPACTED),
-    TopicPlan("__transaction_state", 50, settings=COMPACTED),
+    TopicPlan(CONSUMER_OFFSETS, TOPICS_PARTITIONS, settings=COMPACTED),
+    TopicPlan(TRANSACTION_STATE, TOPICS_PARTITIONS, settings=COMPACTED),
 )
 ORDERS = TopicPartition("orders", 0)
 # Group -> its position: committed alone, in a transaction, in a decided but unfinished one.
@@ -53,8 +66,12 @@ class Handover:
     bills: list[bytes | None] = field(default_factory=list)
 
 
-def fill(manager: LogManager) -> None:
-    """Send, commit, and leave a transaction between its decision and its markers."""
+def fill(manager: LogManager, faults: Faults, directory: Path) -> None:
+    """
+    Send, commit, and leave a transaction between its decision and its markers.
+
+    The disk has no space for the first of the markers, and the commit is not repeated.
+    """
     manager.create_topic("orders")
     manager.create_topic("bills")
     with manager.producer() as producer:
@@ -76,8 +93,12 @@ def fill(manager: LogManager) -> None:
     deciding.send("bills", b"decided")
     deciding.send_offsets_to_transaction({ORDERS: OURS["decided"]}, "decided")
     deciding.flush()
-    transaction = deciding._require_transaction()
-    transaction._coordinator.decide(transaction.session, TransactionState.PREPARE_COMMIT)
+    number = partition_for("decided", TOPICS_PARTITIONS)
+    positions = f"{CONSUMER_OFFSETS}-{number}"
+    with faults.full_disk(directory / positions), pytest.raises(DiskFullError, match=positions):
+        deciding.commit_transaction()
+    with pytest.raises(InvalidTxnStateError, match="is decided"):
+        deciding.close()
 
 
 def positions_of(address: str, groups: list[str]) -> dict[str, tuple[int, str]]:
@@ -121,9 +142,13 @@ def handover(kafka: KafkaInstall, tmp_path_factory: pytest.TempPathFactory) -> I
     """Fill a directory, let a broker have it, and stop that broker."""
     root = tmp_path_factory.mktemp("groups")
     metadata, directory, topic_ids = prepare(kafka, root, PLANS, DEFAULTS)
-    with LogManager([directory]) as manager:
-        fill(manager)
+    now = ManualTime(SystemClock().now_ms())
+    with ManagerFactory(directory.parent, now) as managers:
+        manager = managers.open(directory.name)
+        fill(manager, managers.faults, directory)
         topics = manager.topics()
+    with open_log(directory / "bills-0", read_only=True) as log:
+        assert log.last_stable_offset < log.log_end_offset
     assert {plan.name: plan.partitions for plan in PLANS} == {
         topic: len(numbers) for topic, numbers in topics.items()
     }

@@ -112,6 +112,7 @@ class Rig:
         disk, place, model: those of the constructor.
         scheduler: runs the log's background tasks when `work` is called.
         log: the open log; None while it is closed.
+        serial: number of records made so far.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Rig:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.opened: kafkalog.Log | None = None
-        self._serial = 0
+        self.serial = 0
 
     @property
     def log(self) -> kafkalog.Log:
@@ -148,14 +149,14 @@ class Rig:
         """Return records that no other append of this rig has."""
         made = []
         for _ in range(count):
-            self._serial += 1
-            body = b"%d." % self._serial
+            self.serial += 1
+            body = b"%d." % self.serial
             made.append(
                 Record(
-                    key=b"key %d" % (self._serial % 5),
-                    value=body + bytes(97 + self._serial % 26 for _ in range(size)),
-                    timestamp_ms=START_MS + 10 * self._serial,
-                    headers=[("serial", body)] if self._serial % 3 == 0 else (),
+                    key=b"key %d" % (self.serial % 5),
+                    value=body + bytes(97 + self.serial % 26 for _ in range(size)),
+                    timestamp_ms=START_MS + 10 * self.serial,
+                    headers=[("serial", body)] if self.serial % 3 == 0 else (),
                 )
             )
         return made
@@ -271,7 +272,7 @@ class Rig:
 
     def go_on_from(self, other: Rig) -> None:
         """Make records that `other` has not made."""
-        self._serial = other._serial
+        self.serial = other.serial
 
     def note_durable(self) -> None:
         """Record the durable offset that the log reports, at the moment of a crash."""
@@ -427,7 +428,7 @@ def verify_reopening(
     `indexes_written` means that no call failed before: a clean close left whole index files.
     """
     rig = Rig(place, disk, model.copy())
-    rig._serial = 1_000_000
+    rig.serial = 1_000_000
     before = disk.fingerprint()
     read_only_seen = None
     with contextlib.suppress(kafkalog.NotALogError):

@@ -52,7 +52,7 @@ class ReferenceCleaning:
         """Return the latest offset of each key of the dirty part."""
         found = {}
         for batch in decode_run(self.data):
-            if batch.is_control or self._is_aborted(batch):
+            if batch.is_control or self.is_aborted(batch):
                 continue
             for record in batch.records:
                 in_range = self.first_dirty <= record.offset <= self.latest_offset
@@ -98,7 +98,8 @@ class ReferenceCleaning:
             and transaction.first_offset <= header.last_offset < transaction.last_offset
         )
 
-    def _is_aborted(self, batch: PlainBatch) -> bool:
+    def is_aborted(self, batch: PlainBatch) -> bool:
+        """Return whether a batch with data belongs to an aborted transaction."""
         return not batch.is_control and any(
             self._belongs(batch, transaction) for transaction in self.aborted
         )
@@ -131,7 +132,7 @@ class ReferenceCleaning:
         if batch.is_control:
             over = horizon is not None and horizon <= self.rules.now_ms
             records = () if empty_marker and over else batch.records
-        elif self._is_aborted(batch):
+        elif self.is_aborted(batch):
             records = ()
         else:
             records = tuple(

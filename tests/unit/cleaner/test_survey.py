@@ -52,7 +52,7 @@ def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataO
     expected = Counter(
         record.key
         for batch in batches
-        if not batch.is_control and not reference._is_aborted(batch)
+        if not batch.is_control and not reference.is_aborted(batch)
         for record in batch.records
         if record.key is not None
     )

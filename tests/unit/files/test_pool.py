@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import signal
 import threading
+import weakref
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from kafkalog.files.errors import ShortFileError
+from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.posix import PosixFileSystem
 from tests.support.simulated_disk import SimulatedDisk
@@ -258,13 +262,39 @@ def test_pool_threads_read_the_right_bytes_during_renames(disk: Disk) -> None:
     assert pool.mapping_count <= 2
 
 
+class SlowToOpen:
+    """A disk on which only the thread that made it opens files without a wait."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+        self._fast = threading.current_thread()
+        self.is_opening = threading.Event()
+        self.may_open = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filesystem, name)
+
+    def open(self, path: Path) -> FileHandle:
+        """Open a file; other threads first wait for `may_open`."""
+        if threading.current_thread() is not self._fast:
+            self.is_opening.set()
+            assert self.may_open.wait(30)
+        return self._filesystem.open(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_pool_in_forked_child_reads_although_it_was_locked(tmp_path: Path) -> None:
     """A lock that another thread of the parent held at the fork must not stop the child."""
     disk = Disk(PosixFileSystem(), tmp_path)
-    pool = FilePool(disk.filesystem)
-    first, second = open_all(pool, make_files(disk, 2))
+    slow = SlowToOpen(disk.filesystem)
+    pool = FilePool(cast("FileSystem", slow))
+    first, second, third = open_all(pool, make_files(disk, 3))
     first.read(1, 0)
-    with pool._lock:
+    opening = threading.Thread(target=lambda: third.read(1, 0))
+    opening.start()
+    try:
+        # The pool opens files under its lock.
+        assert slow.is_opening.wait(30)
         child = os.fork()
         if child == 0:
             status = 1
@@ -274,7 +304,10 @@ def test_pool_in_forked_child_reads_although_it_was_locked(tmp_path: Path) -> No
                     status = 0
             finally:
                 os._exit(status)
-    assert (child, 0) == os.waitpid(child, 0)
+        assert (child, 0) == os.waitpid(child, 0)
+    finally:
+        slow.may_open.set()
+        opening.join(30)
 
 
 def test_view_without_read_keeps_no_handle(disk: Disk) -> None:
@@ -308,13 +341,23 @@ def test_pool_file_without_references_is_released(disk: Disk) -> None:
     assert bytes(100) == slices[0]
 
 
+def dead_references() -> int:
+    """Return the number of weak references of this process whose object was collected."""
+    gc.collect()
+    return sum(type(each) is weakref.ref and each() is None for each in gc.get_objects())
+
+
 def test_pool_of_many_collected_files_stays_bounded(disk: Disk) -> None:
     """Collected files are removed before files in use are reclaimed."""
     pool = FilePool(disk.filesystem, max_open_files=4, max_mappings=4)
     kept, *others = make_files(disk, 40)
     file = pool.open(kept)
     file.view(100)
+    before = dead_references()
     for path in others:
         pool.open(path).view(10)
     assert 1 == pool.mapping_count
-    assert len(pool._mapped) <= 4
+    if isinstance(disk.filesystem, PosixFileSystem):
+        # Nothing is left of most files, not even the pool's weak references to them. (The
+        # simulated disk has some, too.)
+        assert dead_references() - before <= 4

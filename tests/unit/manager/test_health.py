@@ -9,8 +9,12 @@ import pytest
 
 from kafkalog import CorruptRecordError, LogManager, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.log import partition_of
 from kafkalog.manager.cleaning.log_selection import cleanable_bytes
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.registry import ManagedPartition
+from tests.support.logs import manual_log
 from tests.support.managers import (
     ONE_PARTITION,
     SMALL_LOG,
@@ -119,22 +123,21 @@ def test_unreadable_position_is_a_fault_and_the_others_count(tmp_path: Path) -> 
 
 def test_cleanable_bytes_leaves_out_cleaned_and_active_segments(tmp_path: Path) -> None:
     """PAR-17: also for a log that is not open."""
-    with manual_manager(tmp_path) as manager:
-        manager.create_topic("table", 1, {"cleanup.policy": "compact"})
-        log = manager.log("table")
+    partition = ManagedPartition(
+        TopicPartition("table", 0), DataDirectory(tmp_path, PosixFileSystem())
+    )
+    with manual_log(tmp_path / "table-0", config=SMALL_LOG) as log:
         for number in range(12):
             log.append([Record(key=b"k%d" % number, value=bytes(200))])
         sizes = {each.base_offset: each.size_bytes for each in log.segments()}
         bases = sorted(sizes)
         assert len(bases) > 3
-        partition = manager._registry.get(TopicPartition("table", 0))
         assert sum(sizes[base] for base in bases[:-1]) == cleanable_bytes(partition)
         partition.directory.checkpoints.cleaner_offsets.write_through(
-            TopicPartition("table", 0), bases[2]
+            partition.topic_partition, bases[2]
         )
         assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition)
-        log.close()
-        assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition) > 0
+    assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition) > 0
 
 
 def test_health_has_the_recovery_that_truncated_a_torn_tail(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
 BACKOFF_MS = 15_000
+RETENTION_CHECK_MS = 300_000
 CONFIG = ManagerConfig(log=SMALL_LOG, log_initial_task_delay_ms=10_000)
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 
@@ -313,14 +314,13 @@ def test_cleaner_checkpoint_on_a_full_disk_is_written_at_close(cleaners: FakeCle
     assert {"table-0": 3} == noted(disk)
 
 
-def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner(
-    cleaners: FakeCleaners,
-) -> None:
-    """Each round of a cleaner applies it, but not to a log that is being cleaned."""
+@pytest.mark.usefixtures("cleaners")
+def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner() -> None:
+    """Each round of a cleaner applies it; without one, the periodic task does."""
     both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": "500"}
     for cleaner, after_ms in (
         (CleanerConfig(), BACKOFF_MS),
-        (CleanerConfig(enable=False), 300_000),
+        (CleanerConfig(enable=False), RETENTION_CHECK_MS),
     ):
         _disk, manager = one_manager(cleaner)
         manager.create_topic("table", 1, both)
@@ -330,19 +330,27 @@ def test_retention_of_compacted_topics_runs_with_and_without_a_cleaner(
         scheduler_of(manager).advance(after_ms)
         assert manager.log("table").log_start_offset > 0
         manager.close()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_retention_spares_a_log_that_is_being_cleaned(
+    cleaners: FakeCleaners, *, is_enabled: bool
+) -> None:
+    """Neither the rounds of a cleaner nor the periodic task apply it before its end."""
+    _disk, manager = one_manager(CleanerConfig(enable=is_enabled))
+    both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": "500"}
+    manager.create_topic("table", 1, both)
+    fill(manager, "table", 6)
     seen: list[int] = []
 
     def play(stage: Stage) -> None:
-        manager._background_tasks.apply_retention(stage.log.topic_partition)
+        scheduler_of(manager).advance(RETENTION_CHECK_MS)
         seen.append(stage.log.log_start_offset)
 
-    _disk, manager = one_manager()
-    manager.create_topic("table", 1, both)
-    fill(manager, "table", 6)
     cleaners.play = play
     manager.compact("table")
     assert [0] == seen
-    manager._background_tasks.apply_retention(TopicPartition("table", 0))
+    scheduler_of(manager).advance(BACKOFF_MS if is_enabled else RETENTION_CHECK_MS)
     assert manager.log("table").log_start_offset > 0
 
 

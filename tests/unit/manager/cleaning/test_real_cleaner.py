@@ -16,9 +16,9 @@ from kafkalog import (
     TopicPartition,
     compact_log,
 )
+from kafkalog.cleaner.cleaning import CleaningProgress
 from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.internal_topics import partition_for
-from kafkalog.manager.cleaning.states import Phase
 from tests.support.managers import append_texts, scheduler_of
 from tests.support.manual_time import START_MS
 from tests.unit.manager.cleaning.test_background import (
@@ -100,19 +100,28 @@ def test_compact_log_of_a_managers_log_pauses_background_cleaning() -> None:
     disk, manager = one_manager()
     manager.create_topic("table", 1, COMPACTED)
     put(manager, *PAIRS)
-    name = TopicPartition("table", 0)
-    states = manager._cleaning_states
-    seen: list[Phase] = []
+    seen: list[tuple[int, float]] = []
+
+    def look(_progress: CleaningProgress) -> None:
+        first_round(manager)
+        health = manager.health().cleaner
+        seen.append((health.cleaning_count, health.max_dirty_percent))
+
     compact_log(
         manager.log("table"),
         include_active=True,
         config=CleanerConfig(dedupe_buffer_size=2 << 20),
-        on_progress=lambda _progress: seen.append(states.state_of(name).phase),
+        on_progress=look,
     )
-    assert ({Phase.PAUSED}, Phase.NONE) == (set(seen), states.state_of(name).phase)
+    # The rounds of the cleaner did not even look at it.
+    assert {(0, 0.0)} == set(seen)
     assert {"table-0": 7} == noted(disk)
     first_round(manager)
     assert 0 == manager.health().cleaner.cleaning_count
+    # The pause is over: what is dirty now is cleaned.
+    put(manager, *PAIRS)
+    first_round(manager)
+    assert 1 == manager.health().cleaner.cleaning_count
     manager.close()
 
 
