@@ -319,7 +319,7 @@ class Accumulator:
             entries.append(delivery)
             return delivery
 
-    def extend(self, records: PartitionRecords, many: SentMany) -> int:
+    def extend(self, records: PartitionRecords, many: SentMany) -> None:
         """
         Add the records of a call; close the batches that are full.
 
@@ -327,12 +327,8 @@ class Accumulator:
             records: the records. The caller has reserved `records.size_bytes` for them, which is
                 the memory of the batches from now on.
             many: the future of the call.
-
-        Returns:
-            The number of parts.
         """
         count, start, left_bytes = records.record_count, 0, records.size_bytes
-        part_count = 0
         with self._lock:
             while start < count:
                 is_new = self._open is None
@@ -341,7 +337,6 @@ class Accumulator:
                 if part is None:
                     self._close_open()
                     continue
-                part_count += 1
                 stop = start + part.record_count
                 used_bytes = left_bytes if stop == count else records.bytes_between(start, stop)
                 left_bytes -= used_bytes
@@ -352,7 +347,6 @@ class Accumulator:
                 else:
                     self._open_bytes = batch.builder.size_bytes
                     self._open_limit = min(self._size_limit, batch.reserved_bytes)
-        return part_count
 
     def bytes_for(self, size: int) -> int:
         """Return the memory to reserve for a batch whose first record has `size` bytes."""

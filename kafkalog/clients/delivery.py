@@ -80,8 +80,13 @@ class BatchOutcome:
         self.base_offset = -1
         self.append_time_ms: int | None = None
         self.error: BaseException | None = None
-        # Futures with a callback, or with a thread in `concurrent.futures.wait`, and parts.
+        # Futures with a callback, or with a thread in `concurrent.futures.wait`.
         self._watched: list[Watcher] = []
+
+    @property
+    def is_set(self) -> bool:
+        """True if the outcome is set."""
+        return self.state == _FINISHED
 
     def succeed(self, base_offset: int, append_time_ms: int | None) -> None:
         """Set the base offset of the batch in the log."""
@@ -98,10 +103,6 @@ class BatchOutcome:
         """Notify a watcher once the outcome is set, unless it is; the condition is held."""
         if self.state != _FINISHED and watcher not in self._watched:
             self._watched.append(watcher)
-
-    def add_part(self, part: Watcher) -> None:
-        """Notify a new part of an open batch; no lock is needed: the batch cannot end yet."""
-        self._watched.append(part)
 
     def unwatch(self, watcher: Watcher) -> bool:
         """Notify a watcher no more; return whether it was to be. The condition is held."""

@@ -4,14 +4,18 @@ All records are checked before the first is accepted, and their memory is reserv
 accepts all of its records or none. The records of a call in one batch are a part; they are stored
 together or refused together. The future is done with its last part.
 
-Thread-safety: lists and groups belong to one call; the future is for any thread.
+Thread-safety: lists and groups belong to one call; the future is for any thread. Its lock is
+acquired above the condition of an outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from operator import attrgetter
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -38,7 +42,7 @@ Fields: TypeAlias = list[bytes | None]
 Headers: TypeAlias = list[tuple[Header, ...] | None]
 
 
-_first_row = attrgetter("first_row")
+logger = logging.getLogger(__name__)
 
 
 class SentRange(NamedTuple):
@@ -60,60 +64,146 @@ class SentMany(Future[list[SentRange]]):
     """
     Future of the records of one `Producer.send_many`: their offsets, by partition.
 
-    The result has the ranges in the order of their first records; within a partition records keep
-    their order. If some records are not delivered, `result` raises the error of the first of them;
-    `delivered` and `failed_rows` state what happened to each.
+    The result has the ranges of one partition after the other, in the order of their first records;
+    within a partition records keep their order. If some records are not delivered, `result` raises
+    the error of the first of them; `delivered` and `failed_rows` state what happened to each.
 
     It cannot be cancelled: the records were accepted.
+
+    Its state is that of the batches: nothing is done for it when a batch ends, unless it has
+    callbacks, or a thread in `concurrent.futures.wait`.
     """
 
+    # `Future.__init__` is left out: what it would store are properties here.
     def __init__(self) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()
-        # No lock: each step is one call of a list, which is atomic.
-        self._ended: list[BatchPart] = []
-        # Number of parts, None until all are known.
-        self._part_count: int | None = None
-        # Emptied by the thread that completes the future.
-        self._open = [True]
+        self._parts: list[BatchPart] = []
+        self._lock = threading.Lock()
+        # Number of batches that have not ended, once it is watched.
+        self._open_count: int | None = None
+        self._callbacks: list[Callable[[Future[list[SentRange]]], object]] = []
+        self._waiting: list[Any] = []
 
     @property
     def delivered(self) -> list[SentRange]:
-        """The ranges that are in the log so far, in the order of their first records."""
-        return [each.range for each in self._parts() if each.outcome.error is None]
+        """The ranges that are in the log so far."""
+        parts = (each for each in self._parts if each.is_done)
+        return [each.range for each in parts if each.outcome.error is None]
 
     @property
     def failed_rows(self) -> list[int]:
         """Numbers of the records that will not be in the log, counted from 0, in order."""
-        failed = (each.rows for each in self._parts() if each.outcome.error is not None)
+        failed = (each.rows for each in self._parts if each.outcome.error is not None)
         return sorted(row for rows in failed for row in rows)
 
-    def end(self, part: BatchPart) -> None:
-        """End a part; the last one completes the future."""
-        self._ended.append(part)
-        self._complete_after_all()
+    def add(self, part: BatchPart) -> None:
+        """Add a part, before the caller has the future."""
+        self._parts.append(part)
 
-    def set_parts(self, count: int) -> None:
-        """Set the number of parts, some of which may have ended."""
-        self._part_count = count
-        self._complete_after_all()
+    def cancel(self) -> bool:
+        """Return False: sent records cannot be withdrawn."""
+        return False
 
-    def _complete_after_all(self) -> None:
-        if len(self._ended) != self._part_count:
-            return
+    def cancelled(self) -> bool:
+        """Return False."""
+        return False
+
+    def running(self) -> bool:
+        """Return whether an outcome is not known yet."""
+        return not self.done()
+
+    def done(self) -> bool:
+        """Return whether each record is in the log, or never will be."""
+        return all(each.is_done for each in self._parts)
+
+    def result(self, timeout: float | None = None) -> list[SentRange]:
+        """
+        Return the ranges once all records are in the log.
+
+        Args:
+            timeout: seconds to wait at most; None for ever.
+
+        Raises:
+            TimeoutError: an outcome is not known yet.
+            KafkaLogError: the error of the first record that is not in the log.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return [each.range for each in self._parts]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the first error, None once all are in the log; TimeoutError as `result`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for part in self._parts:
+            part.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
+        return next((each.outcome.error for each in self._parts if each.outcome.error), None)
+
+    def add_done_callback(self, fn: Callable[[Future[list[SentRange]]], object]) -> None:
+        """Call `fn` with this future once it is done; at once if it is already."""
+        with self._lock:
+            self._watch()
+            if self._open_count:
+                self._callbacks.append(fn)
+                return
+        self._call(fn)
+
+    def end_part(self) -> None:
+        """Count the end of a batch that is watched; the last one calls the callbacks."""
+        with self._lock:
+            assert self._open_count is not None
+            self._open_count -= 1
+            if self._open_count:
+                return
+            callbacks, self._callbacks = self._callbacks, []
+            waiting = tuple(self._waiting)
+        for waiter in waiting:
+            if self.exception(0) is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+        for fn in callbacks:
+            self._call(fn)
+
+    def _watch(self) -> None:
+        """Let the batches notify this future, unless they do; the lock is held."""
+        if self._open_count is None:
+            self._open_count = sum(each.watch(self) for each in self._parts)
+
+    def _call(self, fn: Callable[[Future[list[SentRange]]], object]) -> None:
         try:
-            self._open.pop()
-        except IndexError:
-            return  # Another thread completes it.
-        parts = self._parts()
-        error = next((each.outcome.error for each in parts if each.outcome.error), None)
-        if error is None:
-            self.set_result([each.range for each in parts])
-        else:
-            self.set_exception(error)
+            fn(self)
+        except Exception:
+            # As in `concurrent.futures`: an exception of a callback must not stop the writer.
+            logger.exception("a callback failed for %r", self)
 
-    def _parts(self) -> list[BatchPart]:
-        return sorted(self._ended, key=_first_row)
+    def __repr__(self) -> str:
+        count = sum(each.record_count for each in self._parts)
+        state = "done" if self.done() else "pending"
+        return f"<SentMany of {count} records, {state}>"
+
+    # For `concurrent.futures.wait` and `as_completed`, which hold the condition.
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return threading.Condition(self._lock)
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return "FINISHED" if self.done() else "RUNNING"
+
+    @property
+    def _result(self) -> list[SentRange] | None:  # type: ignore[override]
+        is_delivered = self.done() and self.exception(0) is None
+        return self.delivered if is_delivered else None
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        return self.exception(0) if self.done() else None
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        self._watch()
+        return self._waiting
 
 
 class BatchPart:
@@ -121,23 +211,19 @@ class BatchPart:
     Records of one call in one batch, at consecutive slots.
 
     Args:
-        many: the future of the call.
         outcome: the outcome of the batch.
         slot: number of the first record in the batch.
         rows: numbers of the records in the call, in order.
     """
 
-    __slots__ = ("_many", "first_row", "outcome", "rows", "slot")
+    __slots__ = ("_many", "outcome", "rows", "slot")
 
-    def __init__(
-        self, many: SentMany, outcome: BatchOutcome, slot: int, rows: Sequence[int]
-    ) -> None:
-        # Released with the outcome: the future has its parts then.
-        self._many: SentMany | None = many
+    def __init__(self, outcome: BatchOutcome, slot: int, rows: Sequence[int]) -> None:
         self.outcome = outcome
         self.slot = slot
         self.rows = rows
-        self.first_row = rows[0]
+        # The future while it is watched: it has its parts, and must not be kept by them.
+        self._many: SentMany | None = None
 
     @property
     def record_count(self) -> int:
@@ -145,10 +231,38 @@ class BatchPart:
         return len(self.rows)
 
     @property
+    def is_done(self) -> bool:
+        """True if the outcome is set."""
+        return self.outcome.is_set
+
+    @property
     def range(self) -> SentRange:
         """The offsets, once the batch is in the log."""
         outcome = self.outcome
         return SentRange(outcome.where.partition, outcome.base_offset + self.slot, len(self.rows))
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the outcome; TimeoutError if it is not set in time."""
+        outcome = self.outcome
+        if outcome.is_set:
+            return
+        with outcome.condition:
+            # `move` may change the outcome.
+            if not outcome.condition.wait_for(lambda: self.outcome.is_set, timeout):
+                raise FutureTimeoutError(f"the outcome of records for {outcome.where} is not known")
+
+    def watch(self, many: SentMany) -> bool:
+        """Let the batch notify a future, unless its outcome is set; return whether it will."""
+        while True:
+            outcome = self.outcome
+            with outcome.condition:
+                if outcome is not self.outcome:
+                    continue
+                if outcome.is_set:
+                    return False
+                self._many = many
+                outcome.watch(self)
+                return True
 
     def move(self, outcome: BatchOutcome, slot: int) -> None:
         """Change the outcome, to one of the same condition, or the slot in the batch."""
@@ -161,7 +275,7 @@ class BatchPart:
         """Take the outcome, which is set."""
         many, self._many = self._many, None
         if many is not None:
-            many.end(self)
+            many.end_part()
 
 
 class PartitionRecords:
@@ -281,9 +395,9 @@ class ManyRecords:
 
 def _listed(fields: Any) -> Fields:
     """Return keys or values as a list; Arrow arrays are converted."""
-    if hasattr(fields, "to_pylist"):
-        fields = fields.to_pylist()
-    return fields if type(fields) is list else list(fields)
+    if type(fields) is list:
+        return fields
+    return fields.to_pylist() if hasattr(fields, "to_pylist") else list(fields)
 
 
 def _header_tuples(headers: Sequence[Iterable[Header] | None]) -> Headers:

@@ -285,7 +285,6 @@ class Producer(ClosingContextManager):
         records = ManyRecords(keys, values, headers, timestamps, self._clock.now_ms())
         many = SentMany()
         if not records:
-            many.set_parts(0)
             return many
         shares = self._distributed(topic, records, partition)
         if self._transaction is not None:
@@ -301,18 +300,16 @@ class Producer(ClosingContextManager):
         left_bytes = sum(share.size_bytes for _accumulator, share in shares)
         if not self._memory.try_reserve(left_bytes):
             self._sender.reserve_memory(shares[0][0], left_bytes)
-        part_count = 0
         try:
             for accumulator, share in shares:
                 left_bytes -= share.size_bytes
-                part_count += accumulator.extend(share, many)
+                accumulator.extend(share, many)
                 if accumulator.closed:
                     self._sender.write(accumulator)
         finally:
             if left_bytes:
                 # The thread was interrupted: records of the other partitions are not accepted.
                 self._memory.release(left_bytes)
-            many.set_parts(part_count)
 
     def _distributed(
         self, topic: str, records: ManyRecords, partition: int | None

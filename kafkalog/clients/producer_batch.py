@@ -87,9 +87,9 @@ class ProducerBatch:
         if not count:
             return None
         rows = records.rows(start, start + count)
-        part = BatchPart(many, self.outcome, len(self.entries), rows)
+        part = BatchPart(self.outcome, len(self.entries), rows)
         self.entries += [part] * count
-        self.outcome.add_part(part)
+        many.add(part)
         return part
 
     def reserve(self, size_bytes: int) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections import Counter
+from concurrent.futures import as_completed, wait
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -334,6 +337,74 @@ def test_send_many_cannot_be_cancelled_and_can_be_awaited(logs: Logs) -> None:
     producer.close()
     with pytest.raises(ClientClosedError):
         producer.send_many("orders", None, [b"v"])
+
+
+def test_send_many_is_waited_for_by_the_functions_of_futures() -> None:
+    """`wait`, `as_completed`, a timeout, callbacks at each time, also a failing one."""
+    disk, logs = simulated()
+    producer = producer_of(logs, batch_size=500)
+    logs.log("orders", 0)
+    disk.capacity_bytes = 0
+    sent = [producer.send_many("orders", None, [bytes(300)] * 4) for _ in range(3)]
+    assert ([], sent) == (sent[0].delivered, [each for each in sent if each.running()])
+    for ask in (sent[0].result, sent[0].exception):
+        with pytest.raises(TimeoutError):
+            ask(0)
+    assert set(sent) == wait(sent, 0).not_done
+    called: list[object] = []
+    sent[1].add_done_callback(lambda _sent: 1 / 0)
+    for _ in range(2):
+        sent[1].add_done_callback(called.append)
+    disk.capacity_bytes = None
+    threads = [
+        threading.Thread(target=lambda: called.append(len(wait(sent).done))),
+        threading.Thread(target=lambda: called.append(sorted(map(id, as_completed(sent))))),
+        threading.Thread(target=lambda: called.append(len(sent[2].result()))),
+    ]
+    for thread in threads:
+        thread.start()
+    producer.flush()
+    for thread in threads:
+        thread.join()
+    sent[1].add_done_callback(called.append)
+    assert called.count(sent[1]) == 3
+    assert 3 in called
+    assert sorted(map(id, sent)) in called
+    assert "4 records, done" in repr(sent[0])
+    producer.close()
+    logs.close()
+
+
+def test_send_many_of_which_a_call_was_refused_notifies_its_callbacks(logs: Logs) -> None:
+    """A watched part moves to another outcome, and is notified of that."""
+    logs.create_topic("compacted", 1, {"cleanup.policy": "compact"})
+    producer = producer_of(logs, linger_ms=1000)
+    bad = producer.send_many("compacted", [None, b"c"], [b"1", b"2"], partition=0)
+    good = producer.send_many("compacted", [b"a"], [b"3"])
+    called: list[object] = []
+    for each in (bad, good):
+        each.add_done_callback(called.append)
+    producer.flush()
+    assert {bad, good} == set(called)
+    assert isinstance(bad.exception(), RecordValidationError)
+    assert [SentRange(0, 0, 1)] == good.result()
+    producer.close()
+
+
+def test_send_many_releases_its_records(logs: Logs) -> None:
+    """No cycle of references keeps a future, also one with a callback."""
+    producer = producer_of(logs)
+    gc.disable()
+    try:
+        sent = producer.send_many("orders", [b"a", b"b"], [b"1", b"2"])
+        sent.add_done_callback(lambda _sent: None)
+        producer.flush()
+        gone = weakref.ref(sent)
+        del sent
+        assert gone() is None
+    finally:
+        gc.enable()
+    producer.close()
 
 
 def test_send_many_by_many_threads_loses_nothing(logs: Logs) -> None:
