@@ -7,7 +7,7 @@ import gc
 import threading
 import weakref
 from collections import Counter
-from concurrent.futures import as_completed, wait
+from concurrent.futures import Future, as_completed, wait
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -352,13 +352,14 @@ def test_send_many_is_waited_for_by_the_functions_of_futures() -> None:
             ask(0)
     assert set(sent) == wait(sent, 0).not_done
     called: list[object] = []
+    futures: list[Future[list[SentRange]]] = list(sent)
     sent[1].add_done_callback(lambda _sent: 1 / 0)
     for _ in range(2):
         sent[1].add_done_callback(called.append)
     disk.capacity_bytes = None
     threads = [
         threading.Thread(target=lambda: called.append(len(wait(sent).done))),
-        threading.Thread(target=lambda: called.append(sorted(map(id, as_completed(sent))))),
+        threading.Thread(target=lambda: called.append(sorted(map(id, as_completed(futures))))),
         threading.Thread(target=lambda: called.append(len(sent[2].result()))),
     ]
     for thread in threads:
