@@ -329,24 +329,29 @@ class Accumulator:
             many: the future of the call.
         """
         count, start, left_bytes = records.record_count, 0, records.size_bytes
-        with self._lock:
-            while start < count:
-                is_new = self._open is None
-                batch = self._open or self._new_batch(0)
-                part = batch.extend(records, start, self._size_limit, many)
-                if part is None:
-                    self._close_open()
-                    continue
-                stop = start + part.record_count
-                used_bytes = left_bytes if stop == count else records.bytes_between(start, stop)
-                left_bytes -= used_bytes
-                start = stop
-                batch.reserve(used_bytes)
-                if is_new:
-                    self._set_open(batch)
-                else:
-                    self._open_bytes = batch.builder.size_bytes
-                    self._open_limit = min(self._size_limit, batch.reserved_bytes)
+        try:
+            with self._lock:
+                while start < count:
+                    is_new = self._open is None
+                    batch = self._open or self._new_batch(0)
+                    part = batch.extend(records, start, self._size_limit, many)
+                    if part is None:
+                        self._close_open()
+                        continue
+                    stop = start + part.record_count
+                    used_bytes = left_bytes if stop == count else records.bytes_between(start, stop)
+                    left_bytes -= used_bytes
+                    start = stop
+                    batch.reserve(used_bytes)
+                    if is_new:
+                        self._set_open(batch)
+                    else:
+                        self._open_bytes = batch.builder.size_bytes
+                        self._open_limit = min(self._size_limit, batch.reserved_bytes)
+        finally:
+            if left_bytes:
+                # The thread was interrupted: the other records are not accepted.
+                self._settings.memory.release(left_bytes)
 
     def bytes_for(self, size: int) -> int:
         """Return the memory to reserve for a batch whose first record has `size` bytes."""

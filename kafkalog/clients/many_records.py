@@ -37,6 +37,8 @@ __all__ = [
 
 # More than the header of a batch takes.
 BATCH_OVERHEAD: Final = 64
+# Headers and timestamps are checked by encoding about so many bytes at a time.
+CHECKED_BYTES: Final = 1 << 20
 
 Fields: TypeAlias = list[bytes | None]
 Headers: TypeAlias = list[tuple[Header, ...] | None]
@@ -323,7 +325,7 @@ class PartitionRecords:
 
 class ManyRecords:
     """
-    The records of one call.
+    The records of one call, as they are now: the call may wait, and the caller change its lists.
 
     Args:
         keys: bytes or None for each record; None for records without keys.
@@ -348,12 +350,9 @@ class ManyRecords:
         self._values = _listed(values)
         self.keys = None if keys is None else _listed(keys)
         self._headers = None if headers is None else _header_tuples(headers)
-        self._timestamps = now_ms if timestamps is None else timestamps_of(timestamps)
+        self._timestamps = now_ms if timestamps is None else _own_timestamps(timestamps)
         if headers is not None or timestamps is not None:
-            # Only the encoding checks these; nothing of it is kept.
-            BatchBuilder().extend_lists(
-                self.keys, self._values, self._timestamps, headers=self._headers
-            )
+            self._check()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -384,6 +383,16 @@ class ManyRecords:
             return [(each.partition, PartitionRecords(each, self._timestamps)) for each in groups]
         return [(each.partition, self._taken(each)) for each in groups]
 
+    def _check(self) -> None:
+        """Encode all records, which alone checks headers and timestamps; nothing of it is kept."""
+        builder, start, is_left = BatchBuilder(), 0, True
+        while is_left:
+            builder.reset()
+            start += builder.extend_lists(
+                self.keys, self._values, self._timestamps, start, CHECKED_BYTES, self._headers
+            )
+            is_left = start < len(self._values)
+
     def _taken(self, group: RecordGroup) -> PartitionRecords:
         headers, times = self._headers, self._timestamps
         return PartitionRecords(
@@ -394,14 +403,30 @@ class ManyRecords:
 
 
 def _listed(fields: Any) -> Fields:
-    """Return keys or values as a list; Arrow arrays are converted."""
+    """Return a new list of keys or values; Arrow arrays are converted."""
     if type(fields) is list:
-        return fields
+        return fields.copy()
     return fields.to_pylist() if hasattr(fields, "to_pylist") else list(fields)
 
 
+def _own_timestamps(timestamps: TimestampsLike) -> Timestamps:
+    found = timestamps_of(timestamps)
+    return found if isinstance(found, int) else found.copy()
+
+
 def _header_tuples(headers: Sequence[Iterable[Header] | None]) -> Headers:
-    return [None if each is None else tuple(each) for each in headers]
+    return [None if each is None else tuple(map(_own_header, each)) for each in headers]
+
+
+def _own_header(header: Any) -> Header:
+    """Return a header that nobody changes; what is no header is refused when it is encoded."""
+    if type(header) is list:
+        header = tuple(header)
+    if type(header) is tuple and len(header) == 2:
+        name, field = header
+        if isinstance(field, bytearray | memoryview):
+            return name, bytes(field)
+    return header  # type: ignore[no-any-return]
 
 
 def _header_bytes(headers: Headers) -> int:

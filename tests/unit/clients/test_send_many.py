@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections import Counter
 from concurrent.futures import Future, as_completed, wait
@@ -12,12 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from kafkalog._core.murmur2 import partition_of
 from kafkalog.clients.many_records import SentMany, SentRange
 from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer_batch import ProducerBatch
 from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -252,6 +255,68 @@ def test_send_many_reserves_memory_for_all_records_at_once() -> None:
     )
     assert producer.pending_bytes == 0
     logs.close()
+
+
+def test_send_many_keeps_the_records_that_it_was_given() -> None:
+    """The caller changes its lists while the call waits for memory."""
+    disk, logs = simulated()
+    producer = producer_of(logs, batch_size=1000, buffer_memory=3000)
+    logs.log("orders", 0)
+    disk.capacity_bytes = 0
+    producer.send_many("orders", None, [bytes(400)] * 6)
+    keys: list[Any] = [b"k%d" % number for number in range(40)]
+    values: list[Any] = [bytes([number]) * 40 for number in range(40)]
+    times = np.arange(40)
+    field = bytearray(b"h")
+    headers: list[Any] = [[["n", field]] for _ in range(40)]
+    expected = list(zip(keys, values, strict=True))
+    sent: list[SentMany] = []
+    sender = threading.Thread(
+        target=lambda: sent.append(
+            producer.send_many(
+                "orders", keys, values, timestamps=times, headers=headers, partition=0
+            )
+        )
+    )
+    sender.start()
+    while not producer._memory._waiting_count:
+        time.sleep(0.001)
+    del values[10:]
+    keys[:] = [7]
+    times[:] = -5
+    field[:] = bytes(5000)
+    disk.capacity_bytes = None
+    logs.scheduler.advance(1000)
+    sender.join()
+    assert producer.flush() == 0
+    assert sum(each.record_count for each in sent[0].result(0)) == 40
+    records = list(logs.log("orders", 0).records())[6:]
+    assert expected == [(each.key, each.value) for each in records]
+    assert list(range(40)) == [each.timestamp_ms for each in records]
+    assert {(("n", b"h"),)} == {each.headers for each in records}
+    assert producer.pending_bytes == 0
+    producer.close()
+    logs.close()
+
+
+def test_send_many_that_is_interrupted_frees_its_memory(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a partition: what was not accepted reserves nothing."""
+    producer = producer_of(logs, batch_size=1000)
+    extend, calls = ProducerBatch.extend, iter(range(10))
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return extend(*arguments)
+
+    monkeypatch.setattr(ProducerBatch, "extend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.send_many("orders", None, [bytes(400)] * 20)
+    assert producer.flush() == 0
+    assert producer.pending_bytes == 0
+    producer.close()
 
 
 def test_send_of_few_records_reserves_little_memory(logs: Logs) -> None:
