@@ -390,8 +390,9 @@ class _Search:
         for start, end in self._damaged_after(position):
             at = start
             while at < end:
-                at = find_in_data(self.data, at, self.whole_end, offsets, self.holes)
-                if not 0 <= at < end:
+                # Up to the end of the range: a search to the end for each is quadratic.
+                at = find_in_data(self.data, at, end, offsets, self.holes)
+                if at < 0:
                     break
                 header = parse_header(self.data, at)
                 free_offset = max(free_offset, header.last_offset + 1)

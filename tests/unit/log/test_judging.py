@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from kafkalog import Codec
+from kafkalog.log import judging
 from kafkalog.log.judging import Judgement, LogEndFacts, judge_batches
 from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 
@@ -343,6 +345,28 @@ def test_judge_batch_within_damage_at_the_end_is_not_followed_by_its_offsets(fur
 
     end = 4 if further == 2**27 else 10 + further
     assert (len(data), 2, end) == (found.whole_end, found.next_offset, found.free_offset)
+
+
+def test_judge_searches_damaged_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many damaged batches, each followed by a whole one with a wrong offset, are not quadratic."""
+    segment = Segment(chapters_of([(1, Codec.NONE, 1), (1, Codec.NONE, 1), (1, Codec.NONE, 1)]))
+    first, second, third = (
+        segment.data[start:stop]
+        for start, stop in zip(segment.starts[:-1], segment.starts[1:], strict=True)
+    )
+    low = (3).to_bytes(8) + third[8:]
+    data = first + (second[:-1] + bytes([second[-1] ^ 1]) + low) * 50
+    searched: list[int] = []
+    find = judging.find_in_data
+
+    def counted(data: memoryview, position: int, end: int, *arguments: Any) -> int:
+        searched.append(end - position)
+        return find(data, position, end, *arguments)
+
+    monkeypatch.setattr(judging, "find_in_data", counted)
+    segment.judge(data, "open")
+
+    assert 0 < sum(searched) <= len(data)
 
 
 def damage(data: bytearray, segment: Segment, number: int, how: str, random: Random) -> None:
