@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from kafkalog.clients.accumulator import (
@@ -252,7 +252,11 @@ class BatchSender:
                 self._unsynced.add(each.accumulator)
         self._schedule_sync()
 
-    def _complete(self, acknowledged: Iterable[Acknowledgement]) -> None:
+    def _complete(self, acknowledged: Sequence[Acknowledgement]) -> None:
+        # Of all, and before any future: a callback may send, and wait for memory.
+        freed_bytes = sum(each.reserved_bytes for each in acknowledged)
+        if freed_bytes:
+            self._settings.memory.release(freed_bytes)
         for outcome, reserved_bytes, info, error in acknowledged:
             if error is not None:
                 self._on_failure(error)
@@ -262,4 +266,3 @@ class BatchSender:
             if reserved_bytes:
                 with self._lock:
                     self._pending.discard(outcome)
-                self._settings.memory.release(reserved_bytes)

@@ -299,6 +299,22 @@ def test_send_many_keeps_the_records_that_it_was_given() -> None:
     logs.close()
 
 
+@pytest.mark.parametrize("wait", ["written", "durable"])
+def test_send_by_a_callback_has_the_memory_of_its_batch(logs: Logs, wait: str) -> None:
+    """The thread that completes a future would wait for itself."""
+    producer = producer_of(logs, wait=wait, batch_size=1000, buffer_memory=1100, max_block_ms=0)
+    later: list[SentMany] = []
+    first = producer.send_many("orders", None, [bytes(1000)])
+    first.add_done_callback(
+        lambda _sent: later.append(producer.send_many("orders", None, [bytes(1000)]))
+    )
+    producer.flush()
+    producer.flush()
+    assert len(first.result(0)) == len(later[0].result(0)) == 1
+    assert producer.pending_bytes == 0
+    producer.close()
+
+
 def test_send_many_that_is_interrupted_frees_its_memory(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
