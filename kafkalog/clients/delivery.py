@@ -54,6 +54,9 @@ class Watcher(Protocol):
     def notify(self) -> None:
         """Take the outcome, which is set; it must not raise."""
 
+    def abandon(self) -> None:
+        """Take the error of the outcome in a forked child; call no callbacks."""
+
 
 class BatchOutcome:
     """
@@ -119,9 +122,11 @@ class BatchOutcome:
     def abandon(self, error: BaseException) -> None:
         """Set an error in a forked child, where no outcome will arrive; call no callbacks."""
         self.condition = threading.Condition()
-        self._watched = []
+        watched, self._watched = self._watched, []
         if self.state != _FINISHED:
             self.error, self.state = error, _FINISHED
+        for watcher in watched:
+            watcher.abandon()
 
     def _finish(self) -> None:
         with self.condition:
@@ -237,6 +242,9 @@ class Delivery(Future[RecordMetadata]):
                 waiter.add_exception(self)
         for fn in self.__dict__.get("callbacks", ()):
             self._call(fn)
+
+    def abandon(self) -> None:
+        """Do nothing: it has the error of its outcome."""
 
     def _call(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
         try:

@@ -101,6 +101,13 @@ class SentMany(Future[list[SentRange]]):
         """Add a part, before the caller has the future."""
         self._parts.append(part)
 
+    def abandon(self) -> None:
+        """Forget callbacks in a forked child, where each batch has its error already."""
+        # A thread of the parent may have had the lock.
+        self._lock = threading.Lock()
+        self._callbacks, self._waiting = [], []
+        self._open_count = 0
+
     def cancel(self) -> bool:
         """Return False: sent records cannot be withdrawn."""
         return False
@@ -278,6 +285,12 @@ class BatchPart:
         many, self._many = self._many, None
         if many is not None:
             many.end_part()
+
+    def abandon(self) -> None:
+        """Take the error of the outcome in a forked child."""
+        many, self._many = self._many, None
+        if many is not None:
+            many.abandon()
 
 
 class PartitionRecords:

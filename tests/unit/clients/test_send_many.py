@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog._core.murmur2 import partition_of
+from kafkalog.clients.accumulator import Accumulator
 from kafkalog.clients.many_records import SentMany, SentRange
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.producer_batch import ProducerBatch
@@ -25,6 +27,7 @@ from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
     DiskFullError,
+    ForkedLogError,
     InvalidRecordError,
     InvalidTxnStateError,
     RecordTooLargeError,
@@ -297,6 +300,79 @@ def test_send_many_keeps_the_records_that_it_was_given() -> None:
     assert producer.pending_bytes == 0
     producer.close()
     logs.close()
+
+
+@pytest.mark.parametrize("name", ["send", "send_many"])
+def test_close_refuses_a_call_that_waits_for_memory(name: str) -> None:
+    """Nobody would deliver its records."""
+    disk, logs = simulated()
+    producer = producer_of(logs, batch_size=1000, buffer_memory=3000)
+    logs.log("orders", 0)
+    disk.capacity_bytes = 0
+    producer.send_many("orders", None, [bytes(400)] * 6)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            if name == "send":
+                producer.send("orders", bytes(900))
+            else:
+                producer.send_many("orders", None, [bytes(100)] * 10)
+        except ClientClosedError as error:
+            errors.append(error)
+
+    sender = threading.Thread(target=call)
+    sender.start()
+    while not producer._memory._waiting_count:
+        time.sleep(0.001)
+    producer.close(0)
+    sender.join()
+    assert len(errors) == 1
+    assert producer.pending_bytes == 0
+    disk.capacity_bytes = None
+    logs.close()
+
+
+@pytest.mark.parametrize("wait", ["written", "durable"])
+def test_send_during_a_close_fails_what_the_close_did_not_deliver(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    """The close ends between the check of a call and its first record."""
+    append, extend = Accumulator.append, Accumulator.extend
+    producer = producer_of(logs, wait=wait)
+
+    def append_late(*arguments: Any) -> Any:
+        producer.close()
+        return append(*arguments)
+
+    def extend_late(*arguments: Any) -> Any:
+        producer.close()
+        return extend(*arguments)
+
+    monkeypatch.setattr(Accumulator, "append", append_late)
+    monkeypatch.setattr(Accumulator, "extend", extend_late)
+    one = producer.send("orders", b"late")
+    producer = producer_of(logs, wait=wait)
+    many = producer.send_many("orders", None, [b"late"])
+    assert isinstance(one.exception(0), ClientClosedError)
+    assert isinstance(many.exception(0), ClientClosedError)
+    assert producer.pending_bytes == 0
+
+
+def test_send_many_in_a_forked_child_has_an_error(logs: Logs) -> None:
+    """At once, as futures of single records have."""
+    producer = producer_of(logs)
+    called: list[object] = []
+    sent = producer.send_many("orders", [b"a", b"b", b"c"], [b"1", b"2", b"3"])
+    sent.add_done_callback(called.append)
+    child = os.fork()
+    if child == 0:
+        is_right = isinstance(sent.exception(0), ForkedLogError)
+        os._exit(0 if is_right and sent.failed_rows == [0, 1, 2] and not called else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    producer.close()
+    assert sum(each.record_count for each in sent.result(0)) == 3
+    assert [sent] == called
 
 
 @pytest.mark.parametrize("wait", ["written", "durable"])
