@@ -12,6 +12,7 @@ acquired below the lock of an accumulator.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -38,6 +39,8 @@ ReportFull: TypeAlias = Callable[[TopicPartition, KafkaLogError | None], object]
 
 # More than any delivery takes: `delivery.timeout.ms` ends it, and locks take no longer time.
 LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
+# Time after which a thread that waits for memory writes the open batches again.
+LONGEST_WAIT_MS: Final = 50
 
 
 class BatchSender:
@@ -145,16 +148,27 @@ class BatchSender:
             BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
         """
         memory = self._settings.memory
-        for each in self._all():
-            if each.close_open():
-                self.write(each)
-            if memory.try_reserve(size):
+        deadline = time.monotonic() + min(self._config.max_block_ms / 1000, LONGEST_SECONDS)
+        retrying: set[Accumulator] = set()
+        while True:
+            for each in self._all():
+                if each.close_open() and each not in retrying:
+                    self.write(each)
+                if memory.try_reserve(size):
+                    return
+            left_ms = max(math.ceil((deadline - time.monotonic()) * 1000), 0)
+            # Other threads open batches meanwhile, which may wait long for `linger.ms`.
+            if memory.reserve(size, min(left_ms, LONGEST_WAIT_MS)):
                 return
-        if not memory.reserve(size, self._config.max_block_ms):
-            raise BufferExhaustedError(
-                f"{accumulator.where}: buffer.memory = {self._config.buffer_memory} was full for "
-                f"max.block.ms = {self._config.max_block_ms}"
-            )
+            if left_ms <= LONGEST_WAIT_MS:
+                break
+            with self._lock:
+                # These are written after `retry.backoff.ms`.
+                retrying = set(self._retrying)
+        raise BufferExhaustedError(
+            f"{accumulator.where}: buffer.memory = {self._config.buffer_memory} was full for "
+            f"max.block.ms = {self._config.max_block_ms}"
+        )
 
     def become_inherited(self, error: KafkaLogError) -> None:
         """Abandon all pending batches in a forked child, with new locks."""

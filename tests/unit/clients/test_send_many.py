@@ -302,6 +302,33 @@ def test_send_many_keeps_the_records_that_it_was_given() -> None:
     logs.close()
 
 
+def test_send_many_waits_for_no_batch_that_is_opened_meanwhile(logs: Logs) -> None:
+    """It would wait for `linger.ms`, or give up, with nothing but open batches in memory."""
+    producer = producer_of(
+        logs, wait="durable", batch_size=1000, buffer_memory=3000, linger_ms=60_000
+    )
+    first = producer.send_many("orders", None, [bytes(500)] * 3, partition=0)
+    sent: list[SentMany] = []
+    sender = threading.Thread(
+        target=lambda: sent.append(
+            producer.send_many("orders", None, [bytes(500)] * 5, partition=0)
+        )
+    )
+    sender.start()
+    while not producer._memory._waiting_count:
+        time.sleep(0.001)
+    producer.send("orders", b"small", partition=1)
+    deadline = time.monotonic() + 30
+    while not sent and time.monotonic() < deadline:
+        logs.scheduler.advance(0)
+        time.sleep(0.001)
+    sender.join()
+    producer.flush()
+    assert 8 == sum(each.record_count for one in (first, *sent) for each in one.result(0))
+    assert producer.pending_bytes == 0
+    producer.close()
+
+
 @pytest.mark.parametrize("name", ["send", "send_many"])
 def test_close_refuses_a_call_that_waits_for_memory(name: str) -> None:
     """Nobody would deliver its records."""
