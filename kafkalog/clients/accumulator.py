@@ -32,6 +32,7 @@ from kafkalog.clients.many_records import (
     BATCH_OVERHEAD,
     PartitionRecords,
     SentMany,
+    header_bytes,
 )
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.source import LogSource
@@ -303,7 +304,7 @@ class Accumulator:
         if value is not None:
             size += len(value)
         if headers:
-            size += sum(len(name) + len(field or b"") + 8 for name, field in headers)
+            size += header_bytes(headers)
         with self._lock:
             batch = self._open
             if batch is None or (

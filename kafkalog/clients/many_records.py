@@ -33,6 +33,7 @@ __all__ = [
     "PartitionRecords",
     "SentMany",
     "SentRange",
+    "header_bytes",
 ]
 
 # More than the header of a batch takes.
@@ -317,7 +318,7 @@ class PartitionRecords:
         self.record_count = len(group)
         self.size_bytes = BATCH_OVERHEAD + group.size_bytes
         if headers is not None:
-            self.size_bytes += _header_bytes(headers)
+            self.size_bytes += _headers_size(headers)
 
     def extend(self, builder: BatchBuilder, start: int, size_limit: int) -> int:
         """Add records from a slot on to a batch; return how many went in."""
@@ -333,7 +334,7 @@ class PartitionRecords:
     def bytes_between(self, start: int, stop: int) -> int:
         """Return an upper bound of the bytes of some records in a batch."""
         size = self._group.bytes_between(start, stop)
-        return size if self._headers is None else size + _header_bytes(self._headers[start:stop])
+        return size if self._headers is None else size + _headers_size(self._headers[start:stop])
 
 
 class ManyRecords:
@@ -442,8 +443,12 @@ def _own_header(header: Any) -> Header:
     return header  # type: ignore[no-any-return]
 
 
-def _header_bytes(headers: Headers) -> int:
-    """Return an upper bound of the bytes of headers in a batch."""
+def header_bytes(headers: Iterable[Header]) -> int:
+    """Return an upper bound of the bytes of a record's headers in a batch."""
     return sum(
-        len(name) * 4 + len(field or b"") + 8 for each in headers for name, field in each or ()
+        len(name) * (1 if name.isascii() else 4) + len(field or b"") + 10 for name, field in headers
     )
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(header_bytes(each) for each in headers if each)

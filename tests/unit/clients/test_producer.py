@@ -70,6 +70,16 @@ def test_send_without_a_key_keeps_a_partition_for_a_batch(logs: Logs) -> None:
     assert {0, 1, 2} == set(partitions)
 
 
+def test_send_counts_the_bytes_of_header_names(logs: Logs) -> None:
+    """Not their characters: a batch that is too large would be refused, with all its records."""
+    logs.create_topic("small", 1, {"max.message.bytes": "2000"})
+    with producer_of(logs, linger_ms=1000) as producer:
+        headers = [("\u65e5" * 30, b"")] * 3
+        sent = [producer.send("small", b"v", headers=headers) for _ in range(40)]
+        producer.flush()
+    assert list(range(40)) == [each.result(0).offset for each in sent]
+
+
 def test_send_to_a_given_partition_ignores_the_key(logs: Logs) -> None:
     """The key is only stored."""
     with producer_of(logs, partitioner_ignore_keys=True) as producer:
