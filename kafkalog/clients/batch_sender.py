@@ -190,7 +190,12 @@ class BatchSender:
         self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
 
     def _schedule_sync(self) -> None:
-        self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+        try:
+            self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+        except RuntimeError:
+            # The system starts no thread, as at the end of the interpreter: this one syncs.
+            self._tasks.discard("producer-sync")
+            self._sync()
 
     def _schedule(
         self,

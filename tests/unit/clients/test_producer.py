@@ -70,6 +70,22 @@ def test_send_without_a_key_keeps_a_partition_for_a_batch(logs: Logs) -> None:
     assert {0, 1, 2} == set(partitions)
 
 
+def test_producer_syncs_where_no_thread_starts(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the interpreter, when `atexit` closes a manager."""
+    producer = logs.clients(scheduler=None).producer(wait="durable", linger_ms=60_000)
+    sent = producer.send("orders", b"v", partition=0)
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        producer.close()
+    assert sent.result(0).offset == 0
+    assert logs.log("orders", 0).durable_offset == 1
+    assert producer.pending_bytes == 0
+
+
 def test_send_counts_the_bytes_of_header_names(logs: Logs) -> None:
     """Not their characters: a batch that is too large would be refused, with all its records."""
     logs.create_topic("small", 1, {"max.message.bytes": "2000"})
