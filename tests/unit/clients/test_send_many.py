@@ -360,6 +360,24 @@ def test_close_refuses_a_call_that_waits_for_memory(name: str) -> None:
     logs.close()
 
 
+def test_send_many_is_done_when_a_flush_returns(logs: Logs) -> None:
+    """Though another thread still calls callbacks of futures in the same batch."""
+    producer = logs.clients(scheduler=None).producer(wait="durable", linger_ms=60_000)
+    may_go = threading.Event()
+    called: list[object] = []
+    one = producer.send("orders", b"a", partition=0)
+    one.add_done_callback(lambda _sent: may_go.wait(30))
+    many = producer.send_many("orders", None, [b"b", b"c"], partition=0)
+    many.add_done_callback(called.append)
+    assert producer.flush() == 0
+    try:
+        assert [SentRange(0, 1, 2)] == many.result(0)
+    finally:
+        may_go.set()
+    producer.close()
+    assert [many] == called
+
+
 @pytest.mark.parametrize("wait", ["written", "durable"])
 def test_send_during_a_close_fails_what_the_close_did_not_deliver(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, wait: str
