@@ -111,12 +111,17 @@ def describe_difference(
         offsets: place of each record that was found, in messages.
     """
     missing, additional = list[int](), list[int]()
+    # What is equal at both ends is left out: the time for many equal records is quadratic.
+    same = _equal_count(expected, found)
+    rest, other_rest = expected[same:], found[same:]
+    same_end = _equal_count(rest[::-1], other_rest[::-1])
+    rest, other_rest = rest[: len(rest) - same_end], other_rest[: len(other_rest) - same_end]
     for kind, start, end, other_start, other_end in SequenceMatcher(
-        None, expected, found, autojunk=False
+        None, rest, other_rest, autojunk=False
     ).get_opcodes():
         if kind != "equal":
-            missing += range(start, end)
-            additional += range(other_start, other_end)
+            missing += range(same + start, same + end)
+            additional += range(same + other_start, same + other_end)
     moved = Counter(expected[each] for each in missing) & Counter(
         found[each] for each in additional
     )
@@ -133,6 +138,13 @@ def describe_difference(
             label = "out of order:"
         lines.append(f"{label} {offsets[each]}, {found[each]}")
     return _limited(lines)
+
+
+def _equal_count(first: Sequence[RecordFields], second: Sequence[RecordFields]) -> int:
+    """Return the number of records at the begin that are equal."""
+    pairs = enumerate(zip(first, second, strict=False))
+    differing = (number for number, (one, other) in pairs if one != other)
+    return next(differing, min(len(first), len(second)))
 
 
 def _limited(lines: list[str]) -> list[str]:

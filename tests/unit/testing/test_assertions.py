@@ -15,7 +15,11 @@ from kafkalog.testing import (
     assert_topic_records,
     assert_transaction,
 )
-from kafkalog.testing.record_difference import ExpectedRecords
+from kafkalog.testing.record_difference import (
+    ExpectedRecords,
+    describe_difference,
+    expected_fields,
+)
 
 MS = 1_700_000_000_000
 RECORDS = [
@@ -180,3 +184,13 @@ def test_assert_transaction_follows_its_states(
         )
     assert_records(manager.log("orders", 1), [b"1"], isolation="read_committed")
     assert_records(manager.log("orders", 1), [b"1", b"2"])
+
+
+def test_difference_of_many_equal_records_is_found_fast() -> None:
+    """Once the time was quadratic: a minute for these."""
+    expected = expected_fields([b"x"] * 20_000)
+    found = expected_fields([b"x"] * 15_000 + [b"y"] + [b"x"] * 4_999)
+    assert [
+        "missing:      record 15000 of the expected, value=b'x'",
+        "additional:   15000, value=b'y'",
+    ] == describe_difference(expected, found, range(20_000))
