@@ -314,10 +314,14 @@ class Accumulator:
                 return self._begin(self.bytes_for(size), reserved_bytes, record)
             if reserved_bytes:
                 self._settings.memory.release(reserved_bytes)
-            self._open_bytes = batch.builder.append(key, value, timestamp_ms, headers)
-            entries = batch.entries
-            delivery = Delivery(batch.outcome, len(entries), timestamp_ms)
-            entries.append(delivery)
+            try:
+                self._open_bytes = batch.builder.append(key, value, timestamp_ms, headers)
+                entries = batch.entries
+                delivery = Delivery(batch.outcome, len(entries), timestamp_ms)
+                entries.append(delivery)
+            except BaseException:
+                batch.drop_unlisted()
+                raise
             return delivery
 
     def extend(self, records: PartitionRecords, many: SentMany) -> None:

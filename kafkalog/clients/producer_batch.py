@@ -81,16 +81,31 @@ class ProducerBatch:
         Add records of a call from a slot on; the first record of a batch always goes in.
 
         Returns:
-            What went in, None if nothing did.
+            The records that went in, None if none did.
         """
-        count = records.extend(self.builder, start, size_limit)
-        if not count:
-            return None
-        rows = records.rows(start, start + count)
-        part = BatchPart(self.outcome, len(self.entries), rows)
-        self.entries += [part] * count
-        many.add(part)
+        try:
+            count = records.extend(self.builder, start, size_limit)
+            if not count:
+                return None
+            part = BatchPart(self.outcome, len(self.entries), records.rows(start, start + count))
+            self.entries += [part] * count
+            many.add(part)
+        except BaseException:
+            self.drop_unlisted()
+            raise
         return part
+
+    def drop_unlisted(self) -> None:
+        """Remove the last records if an interruption left them without futures."""
+        listed = len(self.entries)
+        # A copy: the builder is used again.
+        data = bytes(self.builder.finish()) if listed else b""
+        records: list[Record] = BatchView(data).records() if listed else []
+        if len(records) == listed > 0:
+            return
+        self.builder.reset()
+        for record in records[:listed]:
+            self.builder.append_record(record)
 
     def reserve(self, size_bytes: int) -> None:
         """Record that more buffer memory was reserved for it."""

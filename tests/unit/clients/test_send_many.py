@@ -456,6 +456,32 @@ def test_send_many_that_is_interrupted_frees_its_memory(
     producer.close()
 
 
+@pytest.mark.parametrize("name", ["send", "send_many"])
+def test_interrupted_call_leaves_the_offsets_of_later_records_right(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Records that were encoded and have no future yet are taken out of the batch."""
+    producer = producer_of(logs, linger_ms=1000)
+    producer.send("orders", b"before", partition=0)
+
+    def interrupt(*_arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if name == "send":
+            patch.setattr("kafkalog.clients.accumulator.Delivery", interrupt)
+            producer.send("orders", b"no", partition=0)
+        else:
+            patch.setattr("kafkalog.clients.producer_batch.BatchPart", interrupt)
+            producer.send_many("orders", None, [b"no", b"no"], partition=0)
+    after = producer.send("orders", b"after", partition=0)
+    producer.flush()
+    assert after.result(0).offset == 1
+    assert [(None, b"before"), (None, b"after")] == stored(logs, 0)
+    assert producer.pending_bytes == 0
+    producer.close()
+
+
 def test_send_of_few_records_reserves_little_memory(logs: Logs) -> None:
     """SRV-2: thousands of open batches with a few records each fit; a batch that fills grows."""
     logs.create_topic("wide", 64)
