@@ -64,8 +64,8 @@ __all__ = [
 RECORD_OVERHEAD: Final = RECORD_OVERHEAD_BYTES
 # Memory that a batch reserves at first, and the factor of the next reservations: thousands of
 # partitions with few records each do not reserve the largest batch for each.
-FIRST_RESERVED_BYTES: Final = 1024
-GROWTH: Final = 4
+FIRST_RESERVED_BYTES: Final = 2048
+GROWTH: Final = 8
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
 IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
@@ -243,6 +243,7 @@ class Accumulator:
         self._on_open = on_open
         self._lock = threading.Lock()
         self._open: ProducerBatch | None = None
+        self._refusal: KafkaLogError | None = None
         self._open_number = 0
         self._open_bytes = 0
         # Limit of the open batch: the largest size of a batch, or the memory reserved for it.
@@ -434,18 +435,20 @@ class Accumulator:
                     acknowledged.append(self._acknowledge(batch, None, error))
         return acknowledged
 
-    def drop(self, error: KafkaLogError, *, drops_unsynced: bool = False) -> list[Acknowledgement]:
+    def drop(self, error: KafkaLogError, *, is_last: bool = False) -> list[Acknowledgement]:
         """
         Give up all batches that were not written.
 
         Args:
             error: the error of their futures.
-            drops_unsynced: whether written batches that are not known to be durable are given up.
+            is_last: whether written batches that are not known to be durable are given up as well,
+                and records that are added later raise the error.
         """
         with self._lock:
             self._close_open()
             dropped, self.closed = list(self.closed), deque()
-            if drops_unsynced:
+            if is_last:
+                self._refusal = error
                 dropped += [batch for batch, _info in self._unsynced]
                 self._unsynced = []
             return [self._acknowledge(batch, None, error) for batch in dropped]
@@ -468,8 +471,8 @@ class Accumulator:
             if not self._settings.memory.try_reserve(size_bytes):
                 return None
             reserved_bytes = size_bytes
-        batch = self._new_batch(reserved_bytes)
         try:
+            batch = self._new_batch(reserved_bytes)
             delivery = batch.append(*record)
         except BaseException:
             self._settings.memory.release(reserved_bytes)
@@ -478,6 +481,9 @@ class Accumulator:
         return delivery
 
     def _new_batch(self, reserved_bytes: int) -> ProducerBatch:
+        """Return an empty batch; raise the error of records after the close."""
+        if self._refusal is not None:
+            raise self._refusal
         now_ms = self._settings.clock.monotonic_ms()
         builder = self._settings.builders.take(self._first_bytes)
         return ProducerBatch(self.where, builder, reserved_bytes, now_ms)

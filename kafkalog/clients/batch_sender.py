@@ -79,6 +79,8 @@ class BatchSender:
         self._full: set[TopicPartition] = set()
         self._lock = threading.Lock()
         self._accumulators: list[Accumulator] = []
+        # The error of records after the close.
+        self._refusal: KafkaLogError | None = None
         # Time, accumulator and number of a batch: the batch itself would keep its records alive.
         self._lingering: deque[tuple[int, Accumulator, int]] = deque()
         self._tasks: set[str] = set()
@@ -92,6 +94,9 @@ class BatchSender:
         made = Accumulator(where, log, self._settings, self._add_open)
         with self._lock:
             self._accumulators.append(made)
+            refusal = self._refusal
+        if refusal is not None:
+            made.drop(refusal, is_last=True)
         return made
 
     def write(self, accumulator: Accumulator) -> None:
@@ -134,10 +139,14 @@ class BatchSender:
                 return sum(each.record_count for each in self._all())
         return 0
 
-    def drop(self, error: KafkaLogError, *, drops_unsynced: bool = False) -> None:
+    def drop(self, error: KafkaLogError, *, is_last: bool = False) -> None:
         """Give up all batches that were not written; see `Accumulator.drop`."""
-        for accumulator in self._all():
-            self._complete(accumulator.drop(error, drops_unsynced=drops_unsynced))
+        with self._lock:
+            if is_last:
+                self._refusal = error
+            accumulators = list(self._accumulators)
+        for accumulator in accumulators:
+            self._complete(accumulator.drop(error, is_last=is_last))
             self._report_full(accumulator.where, None)
 
     def reserve_memory(self, accumulator: Accumulator, size: int) -> None:
@@ -273,7 +282,9 @@ class BatchSender:
 
     def _complete(self, acknowledged: Sequence[Acknowledgement]) -> None:
         # Of all, and before any future: a callback may send, and wait for memory.
-        freed_bytes = sum(each.reserved_bytes for each in acknowledged)
+        freed_bytes = 0
+        for _outcome, reserved_bytes, _info, _error in acknowledged:
+            freed_bytes += reserved_bytes
         if freed_bytes:
             self._settings.memory.release(freed_bytes)
         for outcome, reserved_bytes, info, error in acknowledged:

@@ -433,7 +433,7 @@ def _header_tuples(headers: Sequence[Iterable[Header] | None]) -> Headers:
 
 
 def _own_header(header: Any) -> Header:
-    """Return a header that nobody changes; what is no header is refused when it is encoded."""
+    """Return a header that no caller changes; anything else is refused when it is encoded."""
     if type(header) is list:
         header = tuple(header)
     if type(header) is tuple and len(header) == 2:

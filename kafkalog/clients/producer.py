@@ -131,8 +131,6 @@ class Producer(ClosingContextManager):
         random = SystemRandom() if random is None else random
         self._lock = threading.Lock()
         self._closed = False
-        # All that was left was dropped: what a thread adds now, it drops itself.
-        self._is_over = False
         self._is_inherited = False
         self._ignores_keys = self.config.partitioner_ignore_keys
         rules = DeliveryRules() if rules is None else rules
@@ -244,8 +242,6 @@ class Producer(ClosingContextManager):
             delivery = accumulator.append(key, value, headers, timestamp_ms, size)
         if accumulator.closed:
             self._sender.write(accumulator)
-        if self._is_over:
-            self._drop_rest()
         return delivery
 
     def send_many(
@@ -314,20 +310,13 @@ class Producer(ClosingContextManager):
             if left_bytes:
                 # The thread was interrupted: records of the other partitions are not accepted.
                 self._memory.release(left_bytes)
-            if self._is_over:
-                self._drop_rest()
 
     def _wait_for_memory(self, accumulator: Accumulator, size: int) -> None:
-        """Reserve memory; raise ClientClosedError if the producer was closed meanwhile."""
+        """Reserve memory; raise ClientClosedError if the producer was closed in the meantime."""
         self._sender.reserve_memory(accumulator, size)
         if self._closed:
             self._memory.release(size)
             raise self._refusal()
-
-    def _drop_rest(self) -> None:
-        """Give up what is not delivered after the close."""
-        error = ClientClosedError(f"{self}: the record was not delivered before")
-        self._sender.drop(error, drops_unsynced=True)
 
     def _distributed(
         self, topic: str, records: ManyRecords, partition: int | None
@@ -396,8 +385,8 @@ class Producer(ClosingContextManager):
         finally:
             for each in self._own_schedulers:
                 each.close()
-            self._is_over = True
-            self._drop_rest()
+            error = ClientClosedError(f"{self}: the record was not delivered before")
+            self._sender.drop(error, is_last=True)
             if transaction is not None:
                 transaction.close()
 

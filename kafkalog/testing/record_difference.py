@@ -111,7 +111,7 @@ def describe_difference(
         offsets: place of each record that was found, in messages.
     """
     missing, additional = list[int](), list[int]()
-    # What is equal at both ends is left out: the time for many equal records is quadratic.
+    # Equal records at both ends are left out: the time for many equal records is quadratic.
     same = _equal_count(expected, found)
     rest, other_rest = expected[same:], found[same:]
     same_end = _equal_count(rest[::-1], other_rest[::-1])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog import Codec
-from kafkalog.log import judging
+from kafkalog.log.corrupt_ranges import find_in_data
 from kafkalog.log.judging import Judgement, LogEndFacts, judge_batches
 from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
 
@@ -357,13 +357,13 @@ def test_judge_searches_damaged_bytes_once(monkeypatch: pytest.MonkeyPatch) -> N
     low = (3).to_bytes(8) + third[8:]
     data = first + (second[:-1] + bytes([second[-1] ^ 1]) + low) * 50
     searched: list[int] = []
-    find = judging.find_in_data
+    find = find_in_data
 
     def counted(data: memoryview, position: int, end: int, *arguments: Any) -> int:
         searched.append(end - position)
         return find(data, position, end, *arguments)
 
-    monkeypatch.setattr(judging, "find_in_data", counted)
+    monkeypatch.setattr("kafkalog.log.judging.find_in_data", counted)
     segment.judge(data, "open")
 
     assert 0 < sum(searched) <= len(data)
