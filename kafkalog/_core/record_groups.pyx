@@ -26,7 +26,7 @@ cdef class RecordGroup:
     Records of one partition.
 
     Attributes:
-        partition: the partition; -1 for records without a key, which may go to any.
+        partition: the partition of the keys; -1 if any may have the records.
         keys: the keys, None for records without keys.
         values: the values.
         rows: numbers of the records in the lists of the caller, in order.
@@ -79,14 +79,13 @@ def check_fields(list fields not None, str name not None):
             )
 
 
-def whole_group(list keys, list values not None, int32_t partition):
+def whole_group(list keys, list values not None):
     """
-    Return all records as one group, which has the lists of the caller.
+    Return all records as one group for any partition, which has the lists of the caller.
 
     Args:
         keys: bytes or None for each record, None for no keys.
         values: the same.
-        partition: of the group.
 
     Raises:
         TypeError: a key or value is not bytes or None.
@@ -94,7 +93,7 @@ def whole_group(list keys, list values not None, int32_t partition):
     """
     cdef RecordGroup made = RecordGroup.__new__(RecordGroup)
     check_lists(keys, values)
-    made.partition = partition
+    made.partition = NO_KEY
     made.keys, made.values = keys, values
     made.rows = range(PyList_GET_SIZE(values))
     made.size_bytes = made.bytes_between(0, PyList_GET_SIZE(values))

@@ -379,7 +379,7 @@ class ManyRecords:
             TypeError: a key or value is not bytes or None.
             ValueError: there are other numbers of keys than of values.
         """
-        group = whole_group(self.keys, self._values, partition)
+        group = whole_group(self.keys, self._values)
         return [(partition, PartitionRecords(group, self._timestamps, self._headers))]
 
     def by_partition(self, partition_count: int) -> list[tuple[int, PartitionRecords]]:

@@ -42,8 +42,8 @@ def test_group_size_is_above_that_of_the_encoded_records() -> None:
     for _ in range(50):
         keys = [random.randbytes(random.choice((0, 5, 200))) for _ in range(20)]
         values = [random.randbytes(random.choice((0, 9, 20_000))) for _ in range(20)]
-        group = whole_group(list(keys), list(values), 4)
-        assert (4, range(20), 20) == (group.partition, group.rows, len(group))
+        group = whole_group(list(keys), list(values))
+        assert (-1, range(20), 20) == (group.partition, group.rows, len(group))
         middle = random.randrange(21)
         assert group.size_bytes == group.bytes_between(0, middle) + group.bytes_between(middle, 20)
         builder = BatchBuilder()
@@ -59,7 +59,7 @@ def test_groups_of_anything_but_bytes_raise(wrong: object) -> None:
     with pytest.raises(TypeError, match="keys" + message):
         group_records(for_keys, for_values, 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="values" + message):
-        whole_group(None, for_keys, 0)  # type: ignore[arg-type]
+        whole_group(None, for_keys)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="names" + message):
         check_fields(for_keys, "names")  # type: ignore[arg-type]
 
@@ -69,10 +69,10 @@ def test_groups_with_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match="keys must be as many as values, 2, got 1"):
         group_records([b"k"], [b"v", b"w"], 3)
     with pytest.raises(ValueError, match="keys must be as many as values, 1, got 0"):
-        whole_group([], [b"v"], 3)
+        whole_group([], [b"v"])
     with pytest.raises(ValueError, match="partition_count must be >= 1, got 0"):
         group_records([b"k"], [b"v"], 0)
-    group = whole_group(None, [b"v"], 0)
+    group = whole_group(None, [b"v"])
     for start, stop in ((-1, 1), (1, 0), (0, 2)):
         with pytest.raises(IndexError, match="slots must be in 0 to 1"):
             group.bytes_between(start, stop)

@@ -159,6 +159,8 @@ def test_send_many_of_arrow_arrays_equals_lists(logs: Logs) -> None:
         ({"timestamps": [1]}, ValueError, "timestamps"),
         ({"timestamps": [1, -2]}, InvalidRecordError, "timestamp"),
         ({"partition": 3}, LookupError, "orders"),
+        ({"partition": 2**40}, LookupError, "orders"),
+        ({"partition": -1}, LookupError, "orders"),
         ({"topic": "nothing"}, LookupError, "nothing"),
     ],
 )
