@@ -68,7 +68,7 @@ WALKS = {
     "spark.plan.log_files:_batches_as_late": "each step finds one batch by `walk_headers`",
     "spark.plan.size_estimator:_batch_end": "finds one batch, in windows that grow",
     "log.ingest:_walk_heads": "batches without offsets of a log; each is taken or refused",
-    "log.loader:_is_copy": "compares the headers of two files after a crash",
+    "log.loader:_has_first_batch": "compares the headers of two files after a crash",
     "records.validation.follower:_run_of_any": "each batch is refused with its own error",
     "records.validation.leader:run": "each batch has limits of its own, and may be replaced",
     "records.validation.old_formats:_rewrite": "batches that the loop itself encodes",

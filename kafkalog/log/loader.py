@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalog._core.batch import check_batch, scan_batches
+from kafkalog._core.header import BatchHeader
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.atomic_files import read_file, replace_file, sync_directory_names
@@ -770,19 +771,29 @@ def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
     Return whether a segment begins with a batch that a segment before it has as well.
 
     That is a batch below its base offset, in the segment that has these offsets, or the very first
-    batch of the segment before. And it has no more bytes but zeros, so that it can be left out.
-
-    The headers before it are read one by one, not by `walk_source`: this runs where a crash left
-    two files with one first batch, and damage before it only means that it is no copy.
+    batch of the segment before. And it has no whole batch after the end of that segment, so that
+    it can be left out.
     """
     first = read_whole_header(segment.file, 0, segment.size_bytes) if segment.size_bytes else None
     if first is None:
         return False
     below = [each for each in lower if each.base_offset <= first.base_offset]
     before = below[-1] if below else lower[-1]
-    is_longer = segment.size_bytes > before.size_bytes
-    if is_longer and not segment.file.is_zero_from(before.size_bytes):
+    if not _has_first_batch(before, segment, first):
         return False
+    size_bytes = before.size_bytes
+    is_longer = segment.size_bytes > size_bytes and not segment.file.is_zero_from(size_bytes)
+    # A torn end is left out with the copy now, not cut first and left out by the next opening.
+    return not is_longer or segment.scan().whole_end <= size_bytes
+
+
+def _has_first_batch(before: LogSegment, segment: LogSegment, first: BatchHeader) -> bool:
+    """
+    Return whether a segment has the first batch of another one.
+
+    Its headers are read one by one, not by `walk_source`: this runs where a crash left two files
+    with one first batch, and damage before it only means that it is no copy.
+    """
     data = segment.file.read(0, first.size_bytes)
     position = 0
     while header := read_whole_header(before.file, position, before.size_bytes):

@@ -199,19 +199,30 @@ class ReadOnlyTail:
         slot = bases.index(base_offset)
         for side in (*bases[max(slot - 1, 0) : slot], *bases[slot + 1 : slot + 2]):
             _header, data_beside, size_beside = self._first_batch(side)
-            has_more = size > size_beside and self._contains_data(base_offset, size_beside)
-            if data == data_beside and not has_more:
+            if data == data_beside and not (
+                size > size_beside and self._has_batch_after(base_offset, size_beside)
+            ):
                 return False
         return True
 
-    def _contains_data(self, base_offset: int, position: int) -> bool:
-        """Return whether a segment has a byte other than zero from a position on."""
+    def _has_batch_after(self, base_offset: int, position: int) -> bool:
+        """Return whether a whole batch of a segment ends after a position."""
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
-            return not is_zero_after(handle, position)
+            if is_zero_after(handle, position):
+                return False
+            data = memoryview(handle.pread(handle.size(), 0))
         finally:
             handle.close()
+        judgement = judge_batches(
+            data,
+            path,
+            first_offset=base_offset,
+            offset_max=base_offset + OVERFLOW_MAX,
+            following_offset=0,
+        )
+        return judgement.whole_end > position
 
     def _first_batch(self, base_offset: int) -> tuple[BatchHeader | None, bytes, int]:
         """Return the header of a segment's first batch, its bytes, and the size of the file."""

@@ -130,7 +130,16 @@ def locks_of(root: object, package: str = "kafkalog.clients") -> list[object]:
                 found.append(each)
             elif isinstance(each, PARTS) or type(each).__module__.startswith(package):
                 left.append(each)
-    return found
+    # A condition has the lock that it was made with; one of the two is enough.
+    held = set(map(id, found))
+    return [each for each in found if id(_lock_of(each)) not in held]
+
+
+def _lock_of(lock: object) -> object:
+    """Return the lock of a condition; None for a lock."""
+    return (
+        getattr(lock.acquire, "__self__", None) if isinstance(lock, threading.Condition) else None
+    )
 
 
 PRODUCER_CALLS: dict[str, Callable[[Producer], object]] = {
