@@ -25,6 +25,7 @@ __all__ = [
     "ScheduledTask",
     "Scheduler",
     "ThreadScheduler",
+    "check_times",
     "retry_pause_ms",
     "schedule_while_alive",
 ]
@@ -39,6 +40,15 @@ RETRY_MAX_MS: Final = 600_000
 def retry_pause_ms(failure_count: int) -> int:
     """Return the pause after `failure_count` failures in a row, at least one."""
     return min(RETRY_MS << min(failure_count - 1, 20), RETRY_MAX_MS)
+
+
+def check_times(name: str, delay_ms: int, period_ms: int | None) -> None:
+    """Raise ValueError unless a task may have these times."""
+    if delay_ms < 0 or (period_ms is not None and period_ms < 1):
+        raise ValueError(
+            f"{name}: delay must not be negative and period at least 1 ms, "
+            f"got {delay_ms} ms, {period_ms} ms"
+        )
 
 
 class ScheduledTask:
@@ -180,11 +190,7 @@ class ThreadScheduler:
         period_ms: int | None = None,
     ) -> ScheduledTask:
         """See `Scheduler.schedule`. After `close` the task is returned cancelled."""
-        if delay_ms < 0 or (period_ms is not None and period_ms < 1):
-            raise ValueError(
-                f"{name}: delay must not be negative and period at least 1 ms, "
-                f"got {delay_ms} ms, {period_ms} ms"
-            )
+        check_times(name, delay_ms, period_ms)
         scheduled = ScheduledTask(name, task, period_ms)
         if os.getpid() != self._process:
             self._restart()

@@ -25,7 +25,7 @@ import numpy as np
 import kafkalog
 from asv_bench.peers.common import TIMESTAMP_MS, make_records
 from asv_bench.peers.stores import columns_of
-from kafkalog import LogConfig, LogManager, ManagerConfig
+from kafkalog import LogConfig, LogManager, ManagerConfig, Producer
 from kafkalog._core import crc32, crc32c, key_hash
 from kafkalog._core.batch import parse_header
 from kafkalog._core.builder import BatchBuilder
@@ -355,13 +355,18 @@ def append_record(folder: Path) -> tuple[int, Case]:
     return POINTS, case
 
 
-@path("send a record")
-def send_record(folder: Path) -> tuple[int, Case]:
-    """A future for each, from a producer that selects one of four partitions by the key."""
+def new_producer(folder: Path) -> Producer:
+    """Return a producer for a topic with four partitions."""
     limits = LogConfig(message_timestamp_before_max_ms=2**63 - 1)
     manager = LogManager([folder], ManagerConfig(log=limits))
     manager.create_topic("records", 4)
-    producer, made = manager.producer(batch_size=BATCH_BYTES, linger_ms=3_600_000), standard()
+    return manager.producer(batch_size=BATCH_BYTES, linger_ms=3_600_000)
+
+
+@path("send a record")
+def send_record(folder: Path) -> tuple[int, Case]:
+    """A future for each, from a producer that selects one of four partitions by the key."""
+    producer, made = new_producer(folder), standard()
 
     def case() -> None:
         send = producer.send
@@ -374,10 +379,7 @@ def send_record(folder: Path) -> tuple[int, Case]:
 @path("send ten records at once")
 def send_many(folder: Path) -> tuple[int, Case]:
     """The same records with a future for each ten, which go to several of the partitions."""
-    limits = LogConfig(message_timestamp_before_max_ms=2**63 - 1)
-    manager = LogManager([folder], ManagerConfig(log=limits))
-    manager.create_topic("records", 4)
-    producer, made = manager.producer(batch_size=BATCH_BYTES, linger_ms=3_600_000), standard()
+    producer, made = new_producer(folder), standard()
     groups = [
         (made.keys[start : start + GROUP], made.values[start : start + GROUP])
         for start in range(0, RECORDS, GROUP)

@@ -60,8 +60,6 @@ __all__ = [
     "Unsynced",
 ]
 
-# More than the lengths, deltas and attributes of any record without headers take.
-RECORD_OVERHEAD: Final = RECORD_OVERHEAD_BYTES
 # Memory that a batch reserves at first, and the factor of the next reservations: thousands of
 # partitions with few records each do not reserve the largest batch for each.
 FIRST_RESERVED_BYTES: Final = 2048
@@ -299,7 +297,7 @@ class Accumulator:
             InvalidRecordError: the record cannot be encoded.
         """
         # Inline code: this runs for each record, and a call takes as long as the encoding.
-        size = RECORD_OVERHEAD
+        size = RECORD_OVERHEAD_BYTES
         if key is not None:
             size += len(key)
         if value is not None:

@@ -389,10 +389,12 @@ class _Search:
         free_offset = 0
         for start, end in self._damaged_after(position):
             at = start
+            # With the offset of the batch that follows, which no CRC covers. Not up to the end of
+            # the segment: such a search for each range is quadratic.
+            limit = end + BATCH_LENGTH_POSITION
             while at < end:
-                # Up to the end of the range: a search to the end for each is quadratic.
-                at = find_in_data(self.data, at, end, offsets, self.holes)
-                if at < 0:
+                at = find_in_data(self.data, at, limit, offsets, self.holes)
+                if not 0 <= at < end:
                     break
                 header = parse_header(self.data, at)
                 free_offset = max(free_offset, header.last_offset + 1)

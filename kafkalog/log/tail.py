@@ -91,6 +91,8 @@ class ReadOnlyTail:
         }
         # Torn by a crash, or a copy: passed over by the loader, left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
+        # Of these: change mark of a file whose batches were judged, and the end of the last one.
+        self._whole_ends: dict[int, tuple[tuple[int, ...] | None, int]] = {}
         # Possible damage of the last refresh: base offset and position, and why a walk stopped.
         self._odd: tuple[int, int, int] | None = None
         if present.bases:
@@ -207,8 +209,13 @@ class ReadOnlyTail:
 
     def _has_batch_after(self, base_offset: int, position: int) -> bool:
         """Return whether a whole batch of a segment ends after a position."""
+        filesystem = self._local.context.filesystem
         path = SegmentFiles(self._local.context.directory, base_offset).log
-        handle = self._local.context.filesystem.open(path)
+        mark = filesystem.change_mark(path)
+        found = self._whole_ends.get(base_offset)
+        if found is not None and mark is not None and found[0] == mark:
+            return found[1] > position
+        handle = filesystem.open(path)
         try:
             if is_zero_after(handle, position):
                 return False
@@ -222,6 +229,7 @@ class ReadOnlyTail:
             offset_max=base_offset + OVERFLOW_MAX,
             following_offset=0,
         )
+        self._whole_ends[base_offset] = mark, judgement.whole_end
         return judgement.whole_end > position
 
     def _first_batch(self, base_offset: int) -> tuple[BatchHeader | None, bytes, int]:

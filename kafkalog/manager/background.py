@@ -15,14 +15,17 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from kafkalog.clock import Clock
 from kafkalog.scheduler import ScheduledTask, ThreadScheduler
 
-__all__ = ["BackgroundThreads", "started_thread"]
+__all__ = ["BackgroundThreads", "started_thread", "taken_from"]
 
 logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
 
 
 def started_thread(name: str, target: Callable[[], object]) -> threading.Thread | None:
@@ -33,6 +36,16 @@ def started_thread(name: str, target: Callable[[], object]) -> threading.Thread 
     except RuntimeError:
         return None
     return thread
+
+
+def taken_from(items: deque[Item]) -> Iterator[Item]:
+    """Remove and yield items until none is left, in any number of threads."""
+    while items:
+        try:
+            item = items.popleft()
+        except IndexError:
+            return
+        yield item
 
 
 class BackgroundThreads:

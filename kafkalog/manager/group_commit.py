@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.filesystem import FileSystem, FilesystemSync
 from kafkalog.log.log import Log
-from kafkalog.manager.background import started_thread
+from kafkalog.manager.background import started_thread, taken_from
 from kafkalog.manager.filesystem_commit import FilesystemCommit, end_of, error_of
 
 __all__ = ["CommitRequest", "DirectoryCommitters", "GroupCommitter", "SideBySide"]
@@ -68,11 +68,7 @@ class SideBySide:
         ended: SimpleQueue[None] = SimpleQueue()
 
         def drain() -> None:
-            while left:
-                try:
-                    item = left.popleft()
-                except IndexError:
-                    return
+            for item in taken_from(left):
                 function(item)
                 ended.put(None)
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog.log.report import RecoveryReport
-from kafkalog.manager.background import started_thread
+from kafkalog.manager.background import started_thread, taken_from
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.model import TopicPartition
@@ -142,11 +142,7 @@ def _drain(
     errors: list[BaseException],
 ) -> None:
     """Call an action for the partitions that are left; keep its exceptions."""
-    while partitions:
-        try:
-            partition = partitions.popleft()
-        except IndexError:
-            return
+    for partition in taken_from(partitions):
         try:
             action(partition)
         except BaseException as error:  # noqa: BLE001 - `for_each` raises it

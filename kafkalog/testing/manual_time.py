@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafkalog.clock import SystemClock
-from kafkalog.scheduler import ScheduledTask
+from kafkalog.scheduler import ScheduledTask, check_times
 
 __all__ = ["START_MS", "ManualClock", "ManualScheduler", "ManualTime"]
 
@@ -75,11 +75,7 @@ class ManualScheduler:
         period_ms: int | None = None,
     ) -> ScheduledTask:
         """See `kafkalog.scheduler.Scheduler.schedule`."""
-        if delay_ms < 0 or (period_ms is not None and period_ms < 1):
-            raise ValueError(
-                f"{name}: delay must not be negative and period at least 1 ms, "
-                f"got {delay_ms} ms, {period_ms} ms"
-            )
+        check_times(name, delay_ms, period_ms)
         scheduled = ScheduledTask(name, task, period_ms)
         self._push(scheduled, delay_ms)
         return scheduled

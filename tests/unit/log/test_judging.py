@@ -329,17 +329,22 @@ def test_judge_last_batches_damaged_counts_the_offsets_they_declare() -> None:
     assert (len(data), 2, 10) == (found.whole_end, found.next_offset, found.free_offset)
 
 
+@pytest.mark.parametrize("overlap", [0, 2, 8])
 @pytest.mark.parametrize("further", [0, 1000, 2**27])
-def test_judge_batch_within_damage_at_the_end_is_not_followed_by_its_offsets(further: int) -> None:
+def test_judge_batch_within_damage_at_the_end_is_not_followed_by_its_offsets(
+    further: int, overlap: int
+) -> None:
     """A batch of the log may lie there; a batch far above belongs to another log."""
-    plan = [(2, Codec.NONE, 2), (2, Codec.NONE, 6), (2, Codec.GZIP, 2)]
+    plan = [(2, Codec.NONE, 2), (2, Codec.NONE, 6), (2, Codec.NONE, 2)]
     segment = Segment(chapters_of(plan))
     copy = (8 + further).to_bytes(8) + segment.data[segment.starts[2] + 8 :]
     data = bytearray(segment.data)
-    start = segment.starts[2] - len(copy) - 1
+    # Its last bytes may lie over the offset of the batch after it.
+    start = segment.starts[2] - len(copy) + overlap
     data[start : start + len(copy)] = copy
     data[segment.starts[1] + 23 : segment.starts[1] + 27] = b"abcd"
-    data[segment.starts[2]] ^= 9
+    if not overlap:
+        data[segment.starts[2]] ^= 9
 
     found = segment.judge(bytes(data), "open")
 
