@@ -182,6 +182,31 @@ class ManagerConfig:
         "`kafkalog.commit.threads` is above 1.",
         group=BACKGROUND, lower=0, unit="logs", effect="reopening",
     )  # fmt: skip
+    journal_enable: bool = setting(
+        "kafkalog.journal.enable", "boolean", False,
+        "Let a flush of several logs, and the durable producers, write what they commit to one "
+        "commit journal of the data directory and sync that alone; the logs are synced later. "
+        "After a power cut the directory must be opened with kafkalog before a broker uses it: "
+        "its recovery applies the journal. After a close in order there is no journal.",
+        group=BACKGROUND, effect="reopening",
+    )  # fmt: skip
+    journal_bytes: int = setting(
+        "kafkalog.journal.bytes", "long", 64 << 20,
+        "Size of the commit journal of a data directory, in two files that are written ahead with "
+        "zeros. Commits that find no room sync the logs instead.",
+        group=BACKGROUND, lower=1 << 18, upper=1 << 32, unit="bytes", effect="reopening",
+    )  # fmt: skip
+    journal_log_max_bytes: int = setting(
+        "kafkalog.journal.log.max.bytes", "int", 1 << 20,
+        "A log with more to commit is synced itself, in the same commit.",
+        group=BACKGROUND, lower=0, unit="bytes", effect="reopening",
+    )  # fmt: skip
+    journal_checkpoint_interval_ms: int = setting(
+        "kafkalog.journal.checkpoint.interval.ms", "long", 10_000,
+        "Time between two syncs of the logs whose commits are in the journal alone. They are also "
+        "synced when half of the journal is full.",
+        group=BACKGROUND, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
     log_initial_task_delay_ms: int = setting(
         "log.initial.task.delay.ms", "long", 30_000,
         "Time from the start to the first run of each periodic task.",

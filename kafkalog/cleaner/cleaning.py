@@ -188,8 +188,7 @@ class _Work:
         end, key_count = self._first_dirty, 0
         if self._first_dirty < self._boundary:
             # Markers that decided transactions below may be anywhere up to the log end.
-            if self._log.durable_offset < self._log.log_end_offset:
-                self._log.flush()
+            self._access.sync()
             end, key_count = self._clean_in_one_pass()
         config = self._map_buffer.config
         cleaning = self._counters.result(

@@ -392,8 +392,7 @@ def install_cleaning(log: Log, staged: StagedCleaning) -> int:
     access = cleaner_access(log)
     with access.cleaning_lock(), storage_errors(log.directory, doing="taking over a cleaning in"):
         # Later records and markers must be safe before the records that they supersede are removed.
-        if log.durable_offset < log.log_end_offset:
-            log.flush()
+        access.sync()
         installed = _Installation(log, staged).install()
         if log.durable_offset >= staged.end_offset:
             access.checkpoint_cleaner_offset(staged.end_offset)

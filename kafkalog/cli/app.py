@@ -222,6 +222,32 @@ def lower_epochs(
 
 
 @app.command()
+def recover(
+    directories: Annotated[
+        list[Path], typer.Argument(help="Data directories of one manager or broker.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: each recovered partition.")
+    ] = False,
+) -> None:
+    """
+    Recover data directories that were not closed in order, and close them in order.
+
+    Before a broker starts on directories with a commit journal (kafkalog.journal.enable) after a
+    power cut: it does not know the journal. The exit status is 1 if something could not be
+    recovered.
+    """
+    from kafkalog.cli.recover.command import recover as recover_directories
+    from kafkalog.cli.recover.command import write_recovery
+
+    with error_boundary(as_json=as_json):
+        health = recover_directories(directories)
+    write_recovery(sys.stdout, health, as_json=as_json)
+    if not health.is_healthy:
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
+
+
+@app.command()
 def demo(
     directory: Annotated[
         Path | None, typer.Option(help="Where to put the logs; a temporary directory if not given.")

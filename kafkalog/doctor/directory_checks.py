@@ -17,6 +17,7 @@ from kafkalog.doctor.survey import LOST_AND_FOUND, DirectorySurvey, PartitionSur
 from kafkalog.files.machine import Ownership
 from kafkalog.files.names import (
     CLUSTER_METADATA_TOPIC,
+    COMMIT_JOURNAL,
     DATA_DIRECTORY_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
@@ -33,6 +34,7 @@ from kafkalog.files.names import (
     temporary_path,
     topics_collide,
 )
+from kafkalog.state.commit_journal import UNAPPLIED, journal_number
 
 __all__ = [
     "check_broken_bytes",
@@ -40,6 +42,7 @@ __all__ = [
     "check_collisions",
     "check_directory_states",
     "check_indexes",
+    "check_journal",
     "check_links",
     "check_moves",
     "check_owners",
@@ -191,7 +194,7 @@ def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
         unknown = [
             survey.path / name
             for name in survey.files
-            if name not in names and not name.startswith(MOVE_NOTE)
+            if name not in names and not name.startswith((MOVE_NOTE, COMMIT_JOURNAL))
         ]
         directories = [path for path in unknown if survey.files[path.name].is_directory]
         if directories:
@@ -294,6 +297,35 @@ def check_moves(context: CheckContext) -> Iterator[Finding]:
             "open all data directories with one manager: it ends the moves, or undoes them",
             tuple(path for paths in moves.values() for path in paths),
         )
+
+
+def check_journal(context: CheckContext) -> Iterator[Finding]:
+    """Report commit journals that were not applied."""
+    for survey in context.surveys:
+        found = [survey.path / name for name in survey.files if name.startswith(COMMIT_JOURNAL)]
+        left = [path for path in found if journal_number(path.name) is not None]
+        if left and survey.lock_holder is None:
+            yield Finding(
+                Severity.ERROR,
+                "journal.unapplied",
+                f"a commit journal of a writer that did not stop in order ({named(_names(left))})",
+                "it may have durable records that the logs lack: a broker that starts here does not"
+                " serve them, and a later recovery does not bring them back where it has written",
+                f"kafkalog recover {shlex.quote(str(survey.path))}",
+                tuple(left),
+            )
+        refused = [path for path in found if path.name.endswith(UNAPPLIED)]
+        if refused:
+            yield Finding(
+                Severity.WARNING,
+                "journal.refused",
+                f"{len(refused)} files of a commit journal that could not be applied"
+                f" ({named(_names(refused))})",
+                "they may have durable records that no log has; the log of the manager that kept"
+                " them says why",
+                "remove them when the records are not needed",
+                tuple(refused),
+            )
 
 
 def check_links(context: CheckContext) -> Iterator[Finding]:

@@ -54,6 +54,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     directory_checks.check_collisions,
     directory_checks.check_unknown_files,
     directory_checks.check_moves,
+    directory_checks.check_journal,
     directory_checks.check_links,
     directory_checks.check_indexes,
 )

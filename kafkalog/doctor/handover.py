@@ -48,6 +48,7 @@ from kafkalog.log.opening import open_log
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint
+from kafkalog.state.commit_journal import journal_number
 
 __all__ = ["HandOver", "examine_handover"]
 
@@ -119,6 +120,7 @@ def examine_handover(
     yield from _check_leftovers(check_context)
     yield from _check_states(check_context)
     yield from _check_moves(check_context)
+    yield from _check_journal(check_context)
     yield from _check_own_files(check_context)
     yield from _check_internal_topics(check_context, broker)
     if any(survey.lock_holder is not None for survey in check_context.surveys):
@@ -237,6 +239,24 @@ def _check_moves(check_context: CheckContext) -> Iterator[Finding]:
             "a broker does not know them: it takes any of two copies, or refuses both",
             _CLOSE,
             notes,
+        )
+
+
+def _check_journal(check_context: CheckContext) -> Iterator[Finding]:
+    found = [
+        survey.path / name
+        for survey in check_context.surveys
+        for name in survey.files
+        if journal_number(name) is not None
+    ]
+    if found:
+        yield _finding(
+            Severity.ERROR,
+            "journal",
+            f"{len(found)} files of a commit journal ({named([path.name for path in found])})",
+            "a broker does not know them, and does not serve records that they alone have",
+            _CLOSE,
+            found,
         )
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN_MARKER",
     "CLUSTER_METADATA_TOPIC",
+    "COMMIT_JOURNAL",
     "DATA_DIRECTORY_FILES",
     "HIGH_WATERMARK_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT",
@@ -92,6 +93,7 @@ CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 SESSION_NOTE: Final = ".kafkalog_session"  # of kafkalog only; a broker ignores it
 TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # of kafkalog only; a broker ignores it
+COMMIT_JOURNAL: Final = ".kafkalog_journal."  # of kafkalog only, followed by a number
 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"

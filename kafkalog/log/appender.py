@@ -176,7 +176,7 @@ class LogAppender:
         with self._gate.writable():
             before = local.snapshot
             first = before.end_offset
-            if first > self._flusher.durable_offset:
+            if first > self._flusher.synced_offset:
                 self._flusher.sync_all()
             if not epochs.is_current_flushed:
                 with self._gate.mark_offline_on_error("assigning a leader epoch"):

@@ -142,6 +142,17 @@ class CleanerAccess:
         finally:
             lock.release()
 
+    def sync(self) -> None:
+        """
+        Put everything in the log's own files on the disk, what a commit journal has too.
+
+        Raises:
+            LogClosedError, LogStorageError, LogOfflineError: as `Log.flush`.
+        """
+        flusher = self._partition.flusher
+        if flusher.synced_offset < self._partition.local.snapshot.end_offset:
+            flusher.flush()
+
     def ensure_owner(self) -> AbstractContextManager[None]:
         """
         Return a context that holds the log's lock, for work that must not meet the log's closing.
@@ -189,7 +200,7 @@ class CleanerAccess:
                 raise
         with gate.mark_offline_on_error("marking segments"):
             mark_replaced(context, leaving, bases)
-        with gate.writable():
+        with gate.writable(), context.commits_withdrawn(partition.flusher.sync_all):
             with gate.mark_offline_on_error("replacing segments"):
                 gone = replace_segments(
                     partition.local, leaving, bases, required_segments=required_segments

@@ -4,6 +4,9 @@ The first thread that waits becomes the leader and syncs up to the log end of th
 that come during the sync wait for it, and one of them leads the next round. A caller that syncs
 several logs at once leads a round by `begin`, then `finish` or `fail`.
 
+Offsets also become durable by the commit journal of a data directory, which is not a round: the
+files of the log are synced later (`synced_offset`), and until then a recovery needs the journal.
+
 After a failed sync no offset is reported durable again: the content of the disk is unknown, and the
 success of a retry would prove nothing.
 
@@ -26,18 +29,22 @@ class Committer:
 
     Args:
         sync: puts everything below the log end on the disk and returns that end.
-        durable_offset: offset up to which the disk has everything already.
+        synced_offset: offset up to which the files on the disk have everything already.
 
     Attributes:
         durable_offset: one above the last offset known to be on the disk; never ahead of it.
+        synced_offset: the same, of the log's own files: what the commit journal alone has is not
+            counted.
+        truncations: number of truncations, for `record_committed`.
     """
 
-    def __init__(self, sync: Callable[[], int], durable_offset: int) -> None:
+    def __init__(self, sync: Callable[[], int], synced_offset: int) -> None:
         self._sync = sync
         self._condition = threading.Condition()
-        self.durable_offset = durable_offset
+        self.durable_offset = synced_offset
+        self.synced_offset = synced_offset
+        self.truncations = 0
         self._is_syncing = False
-        self._truncations = 0
         self._error: BaseException | None = None
 
     def wait_until_durable(self, offset: int) -> int:
@@ -47,12 +54,12 @@ class Committer:
         Returns early if the log is truncated during the wait: the awaited offset may be gone, and
         no sync would ever reach it.
         """
-        truncations = self._truncations
+        truncations = self.truncations
         while True:
             with self._condition:
                 while self._is_syncing and self.durable_offset < offset:
                     self._condition.wait()
-                if self.durable_offset >= offset or truncations != self._truncations:
+                if self.durable_offset >= offset or truncations != self.truncations:
                     return self.durable_offset
                 truncations_before = self._begin()
             self._lead(truncations_before)
@@ -89,8 +96,9 @@ class Committer:
         """
         with self._condition:
             # An end that was truncated away during the sync does not cover later appends there.
-            if truncations_before == self._truncations:
+            if truncations_before == self.truncations:
                 self.durable_offset = max(self.durable_offset, reached)
+                self.synced_offset = max(self.synced_offset, reached)
             self._is_syncing = False
             self._condition.notify_all()
 
@@ -101,20 +109,47 @@ class Committer:
             self._is_syncing = False
             self._condition.notify_all()
 
+    def refuse(self, error: BaseException) -> None:
+        """Let no offset become durable any more; a round that runs ends by itself."""
+        with self._condition:
+            self._error = error
+            self._condition.notify_all()
+
+    def record_committed(self, truncations_before: int, reached: int) -> None:
+        """
+        Record that the commit journal has everything below an offset that the files may lack.
+
+        Args:
+            truncations_before: `truncations`, as it was before the end of the log was read.
+            reached: everything below it is on the disk.
+
+        Raises:
+            LogOfflineError: an earlier sync failed; no offset becomes durable any more.
+        """
+        with self._condition:
+            self._ensure_no_error()
+            if truncations_before == self.truncations:
+                self.durable_offset = max(self.durable_offset, reached)
+            self._condition.notify_all()
+
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""
         with self._condition:
             self.durable_offset = min(self.durable_offset, offset)
-            self._truncations += 1
+            self.synced_offset = min(self.synced_offset, offset)
+            self.truncations += 1
 
     def _begin(self) -> int:
+        self._ensure_no_error()
+        self._is_syncing = True
+        return self.truncations
+
+    def _ensure_no_error(self) -> None:
         if self._error is not None:
             raise LogOfflineError(
                 "an earlier sync failed, what the disk holds is unknown: "
                 + (str(self._error) or type(self._error).__name__)
             ) from self._error
-        self._is_syncing = True
-        return self._truncations
 
     def _lead(self, truncations_before: int) -> None:
         try:

@@ -1,7 +1,8 @@
 """Durability of a log: flushes, the flush task, and the recovery point.
 
 A caller that syncs many logs with one call uses `begin`, then `finish` or `fail`: between them the
-log is as during `flush`.
+log is as during `flush`. The commit journal of a data directory uses `begin_commit`, then
+`finish_commit`: the log waits for nothing.
 
 Crash points: those of `LocalLog.sync`, then that of a checkpoint: the next start scans synced bytes
 once more if the recovery point was not written.
@@ -20,11 +21,11 @@ from kafkalog.files.errors import translate
 from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.committer import Committer
 from kafkalog.log.dependent_state import DependentState
-from kafkalog.log.local_log import LocalLog, PendingSync
+from kafkalog.log.local_log import LocalLog, PendingSync, UncommittedBytes
 from kafkalog.log.write_gate import WriteGate
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 
-__all__ = ["LogFlusher", "PendingFlush"]
+__all__ = ["LogFlusher", "PendingCommit", "PendingFlush"]
 
 # An interval of this or more, as Kafka's default of 2**63 - 1, means no flushes by time.
 _NEVER_MS: Final = 2**62
@@ -37,6 +38,14 @@ class PendingFlush(NamedTuple):
     sync: PendingSync
 
 
+class PendingCommit(NamedTuple):
+    """Bytes for a commit journal, and the number of truncations before they were collected."""
+
+    truncations_before: int
+    start_offset: int
+    uncommitted: UncommittedBytes
+
+
 class LogFlusher:
     """
     Puts appended batches on the disk.
@@ -47,7 +56,7 @@ class LogFlusher:
         store: checkpoints the recovery point.
         state: producer snapshots are on the disk before the recovery point rises.
         scheduler: runs the flushes that are not waited for.
-        durable_offset: offset below which everything is on the disk already.
+        synced_offset: offset below which everything is on the disk already.
 
     Thread-safety: see the module.
     """
@@ -59,14 +68,14 @@ class LogFlusher:
         store: CheckpointStore,
         state: DependentState,
         scheduler: Scheduler,
-        durable_offset: int,
+        synced_offset: int,
     ) -> None:
         self._gate = gate
         self._local = local
         self._store = store
         self._state = state
         self._scheduler = scheduler
-        self._committer = Committer(self._sync, durable_offset)
+        self._committer = Committer(self._sync, synced_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._task = self._schedule()
 
@@ -74,6 +83,11 @@ class LogFlusher:
     def durable_offset(self) -> int:
         """One above the last offset known to be on the disk; never ahead of it."""
         return self._committer.durable_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """One above the last offset that the log's own files have on the disk."""
+        return self._committer.synced_offset
 
     def flush(self) -> int:
         """Put everything appended so far on the disk; return the durable offset."""
@@ -96,7 +110,7 @@ class LogFlusher:
             return None
         truncations_before = self._committer.begin()
         try:
-            pending = self._local.begin_sync(self._committer.durable_offset)
+            pending = self._local.begin_sync(self._committer.synced_offset)
         except BaseException as error:
             failure = self._fail(error)
             if failure is error:
@@ -128,6 +142,42 @@ class LogFlusher:
             failure = self._fail(error)
         return failure
 
+    def begin_commit(self, bytes_max: int) -> PendingCommit | None:
+        """
+        Return what a commit journal has to get for everything appended so far to be durable.
+
+        None if the log has to sync its files, or cannot be written.
+
+        Args:
+            bytes_max: largest number of bytes that go to the journal.
+        """
+        state = self._gate.state
+        if state.is_closed or state.is_idle or not self._gate.can_write():
+            return None
+        committer = self._committer
+        # Before the snapshot: of an end that is truncated away later, nothing is recorded.
+        truncations, start_offset = committer.truncations, committer.durable_offset
+        found = self._local.uncommitted(committer.synced_offset)
+        if found is None or found.end - found.position > bytes_max:
+            return None
+        return PendingCommit(truncations, start_offset, found)
+
+    def finish_commit(self, pending: PendingCommit) -> None:
+        """
+        Record that a commit journal on the disk has the bytes.
+
+        Raises:
+            LogOfflineError: an earlier sync failed.
+        """
+        found = pending.uncommitted
+        self._committer.record_committed(pending.truncations_before, found.end_offset)
+        found.file.mark_committed_below(found.end)
+
+    def refuse(self, error: BaseException) -> None:
+        """Let nothing become durable any more: a commit journal with bytes of the log failed."""
+        self._gate.mark_offline(error, notify=False)
+        self._committer.refuse(error)
+
     def sync_all(self) -> int:
         """As `flush`, for a caller that has checked the write permission."""
         return self._committer.flush()
@@ -156,7 +206,7 @@ class LogFlusher:
 
     def checkpoint_recovery_point(self) -> bool:
         """
-        Checkpoint the durable offset as the recovery point; return whether it was possible.
+        Checkpoint the synced offset as the recovery point; return whether it was possible.
 
         Raises:
             LogStorageError: the disk refused.
@@ -169,7 +219,7 @@ class LogFlusher:
             with gate.mark_offline_on_error("writing the recovery point"):
                 if not self._state.producers.make_durable():
                     return False
-                self._store.write_recovery_point(self._committer.durable_offset)
+                self._store.write_recovery_point(self._committer.synced_offset)
         return True
 
     def lower_recovery_point(self, end_offset: int) -> None:
@@ -180,16 +230,16 @@ class LogFlusher:
             OSError, LogStorageError: the disk refused.
         """
         producers = self._state.producers
-        durable_offset = self._committer.durable_offset
-        recovery_point = durable_offset
+        synced_offset = self._committer.synced_offset
+        recovery_point = synced_offset
         if not producers.make_durable():
-            recovery_point = min(self._store.read_recovery_point(), durable_offset)
+            recovery_point = min(self._store.read_recovery_point(), synced_offset)
         if not producers.retain_snapshot(end_offset):
             # Until there is another: a log without any is replayed from the recovery point on.
             recovery_point = 0
         self._store.write_recovery_point(recovery_point)
         if self._local.context.journal is not None:
-            self._local.context.journal.lower(durable_offset)
+            self._local.context.journal.lower(synced_offset)
 
     def _schedule(self) -> ScheduledTask | None:
         flush_ms = self._local.context.config.flush_ms
@@ -204,8 +254,9 @@ class LogFlusher:
         if self._gate.state.is_closed or not self._gate.can_write():
             return
         snapshot = self._local.snapshot
-        if snapshot.end_offset > self._committer.durable_offset:
-            self._committer.wait_until_durable(snapshot.end_offset)
+        # Also what a commit journal has: after a roll the next commit can use the journal again.
+        if snapshot.end_offset > self._committer.synced_offset:
+            self._committer.flush()
         base = self._local.snapshot.segments.active.base_offset
         if base != self._checkpointed_base and self.checkpoint_recovery_point():
             self._checkpointed_base = base
@@ -213,7 +264,7 @@ class LogFlusher:
     def _sync(self) -> int:
         """Sync for the committer; a failure marks the log offline."""
         try:
-            return self._local.sync(self._committer.durable_offset)
+            return self._local.sync(self._committer.synced_offset)
         except BaseException as error:
             failure = self._mark_offline(error)
             if failure is error:

@@ -95,7 +95,7 @@ class IdleFiles:
                 return False
             if gate.state.is_idle:
                 return True
-            if self._local.snapshot.end_offset > self._flusher.durable_offset:
+            if self._local.snapshot.end_offset > self._flusher.synced_offset:
                 self._flusher.sync_all()
             self._local.release_files()
             gate.state.set_idle(True)
@@ -123,7 +123,7 @@ class IdleFiles:
             if not gate.state.is_idle:
                 return
             with self._local.context.errors("opening the active segment"):
-                self._local.reopen_files(self._flusher.durable_offset)
+                self._local.reopen_files(self._flusher.synced_offset)
             gate.state.set_idle(False)
             self.is_unmodified = False
             # Under the lock, so that no thread sees an open log that is not counted.

@@ -29,7 +29,7 @@ from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "PendingSync", "UndoFailedError", "check_base_offset"]
+__all__ = ["LocalLog", "PendingSync", "UncommittedBytes", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
@@ -42,7 +42,7 @@ class PendingSync(NamedTuple):
 
     Attributes:
         end_offset: the log end.
-        segments: segments from the durable offset on.
+        segments: segments from the synced offset on.
         files: those of their files that have unsynced bytes, and the end of the bytes in each that
             the sync covers. Bytes that were written later are for the next sync.
         trimmed: files whose preallocated tail was cut.
@@ -56,6 +56,24 @@ class PendingSync(NamedTuple):
     trimmed: Sequence[SegmentFile]
     name_changes: int
     attempt: AbstractContextManager[None] | None
+
+
+class UncommittedBytes(NamedTuple):
+    """
+    The bytes at the end of a log that a commit journal has to get, as they were when it asked.
+
+    Attributes:
+        end_offset: the log end.
+        base_offset: names the segment.
+        file: the file of the segment.
+        position, end: the bytes in it.
+    """
+
+    end_offset: int
+    base_offset: int
+    file: SegmentFile
+    position: int
+    end: int
 
 
 class LocalLog:
@@ -226,9 +244,9 @@ class LocalLog:
         filesystem.rename(prepared, path)
         return filesystem.open(path, write=True)
 
-    def sync(self, durable_offset: int) -> int:
+    def sync(self, synced_offset: int) -> int:
         """
-        Put everything from `durable_offset` to the present log end on the disk; return that end.
+        Put everything from `synced_offset` to the present log end on the disk; return that end.
 
         The order of data and names does not matter: nothing counts as durable before both are on
         the disk, and names that no sync has covered may outlive their bytes in any case. The cuts
@@ -241,7 +259,7 @@ class LocalLog:
         Raises:
             OSError, LogStorageError: the disk refused.
         """
-        pending = self.begin_sync(durable_offset)
+        pending = self.begin_sync(synced_offset)
         try:
             for file in pending.trimmed:
                 file.sync_trimmed()
@@ -252,9 +270,9 @@ class LocalLog:
             raise
         return self.finish_sync(pending)
 
-    def begin_sync(self, durable_offset: int) -> PendingSync:
+    def begin_sync(self, synced_offset: int) -> PendingSync:
         """
-        Collect everything from `durable_offset` on that the disk may lack, and begin to sync it.
+        Collect everything from `synced_offset` on that the disk may lack, and begin to sync it.
 
         The caller puts the files on the disk, then calls `finish_sync` or `fail_sync`; one thread
         at a time does all of this.
@@ -265,7 +283,7 @@ class LocalLog:
         snapshot = self.snapshot
         segments = snapshot.segments
         name_changes = self._name_changes
-        covered = segments.segments[max(segments.floor_slot(durable_offset), 0) :]
+        covered = segments.segments[max(segments.floor_slot(synced_offset), 0) :]
         trimmed = tuple(self._trimmed)
         files = [
             # Not the size of the active file: an append that is not published may be undone.
@@ -310,6 +328,34 @@ class LocalLog:
         """Record that files could not be put on the disk: what it has of them is unknown."""
         if pending.attempt is not None:
             pending.attempt.__exit__(type(error), error, error.__traceback__)
+
+    def uncommitted(self, synced_offset: int) -> UncommittedBytes | None:
+        """
+        Return the bytes that no sync and no commit journal has.
+
+        None if more than bytes at the end of one file has to be put on the disk: the name of a new
+        segment, the cut of a preallocated tail, or bytes of an earlier segment.
+
+        Args:
+            synced_offset: the files on the disk have everything below it.
+        """
+        name_changes = self._name_changes
+        snapshot = self.snapshot
+        active = snapshot.segments.active
+        if (
+            name_changes > self._synced_name_changes
+            or self._trimmed
+            or active.base_offset > synced_offset
+        ):
+            return None
+        file = active.file
+        return UncommittedBytes(
+            snapshot.end_offset,
+            active.base_offset,
+            file,
+            file.committed_bytes,
+            snapshot.end_position,
+        )
 
     # --------------------------------------------------------------------------------- leaving
 
@@ -384,11 +430,11 @@ class LocalLog:
         if self.context.journal is not None:
             self.context.journal.release()
 
-    def reopen_files(self, durable_offset: int) -> None:
+    def reopen_files(self, synced_offset: int) -> None:
         """Open the files of the active segment again; OSError if the disk refuses."""
         active = self.snapshot.segments.active
         if self.context.journal is not None:
-            self.context.journal.record_synced(durable_offset)
+            self.context.journal.record_synced(synced_offset)
         active.file.open_for_append()
         active.activate(active.summary(self.snapshot.end_offset))
 

@@ -52,6 +52,7 @@ from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import recover_indexes
 from kafkalog.log.view import PAUSES_SECONDS
 from kafkalog.scheduler import Scheduler, ThreadScheduler
+from kafkalog.state.commit_journal import ensure_applied
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["open_log", "open_partition"]
@@ -98,6 +99,8 @@ def open_log(
         ConfigError: a setting of `config` is unknown or wrong.
         LogLockedError: another writer has it open.
         LogPermissionError: the file system denies access.
+        LogOfflineError: the data directory has a commit journal that was not applied; a read-only
+            log may lack records that the journal has.
         LogStorageError: the disk failed.
     """
     settings = LogConfig.of(config)
@@ -150,6 +153,7 @@ def open_partition(
         context.set_callbacks(
             on_storage_error=environment.on_storage_error,
             was_cleaned=lambda: store.read_cleaner_offset() is not None,
+            withdraw_commits=environment.withdraw_commits,
         )
         if read_only:
             opened = _load_read_only(store, context)
@@ -297,6 +301,8 @@ def _load_for_writing(
     store: CheckpointStore, context: SegmentContext, environment: LogEnvironment
 ) -> OpenedLog:
     paths = store.paths
+    if environment.directory_lock is None and not paths.is_standalone:
+        ensure_applied(paths.filesystem, paths.state_directory)
     lock = acquire_partition_lock(
         paths.filesystem,
         paths.directory,

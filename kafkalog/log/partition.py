@@ -38,7 +38,7 @@ from kafkalog.log.producers import LogProducers, ongoing
 from kafkalog.log.reader import LogReader
 from kafkalog.log.retainer import LogRetention, Retainer
 from kafkalog.log.retention import RetentionPolicy
-from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.segment_types import SegmentContext, WithdrawCommits
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncator import LogTruncator
 from kafkalog.log.view import LogView
@@ -77,6 +77,8 @@ class LogEnvironment:
         on_reopen: called with the `IdleFiles` of an idle log that takes writes again, under its
             lock; it may release the files of others (`IdleFiles.try_release`). A log without it is
             never idle.
+        withdraw_commits: entered, with a function that syncs the log, for a change of bytes that a
+            commit journal may have; None without one.
         pause_cleaning: entered for a truncation, without the log's lock: keeps the log from being
             compacted, and waits until no cleaning runs.
         producer_expiration_ms: after how long a silent producer is forgotten.
@@ -92,6 +94,7 @@ class LogEnvironment:
     on_offline: Callable[[BaseException], object] | None = None
     on_storage_error: Callable[[LogStorageError], object] | None = None
     on_reopen: Callable[[IdleFiles], object] | None = None
+    withdraw_commits: WithdrawCommits | None = None
     pause_cleaning: Callable[[], AbstractContextManager[object]] = nullcontext
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     producer_check_ms: int = PRODUCER_CHECK_MS
@@ -178,8 +181,8 @@ class Partition:
                 local, opened.producers, self.view.stable, self._begin_expiry_checks
             )
         self.state = DependentState(self.gate, local, epochs, producers)
-        durable_offset = opened.loaded.recovery_point
-        self.flusher = LogFlusher(self.gate, local, store, self.state, scheduler, durable_offset)
+        synced_offset = opened.loaded.recovery_point
+        self.flusher = LogFlusher(self.gate, local, store, self.state, scheduler, synced_offset)
         self.idle_files = IdleFiles(self.gate, local, self.flusher, environment.on_reopen)
         self.appender = LogAppender(self.gate, local, self.state, self.flusher, scheduler)
         self.deleter = Deleter(context, scheduler, paths.topic_partition, environment.on_deletion)
@@ -292,7 +295,7 @@ class Partition:
             with storage_errors(self.paths.directory, doing="closing"):
                 if self.idle_files.is_unmodified:
                     local.close_unmodified()
-                    store.write_recovery_point(self.flusher.durable_offset)
+                    store.write_recovery_point(self.flusher.synced_offset)
                     in_order = True
                     return
                 self.flusher.sync_all()
@@ -300,7 +303,7 @@ class Partition:
                 self.state.epochs.close(local.snapshot.end_offset)
                 self.producers.close()
                 local.close()
-                store.write_recovery_point(self.flusher.durable_offset)
+                store.write_recovery_point(self.flusher.synced_offset)
                 snapshot = local.snapshot
                 base = snapshot.segments.segments[0].base_offset
                 start = snapshot.start_offset

@@ -97,6 +97,7 @@ class SegmentFile:
         self.maps = maps_files(filesystem)
         self._kept: FileHandle | None = None
         self._synced_bytes = 0
+        self._committed_bytes = 0
         self.is_trimmed = False
 
     @property
@@ -258,6 +259,7 @@ class SegmentFile:
         handle.sync()
         self.end.set_size(size_bytes)
         self._synced_bytes = min(self._synced_bytes, size_bytes)
+        self._committed_bytes = min(self._committed_bytes, size_bytes)
 
     def preallocate(self, size_bytes: int, zero_bytes: int = 0) -> None:
         """
@@ -279,6 +281,15 @@ class SegmentFile:
         if self._is_pinned:
             return 0
         return max(self.size_bytes - self._synced_bytes, 0)
+
+    @property
+    def committed_bytes(self) -> int:
+        """Number of bytes at the start that the disk has, in the file or in a commit journal."""
+        return max(self._synced_bytes, self._committed_bytes)
+
+    def mark_committed_below(self, position: int) -> None:
+        """Take note that a commit journal has the bytes before a position, all published."""
+        self._committed_bytes = max(self._committed_bytes, position)
 
     def mark_synced(self) -> None:
         """Take note that all bytes are on the disk by other means."""

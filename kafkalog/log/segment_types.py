@@ -26,8 +26,16 @@ from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_journal import SyncJournal
 
-__all__ = ["IndexRebuildInput", "ReportedErrors", "SegmentContext", "make_context"]
+__all__ = [
+    "IndexRebuildInput",
+    "ReportedErrors",
+    "SegmentContext",
+    "WithdrawCommits",
+    "make_context",
+]
 
+# Enters a context in which a commit journal has no bytes of a log; its argument syncs the log.
+WithdrawCommits = Callable[[Callable[[], object]], AbstractContextManager[None]]
 
 # One for all logs: a separate state per log takes 3 KB, and the order of use is not visible.
 _JITTER = random.Random()
@@ -63,6 +71,8 @@ class SegmentContext:
     made_bases: set[int] = field(default_factory=set)
     # Returns whether a cleaner has compacted the log.
     was_cleaned: Callable[[], bool] = bool
+    # See `commits_withdrawn`; None without a commit journal.
+    withdraw_commits: WithdrawCommits | None = None
     # Below it everything was on the disk when the log was opened, transaction indexes too: a fault
     # in them there was not caused by a crash, nor by an active writer.
     settled_offset: int = 0
@@ -86,10 +96,27 @@ class SegmentContext:
         *,
         on_storage_error: Callable[[LogStorageError], object] | None,
         was_cleaned: Callable[[], bool],
+        withdraw_commits: WithdrawCommits | None = None,
     ) -> None:
-        """Set the handler of errors of the disk, and the check for a cleaner."""
+        """Set the handler of errors of the disk, the check for a cleaner, and the journal."""
         self.on_storage_error = on_storage_error
         self.was_cleaned = was_cleaned
+        self.withdraw_commits = withdraw_commits
+
+    def commits_withdrawn(self, sync: Callable[[], object]) -> AbstractContextManager[None]:
+        """
+        Return a context for a change of bytes that a commit journal may have.
+
+        In it the journal has no bytes of the log: a recovery must not write them again.
+
+        Args:
+            sync: puts everything that was appended in the files on the disk; called where the
+                journal has bytes of the log.
+
+        Raises:
+            LogStorageError: on entering; the disk refused, and nothing may be changed.
+        """
+        return nullcontext() if self.withdraw_commits is None else self.withdraw_commits(sync)
 
     def apply_config(self, config: LogConfig) -> None:
         """Use other settings from now on."""

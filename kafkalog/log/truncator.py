@@ -117,6 +117,7 @@ class LogTruncator:
         with (
             gate.pause_cleaning(),
             gate.writable(),
+            self._local.context.commits_withdrawn(self._flusher.sync_all),
             gate.mark_offline_on_error("lowering leader epochs"),
         ):
             count = lower_batches(self._local, highest)
@@ -138,7 +139,11 @@ class LogTruncator:
             if offset < max(snapshot.segments.segments[0].base_offset, snapshot.start_offset):
                 self._restart_at(offset)
                 return offset
-            with self._gate.mark_offline_on_error("truncating"), self._state.truncating():
+            with (
+                self._local.context.commits_withdrawn(self._flusher.sync_all),
+                self._gate.mark_offline_on_error("truncating"),
+                self._state.truncating(),
+            ):
                 cut = find_cut(self._local, offset)
                 self._flusher.lower(cut.kept_offset)
                 self._flusher.lower_recovery_point(offset)
@@ -151,12 +156,13 @@ class LogTruncator:
     def _restart_at(self, offset: int) -> None:
         local = self._local
         snapshot = local.snapshot
-        self._flusher.lower(offset)
         with (
+            local.context.commits_withdrawn(self._flusher.sync_all),
             self._gate.mark_offline_on_error("truncating"),
             self._state.truncating(),
             removed_on_error(local.context.filesystem) as made,
         ):
+            self._flusher.lower(offset)
             prepare_segment(local, offset, made)
             self._flusher.lower_recovery_point(offset)
             # A higher start is checkpointed first: files that a crash leaves are below it. A lower

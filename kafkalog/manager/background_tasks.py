@@ -129,7 +129,7 @@ class BackgroundTasks:
             log = self._registry.get(name).usable_log
             if log is None or log.config.flush_ms < LONG_MAX:
                 return
-            if log.log_end_offset > log.durable_offset:
+            if log.log_end_offset > partition_of(log).flusher.synced_offset:
                 log.flush()
 
     def write_recovery_points(self, path: Path) -> None:

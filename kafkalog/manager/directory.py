@@ -36,6 +36,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
 from kafkalog.files.names import (
     CLUSTER_METADATA_TOPIC,
+    COMMIT_JOURNAL,
     HIGH_WATERMARK_CHECKPOINT,
     MOVE_NOTE,
     REMOTE_INDEX_CACHE,
@@ -44,6 +45,7 @@ from kafkalog.files.names import (
     try_parse_partition_directory,
 )
 from kafkalog.manager.checkpoints import DirectoryCheckpoints
+from kafkalog.manager.directory_journal import DirectoryJournal
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
 from kafkalog.state.kafka_uuid import format_id, new_id
@@ -112,6 +114,7 @@ class Inventory:
         kept_aside: stray and moving directories, which are left alone.
         unknown: directories without a partition's name.
         move_notes: names of the notes of unfinished moves.
+        journals: names of the files of a commit journal.
     """
 
     partitions: dict[str, TopicPartition] = field(default_factory=dict)
@@ -119,6 +122,7 @@ class Inventory:
     kept_aside: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     move_notes: list[str] = field(default_factory=list)
+    journals: list[str] = field(default_factory=list)
 
     def add_partition(self, name: str, partition: TopicPartition) -> None:
         """Add a live partition, by the name of its directory."""
@@ -150,6 +154,7 @@ class DataDirectory:
         path: its absolute path.
         meta: content of its `meta.properties`, None before the file exists.
         inventory: its content when it was opened, with later changes.
+        journal: its commit journal.
         error: reason that it is offline, None while it is online.
         was_read: whether the manager knows its partitions; a directory that is offline since the
             start may have any.
@@ -161,6 +166,7 @@ class DataDirectory:
         self.meta: MetaProperties | None = None
         self.inventory = Inventory()
         self.checkpoints = DirectoryCheckpoints(filesystem, path)
+        self.journal = DirectoryJournal(filesystem, path)
         self.error: BaseException | None = LogOfflineError(f"{path} was not opened", path=path)
         self.was_read = False
         self._file_id = 0
@@ -233,7 +239,9 @@ class DataDirectory:
                 self.inventory = self._take_inventory()
                 checkpoints = DirectoryCheckpoints(filesystem, path)
                 checkpoints.load(set(self.inventory.partitions.values()))
-                self._sessions = DirectorySessions(filesystem, path)
+                sessions = DirectorySessions(filesystem, path)
+                self.journal.load(self.inventory.journals, was_closed_in_order=sessions.had_marker)
+                self._sessions = sessions
         except BaseException:
             lock.release()
             raise
@@ -338,9 +346,14 @@ class DataDirectory:
             LogStorageError: the disk refused; after a crash the partition may have either name.
         """
         filesystem = self.filesystem
-        path = self.path / partition_directory_name(partition)
+        name = partition_directory_name(partition)
+        path = self.path / name
         deleted_path = self.path / partition_directory_name(partition, DirectoryState.DELETE)
-        with storage_errors(path, doing="deleting"):
+        with (
+            # What the journal has of it must not be written into a partition of this name.
+            self.journal.withdrawn(name, lambda: None, is_deletion=True),
+            storage_errors(path, doing="deleting"),
+        ):
             filesystem.rename(path, deleted_path)
             try:
                 filesystem.sync_directory(self.path)
@@ -421,6 +434,7 @@ class DataDirectory:
                 self.checkpoints.start_offsets.write()
                 self.checkpoints.cleaner_offsets.write()
                 self.write_high_watermarks()
+                self.journal.close()
                 self.sessions.close(self.inventory.partitions)
         finally:
             if self.error is None:
@@ -429,6 +443,7 @@ class DataDirectory:
 
     def release(self) -> None:
         """Release the lock without writing."""
+        self.journal.release()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -445,6 +460,8 @@ class DataDirectory:
             if parsed is None and name.startswith("."):
                 if name.startswith(MOVE_NOTE):
                     found.move_notes.append(name)
+                elif name.startswith(COMMIT_JOURNAL):
+                    found.journals.append(name)
                 continue
             facts = self.filesystem.stat(self.path / name)
             if facts is None or not facts.is_directory or name == REMOTE_INDEX_CACHE:

@@ -5,7 +5,8 @@ committed together: a thread of the directory takes all requests that are there,
 logs side by side; requests that come during a round are the next one's. A file system merges syncs
 that are in flight together into one commit of its journal, so a round of 100 logs takes a fraction
 of 100 syncs one after another. A round of many logs may be one sync of the file system instead
-(`kafkalog.manager.filesystem_commit`).
+(`kafkalog.manager.filesystem_commit`), or one append to the commit journal of the directory and its
+sync (`kafkalog.manager.commit_journal`).
 
 A log is synced up to its end at that moment. Each failure concerns one log, which goes offline; the
 failure of a sync of the file system concerns all logs of the round.
@@ -25,15 +26,21 @@ import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem, FilesystemSync
 from kafkalog.log.log import Log
 from kafkalog.manager.background import started_thread, taken_from
+from kafkalog.manager.commit_journal import JournalOptions
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.directory_journal import DirectoryJournal
 from kafkalog.manager.filesystem_commit import FilesystemCommit, end_of, error_of
+from kafkalog.manager.supervision import Supervisor
+from kafkalog.manager_config import ManagerConfig
 
 __all__ = ["CommitRequest", "DirectoryCommitters", "GroupCommitter", "SideBySide"]
 
@@ -43,6 +50,11 @@ Item = TypeVar("Item")
 
 # Time after which a thread without work ends; the next commit starts another.
 IDLE_SECONDS: Final = 5.0
+CHECKPOINT_THREADS: Final = 4
+# Name of the fault of a commit journal that could not be applied.
+JOURNAL: Final = "commit-journal"
+# Name of the task that syncs the logs of a commit journal.
+JOURNAL_CHECKPOINT: Final = "journal-checkpoint"
 
 
 class SideBySide:
@@ -159,12 +171,17 @@ class GroupCommitter:
     Args:
         thread_count: largest number of syncs at the same time. 1: one after another, in the thread
             of each caller.
+        journal: the commit journal of the directory; None without one.
 
     Thread-safety: see the module.
     """
 
-    def __init__(self, thread_count: int) -> None:
+    def __init__(self, thread_count: int, journal: DirectoryJournal | None = None) -> None:
+        self._journal = journal
         self._threads = SideBySide(thread_count)
+        # A checkpoint of the journal is no hurry: it leaves the disk to commits.
+        self._checkpoint_threads = SideBySide(min(thread_count, CHECKPOINT_THREADS))
+        self._checkpoint_lock = threading.Lock()
         self._filesystem_commit = FilesystemCommit(self._threads.run)
         self._has_threads = thread_count > 1
         self._lock = threading.Lock()
@@ -198,8 +215,15 @@ class GroupCommitter:
             if has_thread:
                 self._requests.put(made)
         if not has_thread:
-            made.finish({log: sync_log(log) for log in logs})
+            results = self._commit_to_journal(logs)
+            made.finish(results | {log: sync_log(log) for log in logs if log not in results})
         return made
+
+    def checkpoint(self) -> None:
+        """Sync the own files of the logs that the commit journal has bytes of."""
+        with self._checkpoint_lock:
+            if self._journal is not None:
+                self._journal.checkpoint(self._checkpoint_threads.run)
 
     def close(self) -> None:
         """
@@ -216,6 +240,8 @@ class GroupCommitter:
             thread.join()
         # Not before: one thread at a time uses them. Idle ones end by themselves.
         self._threads.close()
+        with self._checkpoint_lock:
+            self._checkpoint_threads.close()
         self._filesystem_commit.close()
 
     def _ensure_thread(self) -> bool:
@@ -246,9 +272,15 @@ class GroupCommitter:
             if requests := [each for each in found if each is not None]:
                 return requests
 
+    def _commit_to_journal(self, logs: Collection[Log]) -> dict[Log, BaseException | None]:
+        """Commit what the journal takes; return the results of these logs."""
+        return {} if self._journal is None else self._journal.commit(logs)
+
     def _run_round(self, requests: Sequence[CommitRequest]) -> None:
         logs = dict.fromkeys(log for request in requests for log in request.logs)
-        results = self._filesystem_commit.commit(self._filesystem_commit.select(logs))
+        results = self._commit_to_journal(logs)
+        left = [log for log in logs if log not in results]
+        results |= self._filesystem_commit.commit(self._filesystem_commit.select(left))
 
         def sync(log: Log) -> None:
             results[log] = sync_log(log)
@@ -258,20 +290,37 @@ class GroupCommitter:
             request.finish(results)
 
 
+def _journal_options(
+    config: ManagerConfig,
+    supervisor: Supervisor,
+    on_failure: Callable[[BaseException], object],
+    checkpoint: Callable[[], object],
+) -> JournalOptions:
+    return JournalOptions(
+        takes_commits=config.journal_enable,
+        size_bytes=config.journal_bytes,
+        log_bytes_max=config.journal_log_max_bytes,
+        on_failure=on_failure,
+        request_checkpoint=lambda: supervisor.once(JOURNAL_CHECKPOINT, checkpoint, 0),
+    )
+
+
 class DirectoryCommitters:
     """
     The group committers of all data directories of a manager.
 
     Args:
-        directories: the paths of the data directories.
+        directories: the data directories.
         thread_count: largest number of syncs of one directory at the same time.
 
     Thread-safety: every method from any thread.
     """
 
-    def __init__(self, directories: Iterable[Path], thread_count: int) -> None:
+    def __init__(self, directories: Iterable[DataDirectory], thread_count: int) -> None:
         self._has_threads = thread_count > 1
-        self._committers = {path: GroupCommitter(thread_count) for path in directories}
+        self._committers = {
+            each.path: GroupCommitter(thread_count, each.journal) for each in directories
+        }
 
     def use_filesystem_syncs(self, filesystem: FileSystem, logs_min: int) -> None:
         """
@@ -293,6 +342,45 @@ class DirectoryCommitters:
                 continue
             if filesystem_sync is not None:
                 committer.use_filesystem_sync(filesystem_sync, logs_min)
+
+    def begin_journals(
+        self,
+        directories: Iterable[DataDirectory],
+        config: ManagerConfig,
+        supervisor: Supervisor,
+        on_failure: Callable[[DataDirectory, BaseException], object],
+    ) -> None:
+        """
+        Begin the commit journals of directories whose logs were recovered.
+
+        Args:
+            directories: those that are offline are left out.
+            config: has the settings of a journal.
+            supervisor: runs the checkpoints, and has the faults.
+            on_failure: takes a directory offline.
+        """
+        for directory in directories:
+            if directory.is_online:
+                fail = partial(on_failure, directory)
+                checkpoint = self._committers[directory.path].checkpoint
+                options = _journal_options(config, supervisor, fail, checkpoint)
+                try:
+                    directory.journal.begin(directory.inventory.partitions, options)
+                except LogStorageError as error:
+                    on_failure(directory, error)
+            for name, reason in directory.journal.refusals.items():
+                refusal = CorruptStateError(reason, path=directory.path)
+                supervisor.faults.record_failure(JOURNAL, directory.path / name, refusal)
+
+    def start_checkpoints(self, supervisor: Supervisor, period_ms: int) -> None:
+        """Sync the logs of all commit journals from time to time."""
+        supervisor.every(
+            JOURNAL_CHECKPOINT,
+            period_ms,
+            lambda: list(self._committers),
+            lambda path: self._committers[path].checkpoint(),
+            delay_ms=period_ms,
+        )
 
     def commit(self, logs: Iterable[Log]) -> dict[Log, KafkaLogError]:
         """

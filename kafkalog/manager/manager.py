@@ -202,7 +202,7 @@ class LogManager(ClosingContextManager):
         )
         self._compaction = self._compaction_on(scheduler)
         thread_count = config.commit_threads if _has_threads(scheduler) else 1
-        self._committers = DirectoryCommitters(group.by_path, thread_count)
+        self._committers = DirectoryCommitters(group.all, thread_count)
         self._start(dependencies)
         paths = ", ".join(str(path) for path in group.by_path)
         self._end_warning = warn_unless_closed(self, f"manager of {paths}")
@@ -725,6 +725,7 @@ class LogManager(ClosingContextManager):
                 deleted = self._directories.add_directory(
                     [found], self._opener, self._deleted_directories
                 )
+                self._begin_journals([found])
                 self._remove_positions(deleted + self._topics.finish())
         self._compaction.start(self.config.cleaner.backoff_ms)
 
@@ -777,6 +778,10 @@ class LogManager(ClosingContextManager):
             # Before the logs are opened: an error of a write before that is not reported to it.
             self._committers.use_filesystem_syncs(self._filesystem, self.config.commit_syncfs_logs)
             deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
+            self._begin_journals(group.all)
+            self._committers.start_checkpoints(
+                self._supervisor, self.config.journal_checkpoint_interval_ms
+            )
             self._remove_positions(deleted + self._topics.finish())
             self._background_tasks.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)
@@ -791,6 +796,14 @@ class LogManager(ClosingContextManager):
                 self._opener.release(partition, LogClosedError("the start of the manager failed"))
             group.release()
             raise
+
+    def _begin_journals(self, directories: Iterable[DataDirectory]) -> None:
+        self._committers.begin_journals(
+            directories, self.config, self._supervisor, self._on_journal_failure
+        )
+
+    def _on_journal_failure(self, directory: DataDirectory, error: BaseException) -> None:
+        self._directories.mark_offline(directory, error)
 
     def _make_clients(self, config: ManagerConfig, scheduler: Scheduler | None) -> Clients:
         return Clients(
@@ -831,6 +844,7 @@ class LogManager(ClosingContextManager):
             on_offline=lambda error: self._opener.on_offline(partition, error),
             on_storage_error=lambda error: self._opener.on_storage_error(partition, error),
             on_reopen=self._open_log_limit.add,
+            withdraw_commits=partial(partition.directory.journal.withdrawn, str(name)),
             pause_cleaning=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,

@@ -167,6 +167,8 @@ class LogOpener:
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
         try:
+            if not directory.sessions.is_clean(str(name)):
+                directory.journal.recover(str(name))
             opened = open_partition(
                 DirectoryCheckpointStore.of(directory, name),
                 self._settings.config_of(name.topic),
@@ -179,6 +181,7 @@ class LogOpener:
             raise
         if not opened.idle_files.is_released:
             self._open_log_limit.add(opened.idle_files)
+        directory.journal.settle(str(name))
         log = Log(opened)
         partition.set_log(log)
         self._faults.clear_error(OPEN, name)

@@ -47,11 +47,13 @@ from kafkalog.log.conversion.plan import ConversionPlan
 from kafkalog.log.conversion.small_files import copy_partition_files
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
 from kafkalog.log.log import Log, partition_of
+from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.segment_types import make_context
 from kafkalog.log.segment_writer import SEGMENT_BYTES_MAX
 from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.convert import convert_runs
 from kafkalog.records.conversion.report import ConversionReport
+from kafkalog.state.commit_journal import ensure_applied
 
 __all__ = ["convert_partition", "modified_ms", "refuse_damage", "segment_bytes_for"]
 
@@ -233,10 +235,13 @@ class _Work:
 
 
 def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:
-    """Refuse a log whose segments a compaction was exchanging when it was interrupted."""
+    """Refuse a log whose segments a compaction was exchanging, or whose last records it lacks."""
     facts = plan.filesystem.stat(source)
     if facts is None or not facts.is_directory:
         raise NotALogError(f"partition directory not found: {source}", path=source)
+    paths = find_partition_paths(plan.filesystem, source)
+    if not paths.is_standalone:
+        ensure_applied(plan.filesystem, paths.state_directory)
     found = segment_files(plan.filesystem, source)
     swaps = [name for name in found if name.state is FileState.SWAP]
     if swaps:

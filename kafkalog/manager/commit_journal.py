@@ -1,0 +1,541 @@
+"""Commit journal of a data directory: one append and one sync make the ends of many logs durable.
+
+A commit collects what the dirty logs have in their last segment files and on no disk yet, writes it
+to one file whose blocks are allocated (`kafkalog.state.commit_journal`), and syncs that file. Then
+the durable offsets of the logs rise. Their own files are synced later, by `checkpoint`, and after
+that the commits are not needed any more. Two files are used in turn: one takes commits while the
+logs of the other are synced.
+
+A log syncs its own files in the same commit instead if it has more than `log_bytes_max` to commit,
+or a new segment, or if no file has room. So nothing waits for a checkpoint.
+
+Truncation, compaction and whatever else changes published bytes enters `withdrawn`: the log is
+synced, and an entry in the journal says that its earlier entries do not count; only then bytes
+change. Removal of old segments needs none of that: a recovery creates no segment.
+
+If a sync of the journal fails, what the disk has of it is unknown: the data directory goes offline
+with all its logs, and the journal stays for the recovery. If a commit cannot be written, as on a
+full disk that copies on write, its logs sync their own files.
+
+Crash points:
+  1. within the write of a commit, and between the write and the end of its sync: the commit is
+     torn, or whole and not promised; the recovery applies a whole one.
+  2. between the sync and the rise of the durable offsets: the next start finds more than was
+     promised.
+  3. in a checkpoint, before and after the sync of each log: the recovery finds the entries equal.
+  4. between a checkpoint and the commit that records it: as 3.
+  5. in `withdrawn`, before the void entry is on the disk: nothing has changed; after it: the log's
+     own files have everything.
+  6. in `create` and `remove`: files without commits, or with commits that were checkpointed.
+
+Thread-safety: every method from any thread, under the journal's lock, which a commit holds from
+the collection of bytes to the rise of the offsets. A thread that has a log's lock may wait for it;
+a thread that has it waits for no log's lock. A checkpoint syncs without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from kafkalog.errors import DiskFullError, KafkaLogError, LogOfflineError
+from kafkalog.files.errors import translate
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.flusher import PendingCommit
+from kafkalog.log.log import Log, partition_of
+from kafkalog.state.commit_journal import (
+    ANCHOR_BYTES,
+    CommitBuilder,
+    DataEntry,
+    JournalFile,
+    PartitionName,
+    create_journal_file,
+    journal_path,
+    read_entry,
+    read_journal,
+    remove_journal_files,
+)
+from kafkalog.state.kafka_uuid import ZERO_ID
+from kafkalog.state.partition_metadata import read_partition_metadata
+
+__all__ = ["CommitJournal", "JournalOptions", "RunLogs"]
+
+logger = logging.getLogger(__name__)
+
+# Calls a function, which raises nothing, for each log, in any threads.
+RunLogs = Callable[[Callable[[Log], object], Sequence[Log]], object]
+
+# Share of a file after which a checkpoint is requested.
+_CHECKPOINT_SHARE: Final = 0.5
+# Room at the end of a file for entries of withdrawn logs, which data must not use.
+_RESERVED_BYTES: Final = 16 * 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalOptions:
+    """
+    What a journal needs of its manager.
+
+    Attributes:
+        takes_commits: whether logs are committed; if False, it only keeps the entries of
+            partitions that could not be recovered.
+        size_bytes: size of both files together.
+        log_bytes_max: a log with more to commit syncs its own files.
+        on_failure: called with the error after which the data directory must go offline.
+        request_checkpoint: lets another thread call `checkpoint` soon.
+    """
+
+    takes_commits: bool
+    size_bytes: int
+    log_bytes_max: int
+    on_failure: Callable[[BaseException], object]
+    request_checkpoint: Callable[[], object]
+
+
+@dataclass(slots=True)
+class _Unsynced:
+    """
+    A log whose own files may lack what commits have.
+
+    Attributes:
+        log: the log; None if it could not be recovered yet.
+        first_sequence, last_sequence: its commits.
+        end_offset: end of the last one.
+    """
+
+    log: Log | None
+    first_sequence: int
+    last_sequence: int
+    end_offset: int
+
+
+class CommitJournal:
+    """
+    The commit journal of one data directory, as its writer.
+
+    Args:
+        filesystem: the disk.
+        directory: the data directory; its lock is held.
+        next_sequence: above that of every commit on the disk.
+        number: number of the first file, above those of all others.
+        options: see there.
+
+    Thread-safety: see the module.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: Path,
+        next_sequence: int,
+        number: int,
+        options: JournalOptions,
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._options = options
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._next_sequence = next_sequence
+        self._first_live = next_sequence
+        # As the disk has it: entries of earlier commits are ignored by a recovery.
+        self._recorded_first_live = next_sequence
+        self._unsynced: dict[str, _Unsynced] = {}
+        # Name, and sequence of the last commit with an entry, by the partition directory's name.
+        self._last_entries: dict[str, tuple[PartitionName, int]] = {}
+        self._names: WeakKeyDictionary[Log, PartitionName] = WeakKeyDictionary()
+        self._next_number = number
+        self._files: list[JournalFile] = []
+        self._is_checkpoint_requested = False
+        self.commit_count = 0
+
+    def __repr__(self) -> str:
+        state = "failed" if self._error else "closed" if self._is_closed else "open"
+        return f"<CommitJournal {state}, next commit {self._next_sequence}: {self._directory}>"
+
+    @property
+    def live_bytes(self) -> int:
+        """Size of the files that take commits, or have commits that count."""
+        return sum(each.size_bytes for each in self._files)
+
+    def create(self, kept: Mapping[PartitionName, Sequence[DataEntry]]) -> None:
+        """
+        Create the first file; it is on the disk when this returns.
+
+        Args:
+            kept: entries in files of an earlier journal, of partitions that are not recovered yet.
+                The journal gets a copy of them.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._lock:
+            builder = CommitBuilder({})
+            for name, entries in kept.items():
+                for entry in entries:
+                    builder.add_copy(name, entry, _data_of(self._filesystem, entry))
+                end_offset = max(entry.end_offset for entry in entries)
+                sequence = self._next_sequence
+                self._unsynced[name.directory] = _Unsynced(None, sequence, sequence, end_offset)
+                self._last_entries[name.directory] = name, sequence
+            self._add_file(builder.size_bytes if kept else 0)
+            if kept:
+                self._current.append(builder, self._next_sequence, self._first_live)
+                self._current.sync()
+                self._accept(self._current, builder)
+
+    # -------------------------------------------------------------------------------- committing
+
+    def commit(self, logs: Collection[Log]) -> dict[Log, BaseException | None]:
+        """
+        Put the ends of logs on the disk; return the results of those that it was done for.
+
+        The others have nothing to commit, or must sync their own files.
+        """
+        with self._lock:
+            if not self._is_usable or not self._options.takes_commits:
+                return {}
+            file, builder, pending = self._collect(logs)
+            if file is None:
+                return {}
+            try:
+                file.append(builder, self._next_sequence, self._first_live)
+            except OSError as error:
+                return self._results_of_refusal(error, pending)
+            try:
+                file.sync()
+            except BaseException as error:  # noqa: BLE001 - every log of the commit gets it
+                return dict.fromkeys(pending, self._fail(error))
+            self._accept(file, builder)
+            return {log: self._finish(log, each) for log, each in pending.items()}
+
+    def _collect(
+        self, logs: Collection[Log]
+    ) -> tuple[JournalFile | None, CommitBuilder, dict[Log, PendingCommit]]:
+        """Return the commit of logs, and the file that has room for it; None for no commit."""
+        found: dict[Log, PendingCommit] = {}
+        size = 0
+        for log in logs:
+            flusher = partition_of(log).flusher
+            pending = flusher.begin_commit(self._options.log_bytes_max)
+            if pending is not None and pending.uncommitted.end > pending.uncommitted.position:
+                found[log] = pending
+                size += pending.uncommitted.end - pending.uncommitted.position
+        # Names and entries are small; a commit that is larger than expected is not written.
+        file = self._file_with_room(size) if found else None
+        builder = CommitBuilder({} if file is None else file.numbers)
+        if file is None:
+            return None, builder, found
+        for log in list(found):
+            try:
+                self._add(builder, log, found[log])
+            except (OSError, ValueError, KafkaLogError):
+                # Its own sync reports what is wrong with the file.
+                del found[log]
+        if not found or builder.size_bytes > file.free_bytes - _RESERVED_BYTES:
+            self._request_checkpoint()
+            return None, builder, found
+        return file, builder, found
+
+    def _add(self, builder: CommitBuilder, log: Log, pending: PendingCommit) -> None:
+        found = pending.uncommitted
+        anchor = min(ANCHOR_BYTES, found.position)
+        start = found.position - anchor
+        data = found.file.read(start, found.end - start)
+        if len(data) != found.end - start:
+            raise ValueError(f"{found.file.path} ends before {found.end}")
+        builder.add_data(
+            self._name_of(log),
+            found.base_offset,
+            found.position,
+            (min(pending.start_offset, found.end_offset), found.end_offset),
+            data[:anchor],
+            data[anchor:],
+        )
+
+    def _finish(self, log: Log, pending: PendingCommit) -> BaseException | None:
+        """Raise the durable offset of a log after a commit; return its error."""
+        sequence, name = self._next_sequence - 1, self._name_of(log)
+        self._last_entries[name.directory] = name, sequence
+        before = self._unsynced.get(name.directory)
+        first = sequence if before is None else before.first_sequence
+        end_offset = pending.uncommitted.end_offset
+        self._unsynced[name.directory] = _Unsynced(log, first, sequence, end_offset)
+        try:
+            partition_of(log).flusher.finish_commit(pending)
+        except LogOfflineError as error:
+            return error
+        return None
+
+    def _name_of(self, log: Log) -> PartitionName:
+        name = self._names.get(log)
+        if name is None:
+            topic_id = read_partition_metadata(self._filesystem, log.directory)
+            name = self._names[log] = PartitionName(log.directory.name, topic_id or ZERO_ID)
+        return name
+
+    def _accept(self, file: JournalFile, builder: CommitBuilder) -> None:
+        """Take note of a commit that is on the disk."""
+        file.accept(builder, self._next_sequence)
+        self._next_sequence += 1
+        self._recorded_first_live = self._first_live
+        self.commit_count += 1
+        if file.free_bytes < file.size_bytes * (1 - _CHECKPOINT_SHARE):
+            self._request_checkpoint()
+
+    def _results_of_refusal(
+        self, error: OSError, pending: Mapping[Log, PendingCommit]
+    ) -> dict[Log, BaseException | None]:
+        """Return the results after a commit could not be written: none, if the logs may sync."""
+        failure = translate(error, self._directory, doing="writing the commit journal of")
+        if isinstance(failure, DiskFullError):
+            logger.warning("%s", failure)
+            return {}
+        return dict.fromkeys(pending, self._fail(error))
+
+    def _fail(self, error: BaseException) -> BaseException:
+        """Let every log of the journal refuse writes; return the error for callers."""
+        failure = error
+        if isinstance(error, OSError):
+            failure = translate(error, self._directory, doing="syncing the commit journal of")
+        self._error = failure
+        for each in self._unsynced.values():
+            if each.log is not None:
+                partition_of(each.log).flusher.refuse(failure)
+        self._options.on_failure(failure)
+        return failure
+
+    # ------------------------------------------------------------------------------- withdrawing
+
+    @contextmanager
+    def withdrawn(self, directory_name: str, sync: Callable[[], object]) -> Iterator[None]:
+        """
+        Let the journal have no bytes of a partition, and get none, for a change of them.
+
+        Args:
+            directory_name: name of the partition directory.
+            sync: puts its own files on the disk.
+
+        Raises:
+            LogStorageError, LogOfflineError: on entering; the disk refused.
+        """
+        with self._lock:
+            name, sequence = self._last_entries.get(directory_name, (None, -1))
+            if name is not None and sequence >= self._recorded_first_live:
+                sync()
+                self._void(name)
+            yield
+
+    def _void(self, name: PartitionName) -> None:
+        if self._error is not None or self._is_closed:
+            raise LogOfflineError(
+                f"{self._directory}: no entries in its commit journal: {self._error or 'closed'}",
+                path=self._directory,
+            )
+        file = self._current
+        builder = CommitBuilder(file.numbers)
+        builder.add_void(name)
+        if builder.size_bytes > file.free_bytes:
+            spare = self._take_spare()
+            if spare is None:
+                raise LogOfflineError(
+                    f"{self._directory}: its commit journal is full until a checkpoint ends",
+                    path=self._directory,
+                )
+            file, builder = spare, CommitBuilder(spare.numbers)
+            builder.add_void(name)
+        try:
+            file.append(builder, self._next_sequence, self._first_live)
+            file.sync()
+        except BaseException as error:
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        self._accept(file, builder)
+        self._last_entries.pop(name.directory, None)
+        self._unsynced.pop(name.directory, None)
+
+    # -------------------------------------------------------------------------------- checkpoints
+
+    def checkpoint(self, run: RunLogs) -> None:
+        """
+        Sync the own files of the logs of all commits, so that the commits are not needed.
+
+        A log whose sync fails is offline; its commits stay until it was recovered.
+
+        Args:
+            run: calls a function, which raises nothing, for several logs.
+        """
+        with self._lock:
+            self._is_checkpoint_requested = False
+            if not self._is_usable:
+                return
+            last = self._next_sequence - 1
+            logs = dict(self._unsynced)
+        run(_sync, [each.log for each in logs.values() if each.log is not None])
+        with self._lock:
+            self._drop_synced(last, logs)
+            if not self._is_usable:
+                return
+            if self._recorded_first_live < self._first_live:
+                self._record_first_live()
+            if len(self._files) == 1 and self._current.free_bytes < self._current.size_bytes // 2:
+                self._try_add_file()
+
+    def settle(self, directory_name: str) -> None:
+        """Take note that a partition was recovered: its own files have all of it."""
+        with self._lock:
+            self._unsynced.pop(directory_name, None)
+
+    def entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[DataEntry]]]:
+        """
+        Return the entries of a partition that a recovery in this process needs.
+
+        Raises:
+            OSError: the journal cannot be read.
+        """
+        with self._lock:
+            if directory_name not in self._unsynced:
+                return []
+            content = read_journal(self._filesystem, [each.path for each in self._files])
+        return content.entries_of(directory_name)
+
+    def _drop_synced(self, last: int, logs: Mapping[str, _Unsynced]) -> None:
+        """Forget the logs whose own files have what commits up to `last` have."""
+        for name, each in logs.items():
+            now = self._unsynced.get(name)
+            if now is None or not _is_synced(each):
+                continue
+            if now is each:
+                del self._unsynced[name]
+            else:
+                self._unsynced[name] = replace(now, first_sequence=last + 1)
+        self._first_live = min(
+            (each.first_sequence for each in self._unsynced.values()), default=last + 1
+        )
+        self._last_entries = {
+            name: entry
+            for name, entry in self._last_entries.items()
+            if entry[1] >= self._recorded_first_live
+        }
+
+    def _record_first_live(self) -> None:
+        """Write an empty commit, after which a file without live commits may be used again."""
+        file = self._current
+        builder = CommitBuilder(file.numbers)
+        if builder.size_bytes > file.free_bytes:
+            return
+        try:
+            file.append(builder, self._next_sequence, self._first_live)
+            file.sync()
+        except OSError as error:
+            self._fail(error)
+            return
+        self._accept(file, builder)
+
+    # -------------------------------------------------------------------------------------- files
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._error is None and not self._is_closed and bool(self._files)
+
+    @property
+    def _current(self) -> JournalFile:
+        return self._files[0]
+
+    def _file_with_room(self, size: int) -> JournalFile | None:
+        """Return the file for a commit with so many bytes of data; None if none has room."""
+        if size <= self._current.free_bytes - _RESERVED_BYTES:
+            return self._current
+        spare = self._take_spare()
+        self._request_checkpoint()
+        return spare if spare is not None and size <= spare.free_bytes - _RESERVED_BYTES else None
+
+    def _take_spare(self) -> JournalFile | None:
+        """Let the other file take the next commits, if none of its commits count."""
+        if len(self._files) < 2 or self._files[1].last_sequence >= self._recorded_first_live:
+            return None
+        self._files.reverse()
+        self._current.rewind()
+        return self._current
+
+    def _add_file(self, more_bytes: int = 0) -> None:
+        path = journal_path(self._directory, self._next_number)
+        size = (self._options.size_bytes // 2 + more_bytes) // 4096 * 4096
+        self._files.append(create_journal_file(self._filesystem, path, size))
+        self._next_number += 1
+
+    def _try_add_file(self) -> None:
+        try:
+            self._add_file()
+        except OSError as error:
+            logger.warning("%s: no second file of its commit journal: %s", self._directory, error)
+
+    def _request_checkpoint(self) -> None:
+        if not self._is_checkpoint_requested:
+            self._is_checkpoint_requested = True
+            self._options.request_checkpoint()
+
+    # ---------------------------------------------------------------------------------------- end
+
+    def close(self) -> None:
+        """Take no more commits; the files stay. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            for each in self._files:
+                each.close()
+
+    def remove(self) -> None:
+        """
+        Remove the files of a closed journal: the logs were closed in order. On the disk then.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._files:
+            remove_journal_files(self._filesystem, [each.path for each in self._files])
+            self._filesystem.sync_directory(self._directory)
+
+    @property
+    def needs_recovery(self) -> bool:
+        """True if the own files of a log may lack what a commit has."""
+        with self._lock:
+            self._drop_synced(self._next_sequence - 1, dict(self._unsynced))
+            return bool(self._unsynced) or self._error is not None
+
+
+def _data_of(filesystem: FileSystem, entry: DataEntry) -> bytes:
+    """Return the bytes of an entry of an earlier journal; OSError if the disk has others now."""
+    handle = filesystem.open(entry.path)
+    try:
+        data = read_entry(handle, entry)
+    finally:
+        handle.close()
+    if data is None:
+        raise OSError(errno.EIO, "the disk returns other bytes than before", str(entry.path))
+    return data
+
+
+def _is_synced(unsynced: _Unsynced) -> bool:
+    """Return whether the own files of a log have what its commits have."""
+    log = unsynced.log
+    return log is not None and partition_of(log).flusher.synced_offset >= unsynced.end_offset
+
+
+def _sync(log: Log) -> None:
+    """Sync the own files of a log; an error takes it offline and is reported there."""
+    partition = partition_of(log)
+    if partition.flusher.synced_offset < partition.local.snapshot.end_offset:
+        try:
+            log.flush()
+        except Exception as error:  # noqa: BLE001 - its commits stay
+            logger.info("%s is not synced: %s", log.directory, error)
