@@ -187,13 +187,13 @@ class ManagerConfig:
         "Let a flush of several logs, and the durable producers, write what they commit to one "
         "commit journal of the data directory and sync that alone; the logs are synced later. "
         "After a power cut the directory must be opened with kafkalog before a broker uses it: "
-        "its recovery applies the journal. After a close in order there is no journal.",
+        "its recovery applies the journal. A close in order removes the journal.",
         group=BACKGROUND, effect="reopening",
     )  # fmt: skip
     journal_bytes: int = setting(
         "kafkalog.journal.bytes", "long", 64 << 20,
         "Size of the commit journal of a data directory, in two files that are written ahead with "
-        "zeros. Commits that find no room sync the logs instead.",
+        "zeros. Commits that do not fit sync the logs instead.",
         group=BACKGROUND, lower=1 << 18, upper=1 << 32, unit="bytes", effect="reopening",
     )  # fmt: skip
     journal_log_max_bytes: int = setting(

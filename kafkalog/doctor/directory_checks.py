@@ -321,8 +321,8 @@ def check_journal(context: CheckContext) -> Iterator[Finding]:
                 "journal.refused",
                 f"{len(refused)} files of a commit journal that could not be applied"
                 f" ({named(_names(refused))})",
-                "they may have durable records that no log has; the log of the manager that kept"
-                " them says why",
+                "they may have durable records that no log has; the manager that kept them has"
+                " logged the reason",
                 "remove them when the records are not needed",
                 tuple(refused),
             )

@@ -99,9 +99,7 @@ def open_log(
         ConfigError: a setting of `config` is unknown or wrong.
         LogLockedError: another writer has it open.
         LogPermissionError: the file system denies access.
-        LogOfflineError: the data directory has a commit journal that was not applied; a read-only
-            log may lack records that the journal has.
-        LogStorageError: the disk failed.
+        LogStorageError: the disk failed. LogOfflineError: a commit journal was not applied before.
     """
     settings = LogConfig.of(config)
     path = Path(directory).absolute()

@@ -7,10 +7,10 @@ that the commits are not needed any more. Two files are used in turn: one takes 
 logs of the other are synced.
 
 A log syncs its own files in the same commit instead if it has more than `log_bytes_max` to commit,
-or a new segment, or if no file has room. So nothing waits for a checkpoint.
+or a new segment, or if no file has space. So nothing waits for a checkpoint.
 
 Truncation, compaction and whatever else changes published bytes enters `withdrawn`: the log is
-synced, and an entry in the journal says that its earlier entries do not count; only then bytes
+synced, and an entry in the journal cancels its earlier entries; only then bytes
 change. Removal of old segments needs none of that: a recovery creates no segment.
 
 If a sync of the journal fails, what the disk has of it is unknown: the data directory goes offline
@@ -74,14 +74,14 @@ RunLogs = Callable[[Callable[[Log], object], Sequence[Log]], object]
 
 # Share of a file after which a checkpoint is requested.
 _CHECKPOINT_SHARE: Final = 0.5
-# Room at the end of a file for entries of withdrawn logs, which data must not use.
+# Space at the end of a file for entries of withdrawn logs, which data must not use.
 _RESERVED_BYTES: Final = 16 * 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalOptions:
     """
-    What a journal needs of its manager.
+    Settings of a journal, and calls of its manager.
 
     Attributes:
         takes_commits: whether logs are committed; if False, it only keeps the entries of
@@ -220,7 +220,7 @@ class CommitJournal:
     def _collect(
         self, logs: Collection[Log]
     ) -> tuple[JournalFile | None, CommitBuilder, dict[Log, PendingCommit]]:
-        """Return the commit of logs, and the file that has room for it; None for no commit."""
+        """Return the commit of logs, and the file that has space for it; None for no commit."""
         found: dict[Log, PendingCommit] = {}
         size = 0
         for log in logs:
@@ -230,7 +230,7 @@ class CommitJournal:
                 found[log] = pending
                 size += pending.uncommitted.end - pending.uncommitted.position
         # Names and entries are small; a commit that is larger than expected is not written.
-        file = self._file_with_room(size) if found else None
+        file = self._file_with_space(size) if found else None
         builder = CommitBuilder({} if file is None else file.numbers)
         if file is None:
             return None, builder, found
@@ -452,8 +452,8 @@ class CommitJournal:
     def _current(self) -> JournalFile:
         return self._files[0]
 
-    def _file_with_room(self, size: int) -> JournalFile | None:
-        """Return the file for a commit with so many bytes of data; None if none has room."""
+    def _file_with_space(self, size: int) -> JournalFile | None:
+        """Return the file for a commit with so many bytes of data; None if none has space."""
         if size <= self._current.free_bytes - _RESERVED_BYTES:
             return self._current
         spare = self._take_spare()

@@ -350,7 +350,7 @@ class DataDirectory:
         path = self.path / name
         deleted_path = self.path / partition_directory_name(partition, DirectoryState.DELETE)
         with (
-            # What the journal has of it must not be written into a partition of this name.
+            # Its bytes in the journal must not be written into a partition of this name.
             self.journal.withdrawn(name, lambda: None, is_deletion=True),
             storage_errors(path, doing="deleting"),
         ):

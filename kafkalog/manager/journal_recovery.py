@@ -25,12 +25,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kafkalog._core.batch import BatchColumns
+from kafkalog._core.batch import BatchColumns, parse_header
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.directories import ensure_no_link
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, SegmentFiles, live_base_offset
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.records.memory_walk import walk_memory
 from kafkalog.state.commit_journal import DataEntry, read_entry
 
@@ -39,8 +40,6 @@ __all__ = ["AppliedEntries", "apply_entries"]
 logger = logging.getLogger(__name__)
 
 _WALK_BATCHES: Final = 256
-# Bytes before the first record of a batch or message: its offset, and its size.
-_OVERHEAD: Final = 12
 
 
 class AppliedEntries(NamedTuple):
@@ -77,7 +76,7 @@ def apply_entries(
     for entry in entries:
         if entry.base_offset not in bases:
             if not any(base is not None and base > entry.base_offset for base in bases):
-                return AppliedEntries(written, _refusal(directory, entry, "there is no such file"))
+                return AppliedEntries(written, _refusal(directory, entry, "the file is missing"))
             continue
         size, refusal = _apply(filesystem, directory, entry)
         written += size
@@ -154,10 +153,12 @@ def _batch_starts(data: bytes) -> tuple[int, ...]:
 
 def _is_batch_at(handle: FileHandle, position: int) -> bool:
     """Return whether a file has a whole batch at a position."""
-    head = handle.pread(_OVERHEAD, position)
-    if len(head) < _OVERHEAD:
+    head = handle.pread(RECORD_BATCH_OVERHEAD, position)
+    try:
+        # A message of an old format at the end of the file may be shorter.
+        size = parse_header(head.ljust(RECORD_BATCH_OVERHEAD, b"\0")).size_bytes
+    except KafkaLogError:
         return False
-    size = int.from_bytes(head[8:], "big", signed=True)
-    if size <= 0 or position + _OVERHEAD + size > handle.size():
+    if position + size > handle.size():
         return False
-    return bool(_batch_starts(handle.pread(_OVERHEAD + size, position)))
+    return bool(_batch_starts(handle.pread(size, position)))

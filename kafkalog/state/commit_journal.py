@@ -25,7 +25,7 @@ Commit: its header, then `count` entries, then the bytes of all data entries, in
 Entries, by their first byte:
 
     1  name  kind 1, zero 1, size 2, number 4, topic id 16 (zeros: none), name: the partition
-             directory that `number` stands for in the later commits of this file
+             directory that `number` is in the later commits of this file
     2  data  kind 1, anchor size 1, zero 2, number 4, size 4, data crc 4, base offset of the
              segment 8, position 8, first offset 8, end offset 8, anchor crc 4
     3  void  kind 1, zero 3, number 4: all entries before it of the partition do not count
@@ -34,12 +34,12 @@ The anchor is up to 64 bytes before the position in the same segment file: bytes
 program's log are not continued. `data crc` is the CRC-32C of the data.
 
 Commits below the `first live` of a later commit do not count: the logs' own files have their
-bytes. A file is used again when a commit on the disk says so of all its commits; behind its newest
-commit are old ones, with lower sequences. A commit is whole if all checksums hold. A power cut may
-tear the last one, which nobody was promised. All from `first live` to the last must be whole, in
-whatever file: one that is missing was damaged, and is reported; those after it count.
+bytes. A file is used again after a commit on the disk has cancelled all its commits; after its
+newest commit are old ones, with lower sequences. A commit is whole if all checksums hold. A power
+cut may tear the last commit, of which no caller was notified. All from `first live` to the last
+must be whole, in whatever file: a missing one was damaged, and is reported; those after it count.
 
-A commit begins with a block of its own, so that no write of a commit changes a block of another.
+A commit begins with a new block, so that no write of a commit changes a block of another.
 
 Thread-safety: none; the owner of the journal calls one method at a time.
 """
@@ -267,7 +267,7 @@ class JournalFile:
 
     @property
     def free_bytes(self) -> int:
-        """Room for commits."""
+        """Space for commits."""
         return self.size_bytes - self._position
 
     def rewind(self) -> None:
@@ -378,7 +378,7 @@ class DataEntry(NamedTuple):
 @dataclass(slots=True)
 class JournalContent:
     """
-    What journal files have for a recovery.
+    Entries of journal files for a recovery.
 
     Attributes:
         entries: by partition, in order.
@@ -400,7 +400,7 @@ class JournalContent:
 
 
 class _Commit(NamedTuple):
-    """One whole commit; `end` is the position behind it."""
+    """One whole commit; `end` is the position after it."""
 
     sequence: int
     first_live: int
@@ -486,7 +486,7 @@ class _FileReader:
         return None
 
     def _read(self, position: int, journal_id: bytes, last: int) -> _Commit | None:
-        """Return the commit at a position; None if there is no whole one with a sequence above."""
+        """Return the commit at a position; None if none is whole with a higher sequence."""
         head = self._handle.pread(_COMMIT_BYTES, position)
         if len(head) < _COMMIT_BYTES or head[:16] != _COMMIT_MAGIC + journal_id:
             return None
@@ -505,7 +505,7 @@ class _FileReader:
     def _steps(
         self, table: bytes, count: int, sequence: int, position: int, end: int
     ) -> list[tuple[PartitionName, DataEntry | None]] | None:
-        """Return the entries of a commit; None for one that is not whole."""
+        """Return the entries of a commit; None if it is not whole."""
         steps: list[tuple[PartitionName, DataEntry | None]] = []
         names = dict(self._names)
         at = 0

@@ -28,10 +28,12 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
+from kafkalog.state.commit_journal import PartitionName, read_journal
 from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.shutdown_marker import read_shutdown_marker
 from tests.support import reference
+from tests.support.reference_journal import BLOCK, PlainCommit, file_bytes
 from tests.support.reference_messages import OldRecord, decode_entry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,6 +214,34 @@ def test_text_file_examples_parse_to_the_stated_values(tmp_path: Path) -> None:
     marker = read_shutdown_marker(filesystem, tmp_path)
     assert marker is not None
     assert 436 == marker.broker_epoch
+
+
+def test_commit_journal_example_has_the_stated_values(tmp_path: Path) -> None:
+    """By the reference reader, and by the library."""
+    (example,) = examples("commit-journal")
+    orders = PartitionName("orders-0", UUID("00010203-0405-0607-0809-0a0b0c0d0e0f"))
+    anchor = 4, reference.crc32c(b"tail")
+    commit = PlainCommit(
+        7,
+        5,
+        {0: (orders.directory, orders.topic_id.bytes)},
+        [("data", 0, 1000, 4096, 1016, 1017, *anchor, b"a batch")],
+    )
+    content = file_bytes(b"ABCDEFGH", [commit])
+    assert example == content[2 * BLOCK :][: len(example)]
+    path = tmp_path / ".kafkalog_journal.1"
+    path.write_bytes(content)
+    (entry,) = read_journal(PosixFileSystem(), [path]).entries[orders]
+    assert (7, 7, 1000, 4096, 1016, 1017, *anchor) == (
+        entry.sequence,
+        entry.size,
+        entry.base_offset,
+        entry.position,
+        entry.first_offset,
+        entry.end_offset,
+        entry.anchor_size,
+        entry.anchor_checksum,
+    )
 
 
 def test_name_examples_parse_to_the_stated_values() -> None:

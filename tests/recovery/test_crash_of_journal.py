@@ -25,7 +25,7 @@ CONFIG = ManagerConfig(
 )
 CALLS_MAX = 3_000
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 
 @dataclass
@@ -42,9 +42,9 @@ class Life:
     """
 
     manager: LogManager
-    texts: dict[Place, list[str]] = field(default_factory=dict)
-    durable: dict[Place, int] = field(default_factory=dict)
-    changing: dict[Place, list[str]] = field(default_factory=dict)
+    texts: dict[Partition, list[str]] = field(default_factory=dict)
+    durable: dict[Partition, int] = field(default_factory=dict)
+    changing: dict[Partition, list[str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     serial: int = 0
 
@@ -166,7 +166,7 @@ def rolling(life: Life) -> None:
 
 
 def filling(life: Life) -> None:
-    """More commits than a file of the journal has room for, checkpoints at some of them."""
+    """More commits than a file of the journal has space for, checkpoints at some of them."""
     life.create("a", 2)
     life.append("a", 0)
     life.append("a", 1)
@@ -197,7 +197,7 @@ def compacting(life: Life) -> None:
 SCENARIOS = [committing, truncating, coming_again, rolling, filling, compacting]
 
 
-def seen(manager: LogManager, place: Place) -> list[str]:
+def seen(manager: LogManager, place: Partition) -> list[str]:
     """Return the texts of a partition; a power cut may leave a hole before what was not synced."""
     records = manager.log(*place).records(on_corrupt="skip")
     return [(record.value or b"").decode() for record in records]
@@ -216,7 +216,7 @@ def verify(life: Life, disk: SimulatedDisk, config: ManagerConfig = CONFIG) -> N
     manager = manual_manager(A, config=config, filesystem=disk)
     # Damage may be where a power cut took what was not synced.
     assert not manager.health().faults
-    found: dict[Place, list[str]] = {}
+    found: dict[Partition, list[str]] = {}
     for place, texts in life.texts.items():
         topic, partition = place
         if topic in life.gone or partition not in manager.topics().get(topic, ()):

@@ -83,7 +83,7 @@ def _commit(data: bytes, at: int) -> PlainCommit:
 
 
 def commit_bytes(journal_id: bytes, commit: PlainCommit) -> bytes:
-    """Return a commit as the layout says, padded to blocks."""
+    """Return a commit as the layout has it, padded to blocks."""
     table, blob = b"", b""
     for number, (name, topic_id) in commit.names.items():
         text = name.encode()

@@ -1,4 +1,4 @@
-"""Commit journal of a manager: one sync a commit, failures, other programs, what stays behind."""
+"""Commit journal of a manager: one sync a commit, failures, other programs, what is left."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class Rig:
 
 
 def test_commit_of_many_logs_is_one_sync() -> None:
+    """Of the journal; and none if nothing is dirty."""
     rig = Rig(5)
     rig.append("a")
     assert [f"{JOURNAL}1"] == rig.syncs_of()
@@ -85,6 +86,7 @@ def test_commit_of_many_logs_is_one_sync() -> None:
 
 
 def test_checkpoint_syncs_the_logs_and_is_recorded() -> None:
+    """Each log once, then the journal."""
     rig = Rig(2)
     rig.append("a")
     rig.manager.flush()
@@ -112,6 +114,7 @@ def test_recovery_point_is_that_of_the_files() -> None:
 
 
 def test_close_in_order_leaves_nothing_of_the_journal() -> None:
+    """On the disk: a broker finds its own files."""
     rig = Rig()
     rig.append("a")
     rig.manager.flush()
@@ -123,6 +126,7 @@ def test_close_in_order_leaves_nothing_of_the_journal() -> None:
 
 
 def test_power_cut_gives_back_what_was_flushed() -> None:
+    """From the journal alone."""
     rig = Rig()
     for text in ("a", "b"):
         rig.append(text)
@@ -135,6 +139,7 @@ def test_power_cut_gives_back_what_was_flushed() -> None:
 
 
 def test_kill_leaves_a_journal_that_changes_nothing() -> None:
+    """The files have all of it, and more."""
     rig = Rig()
     rig.append("a")
     rig.manager.flush()
@@ -144,6 +149,7 @@ def test_kill_leaves_a_journal_that_changes_nothing() -> None:
 
 
 def test_journal_of_a_disabled_setting_is_applied_and_removed() -> None:
+    """By a manager that makes no journal."""
     rig = Rig()
     rig.append("a")
     rig.manager.flush()
@@ -154,6 +160,7 @@ def test_journal_of_a_disabled_setting_is_applied_and_removed() -> None:
 
 
 def test_large_appends_and_new_segments_sync_their_own_files() -> None:
+    """In the commit of the others."""
     rig = Rig(2, CONFIG.replace(journal_log_max_bytes=150))
     append_texts(rig.manager, "t", 0, "small")
     append_texts(rig.manager, "t", 1, "l" * 100)
@@ -188,6 +195,7 @@ def test_full_journal_lets_logs_sync_their_own_files() -> None:
 
 
 def test_failed_sync_of_the_journal_takes_the_directory_offline() -> None:
+    """With all logs; it comes back with what was flushed."""
     rig = Rig(2)
     rig.append("a")
     rig.manager.flush()
@@ -213,6 +221,7 @@ def test_failed_sync_of_the_journal_takes_the_directory_offline() -> None:
 
 
 def test_full_disk_at_the_start_is_no_journal() -> None:
+    """The logs sync their own files."""
     rig = Rig(1)
     rig.manager.close()
     rig.disk.capacity_bytes = rig.disk.used_bytes + 60_000
@@ -237,6 +246,7 @@ def test_full_disk_within_the_journal_syncs_the_logs() -> None:
 
 
 def test_truncated_records_do_not_come_back() -> None:
+    """Before and after other records have their offsets."""
     rig = Rig(1)
     rig.append("a")
     rig.append("b")
@@ -251,6 +261,7 @@ def test_truncated_records_do_not_come_back() -> None:
 
 
 def test_deleted_topic_does_not_come_back() -> None:
+    """Into the topic that has its name now."""
     rig = Rig(1)
     rig.append("a")
     rig.manager.flush()
@@ -331,6 +342,7 @@ def overwrite(disk: SimulatedDisk, source: SimulatedDisk) -> None:
     [(["kept", "other"], "another batch there"), (["else"], "other bytes before them")],
 )
 def test_log_of_another_program_is_not_overwritten(texts: list[str], reason: str) -> None:
+    """The fault has file, position and offset, and the journal is kept."""
     rig = Rig(2)
     other = Rig(2)
     if texts[0] == "kept":
@@ -371,6 +383,7 @@ def test_journal_before_a_close_in_order_is_not_applied() -> None:
 
 
 def test_log_alone_is_refused_until_the_journal_is_applied() -> None:
+    """For writing; a reader gets what the file has."""
     rig = Rig(1)
     rig.append("a")
     rig.manager.flush()
@@ -385,6 +398,7 @@ def test_log_alone_is_refused_until_the_journal_is_applied() -> None:
 
 
 def test_cut_within_the_write_of_a_commit_keeps_the_commits_before() -> None:
+    """In all states of the torn commit."""
     rig = Rig(2)
     rig.append("a")
     rig.manager.flush()
@@ -399,6 +413,7 @@ def test_cut_within_the_write_of_a_commit_keeps_the_commits_before() -> None:
 
 
 def test_producer_is_durable_by_the_journal() -> None:
+    """Its futures complete by one sync."""
     rig = Rig(4)
     with rig.manager.producer(wait="durable", linger_ms=0) as producer:
         sent = [producer.send("t", b"sent", partition=number) for number in range(4)]

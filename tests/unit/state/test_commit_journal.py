@@ -62,7 +62,8 @@ def data_of(content: JournalContent) -> dict[PartitionName, list[tuple[int, byte
     return found
 
 
-def test_written_commits_are_what_the_layout_says(tmp_path: Path) -> None:
+def test_written_commits_have_the_layout(tmp_path: Path) -> None:
+    """By a reader that was written from the text."""
     path = journal_path(tmp_path, 3)
     file = create_journal_file(DISK, path, 16 * BLOCK)
     first = CommitBuilder(file.numbers)
@@ -86,7 +87,7 @@ def test_written_commits_are_what_the_layout_says(tmp_path: Path) -> None:
 
 
 def test_files_of_the_layout_are_read(tmp_path: Path) -> None:
-    """Two files in turn: the second continues, and says which commits of the first count."""
+    """Two files in turn: the second continues, and has the first commit that counts."""
     paths = [journal_path(tmp_path, number) for number in (1, 2)]
     names = {4: ("orders-0", ORDERS.topic_id.bytes)}
     first = [
@@ -104,7 +105,8 @@ def test_files_of_the_layout_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_a_reused_file_has_old_commits_behind_the_newest(tmp_path: Path) -> None:
+def test_a_reused_file_has_old_commits_after_the_newest(tmp_path: Path) -> None:
+    """They do not count, whether or not the newest is whole."""
     paths = [journal_path(tmp_path, number) for number in (1, 2)]
     names = {0: ("orders-0", ORDERS.topic_id.bytes)}
 
@@ -118,7 +120,7 @@ def test_a_reused_file_has_old_commits_behind_the_newest(tmp_path: Path) -> None
     content = read_journal(DISK, paths)
     assert [4, 5, 6, 7] == [entry.sequence for entry in content.entries[ORDERS]]
     assert not content.damage
-    # The same with a torn first commit: those behind it do not count either.
+    # The same with a torn first commit: those after it do not count either.
     torn = bytearray(paths[0].read_bytes())
     torn[2 * BLOCK + 60] ^= 1
     paths[0].write_bytes(torn)
@@ -150,13 +152,14 @@ def test_flipped_bits_lose_their_commit_alone_and_are_reported(tmp_path: Path, s
 
 @pytest.mark.parametrize("size", [0, 10, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 30])
 def test_cut_files_have_nothing(tmp_path: Path, size: int) -> None:
+    """Headers alone, or less, have no entries."""
     path = journal_path(tmp_path, 1)
     names = {0: ("orders-0", ORDERS.topic_id.bytes)}
     whole = file_bytes(ID, [PlainCommit(1, 1, names, [plain(ORDERS, 100, b"a")])])
     path.write_bytes(whole[:size])
     found = read_journal(DISK, [path])
     assert not found.entries
-    # Without any header nobody knows what was there.
+    # Without a header the content is unknown.
     assert (size < BLOCK) == bool(found.damage)
 
 
@@ -188,6 +191,7 @@ def test_hostile_tables_raise_nothing(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_file_larger_than_any_is_refused(tmp_path: Path) -> None:
+    """By its size, before a byte is read."""
     path = journal_path(tmp_path, 1)
     path.touch()
     with path.open("r+b") as file:
@@ -197,6 +201,7 @@ def test_a_file_larger_than_any_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_of_files() -> None:
+    """A number is written in one form only."""
     assert journal_number(journal_path(Path("/data"), 17).name) == 17
     for name in ("", "01", "x", "1.unapplied", "1.tmp", "-1", "1" * 19, "\u0661"):
         assert journal_number(f".kafkalog_journal.{name}") is None
