@@ -241,9 +241,9 @@ def recover(
     from kafkalog.cli.recover.command import write_recovery
 
     with error_boundary(as_json=as_json):
-        health = recover_directories(directories)
-    write_recovery(sys.stdout, health, as_json=as_json)
-    if not health.is_healthy:
+        recovery = recover_directories(directories)
+    write_recovery(sys.stdout, recovery, as_json=as_json)
+    if not recovery.health.is_healthy:
         raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 

@@ -304,7 +304,7 @@ def check_journal(context: CheckContext) -> Iterator[Finding]:
     for survey in context.surveys:
         found = [survey.path / name for name in survey.files if name.startswith(COMMIT_JOURNAL)]
         left = [path for path in found if journal_number(path.name) is not None]
-        if left and survey.lock_holder is None:
+        if left and survey.lock_holder is None and not survey.has_marker:
             yield Finding(
                 Severity.ERROR,
                 "journal.unapplied",

@@ -6,9 +6,9 @@ journal is created, with a copy of the entries of those that could not be, and t
 removed.
 
 If the directory was closed in order, there is no journal. If the marker of a clean shutdown is
-there with one, another program has used the directory since: its journal is older than the files,
-is not applied, and is kept as `.unapplied`, with a warning. So are files with entries that could
-not be applied.
+there with a commit, another program has used the directory since: the journal is older than the
+files, is not applied, and is kept as `.unapplied`, with a warning. So are files with entries that
+could not be applied.
 
 Crash points: those of `journal_recovery` for each log; then between the new file, with its copies,
 and the removal of the old ones: the next start reads both, and finds all other entries applied.
@@ -99,13 +99,15 @@ class DirectoryJournal:
             self._paths = [journal_path(self._directory, number) for number in numbers]
             if not self._paths:
                 return
+            self._content = read_journal(self._filesystem, self._paths)
+            # Without a commit it is of a manager that had opened no log, and left the marker.
             if was_closed_in_order:
-                self._refuse(
-                    "", "another program has closed the directory in order since it was written"
-                )
+                if self._content.last_sequence >= 0:
+                    self._refuse(
+                        "", "another program has closed the directory in order since it was written"
+                    )
                 self._retire_files()
                 return
-            self._content = read_journal(self._filesystem, self._paths)
         for damage in self._content.damage:
             self._refuse("", damage)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from kafkalog import LogManager, ManagerConfig, Record
+from kafkalog import KafkaLogError, LogManager, ManagerConfig, Record
 from tests.support.crash_rig import MANY_STATES
 from tests.support.managers import SMALL_LOG, manual_manager, scheduler_of
 from tests.support.shares import calls
@@ -269,11 +270,56 @@ def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = 
     raise AssertionError("the life never ended")
 
 
+def explore_failures(scenario: Scenario, error_number: int, step: int) -> int:
+    """Let a call of a scenario fail, then cut the power or close; return the number of runs."""
+    for moment in calls(CALLS_MAX, step):
+        disk = SimulatedDisk()
+        disk.make_durable(A)
+        life = Life(manual_manager(A, config=CONFIG, filesystem=disk))
+        disk.fail_at(moment, error_number)
+        try:
+            with contextlib.suppress(KafkaLogError):
+                scenario(life)
+            has_failed = not disk.faults_waiting
+            disk.clear_faults()
+            for _choice, left in disk.crash_states(2, seed=moment):
+                verify(life, left)
+            with contextlib.suppress(KafkaLogError):
+                life.manager.close()
+            verify(life, disk.killed())
+        except BaseException as error:
+            error.add_note(f"call {moment} failed with {errno.errorcode[error_number]}")
+            raise
+        if not has_failed:
+            return moment
+    raise AssertionError("the life never ended")
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_failing_call_with_journal_keeps_what_was_flushed(
+    scenario: Scenario, error_number: int
+) -> None:
+    """A few of the calls; the slow run has all of them."""
+    assert explore_failures(scenario, error_number, 29) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_any_failing_call_with_journal_keeps_what_was_flushed(
+    scenario: Scenario, error_number: int
+) -> None:
+    """All calls."""
+    assert explore_failures(scenario, error_number, 1) > 50
+
+
 @pytest.mark.sample
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_cut_with_journal_keeps_what_was_flushed(scenario: Scenario) -> None:
     """Some of the calls; the slow run has all of them."""
-    assert explore(scenario, 3, 7) > 20
+    assert explore(scenario, 3, 11) > 20
 
 
 @pytest.mark.slow

@@ -90,13 +90,13 @@ def commit_bytes(journal_id: bytes, commit: PlainCommit) -> bytes:
         table += b"\1\0" + len(text).to_bytes(2, "big") + number.to_bytes(4, "big")
         table += topic_id + text
     for entry in commit.entries:
-        number = int(str(entry[1])).to_bytes(4, "big")
+        head = b"\0\0" + int(str(entry[1])).to_bytes(4, "big")
         if entry[0] == "void":
-            table += b"\3\0\0\0" + number
+            table += b"\3\0" + head
             continue
         *places, anchor_size, anchor_checksum, body = entry[2:]
         assert isinstance(body, bytes)
-        table += b"\2" + bytes([int(str(anchor_size))]) + b"\0\0" + number
+        table += b"\2" + bytes([int(str(anchor_size))]) + head
         table += len(body).to_bytes(4, "big") + crc32c(body).to_bytes(4, "big")
         table += b"".join(int(str(each)).to_bytes(8, "big") for each in places)
         table += int(str(anchor_checksum)).to_bytes(4, "big")

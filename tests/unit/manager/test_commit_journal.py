@@ -382,6 +382,20 @@ def test_journal_before_a_close_in_order_is_not_applied() -> None:
     assert sorted([f"{JOURNAL}1.unapplied", f"{JOURNAL}7.unapplied"]) == journal_files(disk)
 
 
+def test_journal_of_an_idle_manager_is_removed() -> None:
+    """No log was opened for writing: the marker is that of the last close."""
+    rig = Rig(1)
+    rig.manager.close()
+    idle = opened(rig.disk)
+    assert [f"{JOURNAL}1"] == journal_files(rig.disk)
+    assert idle.topics()
+    disk = rig.lose_power()
+    with contextlib.closing(opened(disk, CONFIG.replace(journal_enable=False))) as manager:
+        assert ["kept"] == values(manager, "t")
+        assert not manager.health().faults
+        assert not journal_files(disk)
+
+
 def test_log_alone_is_refused_until_the_journal_is_applied() -> None:
     """For writing; a reader gets what the file has."""
     rig = Rig(1)
