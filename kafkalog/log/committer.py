@@ -40,7 +40,10 @@ class Committer:
 
     def __init__(self, sync: Callable[[], int], synced_offset: int) -> None:
         self._sync = sync
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
+        # Number of threads in `_wait`: commits of a journal notify no other.
+        self._waiting = 0
         self.durable_offset = synced_offset
         self.synced_offset = synced_offset
         self.truncations = 0
@@ -58,7 +61,7 @@ class Committer:
         while True:
             with self._condition:
                 while self._is_syncing and self.durable_offset < offset:
-                    self._condition.wait()
+                    self._wait()
                 if self.durable_offset >= offset or truncations != self.truncations:
                     return self.durable_offset
                 truncations_before = self._begin()
@@ -83,7 +86,7 @@ class Committer:
         """
         with self._condition:
             while self._is_syncing:
-                self._condition.wait()
+                self._wait()
             return self._begin()
 
     def finish(self, truncations_before: int, reached: int) -> None:
@@ -126,11 +129,13 @@ class Committer:
         Raises:
             LogOfflineError: an earlier sync failed; no offset becomes durable any more.
         """
-        with self._condition:
+        # A lock and a count: with the condition this takes three times as long.
+        with self._lock:
             self._ensure_no_error()
-            if truncations_before == self.truncations:
-                self.durable_offset = max(self.durable_offset, reached)
-            self._condition.notify_all()
+            if truncations_before == self.truncations and reached > self.durable_offset:
+                self.durable_offset = reached
+            if self._waiting:
+                self._condition.notify_all()
 
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""
@@ -138,6 +143,14 @@ class Committer:
             self.durable_offset = min(self.durable_offset, offset)
             self.synced_offset = min(self.synced_offset, offset)
             self.truncations += 1
+
+    def _wait(self) -> None:
+        """Wait for a notification; the lock is held."""
+        self._waiting += 1
+        try:
+            self._condition.wait()
+        finally:
+            self._waiting -= 1
 
     def _begin(self) -> int:
         self._ensure_no_error()

@@ -39,8 +39,17 @@ class PendingFlush(NamedTuple):
 
 
 class PendingCommit(NamedTuple):
-    """Bytes for a commit journal, and the number of truncations before they were collected."""
+    """
+    Bytes for a commit journal.
 
+    Attributes:
+        flusher: that of the log.
+        truncations_before: number of truncations before the bytes were collected.
+        start_offset: everything below it is durable.
+        uncommitted: the bytes.
+    """
+
+    flusher: LogFlusher
     truncations_before: int
     start_offset: int
     uncommitted: UncommittedBytes
@@ -151,8 +160,7 @@ class LogFlusher:
         Args:
             bytes_max: largest number of bytes that go to the journal.
         """
-        state = self._gate.state
-        if state.is_closed or state.is_idle or not self._gate.can_write():
+        if not self._gate.state.is_open():
             return None
         committer = self._committer
         # Before the snapshot: of an end that is truncated away later, nothing is recorded.
@@ -160,7 +168,7 @@ class LogFlusher:
         found = self._local.uncommitted(committer.synced_offset)
         if found is None or found.end - found.position > bytes_max:
             return None
-        return PendingCommit(truncations, start_offset, found)
+        return PendingCommit(self, truncations, start_offset, found)
 
     def finish_commit(self, pending: PendingCommit) -> None:
         """

@@ -40,10 +40,9 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from weakref import WeakKeyDictionary
+from typing import Final, NamedTuple
 
 from kafkalog.errors import DiskFullError, KafkaLogError, LogOfflineError
 from kafkalog.files.errors import translate
@@ -99,20 +98,18 @@ class JournalOptions:
     request_checkpoint: Callable[[], object]
 
 
-@dataclass(slots=True)
-class _Unsynced:
+class _Unsynced(NamedTuple):
     """
     A log whose own files may lack what commits have.
 
     Attributes:
         log: the log; None if it could not be recovered yet.
-        first_sequence, last_sequence: its commits.
+        first_sequence: its first commit.
         end_offset: end of the last one.
     """
 
     log: Log | None
     first_sequence: int
-    last_sequence: int
     end_offset: int
 
 
@@ -151,7 +148,8 @@ class CommitJournal:
         self._unsynced: dict[str, _Unsynced] = {}
         # Name, and sequence of the last commit with an entry, by the partition directory's name.
         self._last_entries: dict[str, tuple[PartitionName, int]] = {}
-        self._names: WeakKeyDictionary[Log, PartitionName] = WeakKeyDictionary()
+        # Of the logs that were committed; closed ones are dropped by a checkpoint.
+        self._names: dict[Log, PartitionName] = {}
         self._next_number = number
         self._files: list[JournalFile] = []
         self._is_checkpoint_requested = False
@@ -184,7 +182,7 @@ class CommitJournal:
                     builder.add_copy(name, entry, _data_of(self._filesystem, entry))
                 end_offset = max(entry.end_offset for entry in entries)
                 sequence = self._next_sequence
-                self._unsynced[name.directory] = _Unsynced(None, sequence, sequence, end_offset)
+                self._unsynced[name.directory] = _Unsynced(None, sequence, end_offset)
                 self._last_entries[name.directory] = name, sequence
             self._add_file(builder.size_bytes if kept else 0)
             if kept:
@@ -222,13 +220,16 @@ class CommitJournal:
     ) -> tuple[JournalFile | None, CommitBuilder, dict[Log, PendingCommit]]:
         """Return the commit of logs, and the file that has space for it; None for no commit."""
         found: dict[Log, PendingCommit] = {}
-        size = 0
+        size, bytes_max = 0, self._options.log_bytes_max
         for log in logs:
             flusher = partition_of(log).flusher
-            pending = flusher.begin_commit(self._options.log_bytes_max)
-            if pending is not None and pending.uncommitted.end > pending.uncommitted.position:
+            pending = flusher.begin_commit(bytes_max)
+            if pending is None:
+                continue
+            uncommitted = pending.uncommitted
+            if uncommitted.end > uncommitted.position:
                 found[log] = pending
-                size += pending.uncommitted.end - pending.uncommitted.position
+                size += uncommitted.end - uncommitted.position
         # Names and entries are small; a commit that is larger than expected is not written.
         file = self._file_with_space(size) if found else None
         builder = CommitBuilder({} if file is None else file.numbers)
@@ -263,14 +264,14 @@ class CommitJournal:
 
     def _finish(self, log: Log, pending: PendingCommit) -> BaseException | None:
         """Raise the durable offset of a log after a commit; return its error."""
-        sequence, name = self._next_sequence - 1, self._name_of(log)
-        self._last_entries[name.directory] = name, sequence
-        before = self._unsynced.get(name.directory)
+        sequence, name = self._next_sequence - 1, self._names[log]
+        directory_name = name.directory
+        self._last_entries[directory_name] = name, sequence
+        before = self._unsynced.get(directory_name)
         first = sequence if before is None else before.first_sequence
-        end_offset = pending.uncommitted.end_offset
-        self._unsynced[name.directory] = _Unsynced(log, first, sequence, end_offset)
+        self._unsynced[directory_name] = _Unsynced(log, first, pending.uncommitted.end_offset)
         try:
-            partition_of(log).flusher.finish_commit(pending)
+            pending.flusher.finish_commit(pending)
         except LogOfflineError as error:
             return error
         return None
@@ -418,7 +419,8 @@ class CommitJournal:
             if now is each:
                 del self._unsynced[name]
             else:
-                self._unsynced[name] = replace(now, first_sequence=last + 1)
+                self._unsynced[name] = now._replace(first_sequence=last + 1)
+        self._names = {log: name for log, name in self._names.items() if not log.is_closed}
         self._first_live = min(
             (each.first_sequence for each in self._unsynced.values()), default=last + 1
         )

@@ -372,8 +372,11 @@ class DirectoryCommitters:
                 refusal = CorruptStateError(reason, path=directory.path)
                 supervisor.faults.record_failure(JOURNAL, directory.path / name, refusal)
 
-    def start_checkpoints(self, supervisor: Supervisor, period_ms: int) -> None:
-        """Sync the logs of all commit journals from time to time."""
+    def start_checkpoints(self, supervisor: Supervisor, config: ManagerConfig) -> None:
+        """Sync the logs of all commit journals from time to time, if there are any."""
+        if not config.journal_enable:
+            return
+        period_ms = config.journal_checkpoint_interval_ms
         supervisor.every(
             JOURNAL_CHECKPOINT,
             period_ms,

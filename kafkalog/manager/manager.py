@@ -779,9 +779,7 @@ class LogManager(ClosingContextManager):
             self._committers.use_filesystem_syncs(self._filesystem, self.config.commit_syncfs_logs)
             deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
             self._begin_journals(group.all)
-            self._committers.start_checkpoints(
-                self._supervisor, self.config.journal_checkpoint_interval_ms
-            )
+            self._committers.start_checkpoints(self._supervisor, self.config)
             self._remove_positions(deleted + self._topics.finish())
             self._background_tasks.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)

@@ -133,9 +133,11 @@ class TopicWriter:
         if len(self.directories) == 1 and self.random.random() < 0.4:
             self.write_rows()
         self.shared.add("begin", "opening")
-        self.manager = LogManager(self.directories, manager_config(self.random))
+        config = manager_config(self.random)
+        self.manager = LogManager(self.directories, config)
         self.shared.add("end", "opening")
-        self.shared.add("kind", "openings of a manager")
+        journal = "with a commit journal" if config.journal_enable else "without one"
+        self.shared.add("kind", f"openings of a manager {journal}")
         producers = [
             self.manager.producer(
                 transactional_id=name,

@@ -16,6 +16,12 @@ from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
 CONFIG = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
+WITH_JOURNAL = CONFIG.replace(
+    journal_enable=True,
+    journal_bytes=1 << 18,
+    journal_log_max_bytes=500,
+    journal_checkpoint_interval_ms=7_000,
+)
 TOPICS = ("orders", "pay.ments", "pay_ments", "x")
 KINDS = ("nothing", "all", "names", "contents", "zeros", "random")
 
@@ -52,11 +58,36 @@ class ManagerMachine(RuleBasedStateMachine):
         self.disk = SimulatedDisk()
         self.topics: dict[str, Topic] = {}
         self.serial = 0
+        self.config = CONFIG
         self.manager = self.opened()
 
     def opened(self) -> LogManager:
         """Return a manager of the disk as it is."""
-        return manual_manager(A, B, config=CONFIG, filesystem=self.disk)
+        return manual_manager(A, B, config=self.config, filesystem=self.disk)
+
+    @rule(has_journal=st.booleans())
+    def reopen(self, has_journal: bool) -> None:
+        """Close in order, and open again with a commit journal or without."""
+        self.config = WITH_JOURNAL if has_journal else CONFIG
+        self.restart()
+
+    @rule()
+    def flush(self) -> None:
+        """Commit all logs together."""
+        self.manager.flush()
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                partition.durable = len(partition.texts)
+
+    @precondition(lambda self: self.topics)
+    @rule(number=st.integers(0, 99), part=st.floats(0, 1))
+    def truncate(self, number: int, part: float) -> None:
+        """Truncate a log; the records do not come back."""
+        topic, index, partition = self.pick(number)
+        offset = max(int(len(partition.texts) * part), partition.start)
+        self.manager.log(topic, index).truncate_to(offset)
+        del partition.texts[offset:]
+        partition.durable = min(partition.durable, offset)
 
     def pick(self, number: int) -> tuple[str, int, Partition]:
         """Return one of the partitions."""
