@@ -253,8 +253,11 @@ class CommitJournal:
         data = found.file.read(start, found.end - start)
         if len(data) != found.end - start:
             raise ValueError(f"{found.file.path} ends before {found.end}")
+        name = self._name_of(log)
+        # Before the write: a commit whose write fails may be on the disk.
+        self._last_entries[name.directory] = name, self._next_sequence
         builder.add_data(
-            self._name_of(log),
+            name,
             found.base_offset,
             found.position,
             (min(pending.start_offset, found.end_offset), found.end_offset),
@@ -266,7 +269,6 @@ class CommitJournal:
         """Raise the durable offset of a log after a commit; return its error."""
         sequence, name = self._next_sequence - 1, self._names[log]
         directory_name = name.directory
-        self._last_entries[directory_name] = name, sequence
         before = self._unsynced.get(directory_name)
         first = sequence if before is None else before.first_sequence
         self._unsynced[directory_name] = _Unsynced(log, first, pending.uncommitted.end_offset)

@@ -245,6 +245,25 @@ def test_full_disk_within_the_journal_syncs_the_logs() -> None:
         assert ["kept", "a", "b"] == values(manager, "t")
 
 
+def test_commit_whose_write_failed_is_void_before_a_truncation() -> None:
+    """All of it may be on the disk."""
+    rig = Rig(1)
+    rig.append("a")
+    rig.disk.fail_at(
+        1,
+        errno.ENOSPC,
+        only=frozenset({"pwrite"}),
+        short_write_bytes=4096,
+        suffix=f"{JOURNAL}1",
+    )
+    rig.manager.flush()
+    assert not rig.disk.faults_waiting
+    rig.manager.log("t").truncate_to(1)
+    for _choice, left in rig.disk.crash_states(20):
+        with contextlib.closing(opened(left)) as manager:
+            assert ["kept"] == values(manager, "t")
+
+
 def test_truncated_records_do_not_come_back() -> None:
     """Before and after other records have their offsets."""
     rig = Rig(1)
