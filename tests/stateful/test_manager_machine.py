@@ -35,11 +35,13 @@ class Partition:
         texts: by offset, from 0 on.
         start: log start offset.
         durable: how many of the texts the disk was promised to have.
+        batches: first offset of each batch.
     """
 
     texts: list[str] = field(default_factory=list)
     start: int = 0
     durable: int = 0
+    batches: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -84,9 +86,14 @@ class ManagerMachine(RuleBasedStateMachine):
     def truncate(self, number: int, part: float) -> None:
         """Truncate a log; the records do not come back."""
         topic, index, partition = self.pick(number)
-        offset = max(int(len(partition.texts) * part), partition.start)
-        self.manager.log(topic, index).truncate_to(offset)
+        # Whole batches leave: at an offset within one, those before it would be missing.
+        offsets = [each for each in partition.batches if each >= partition.start]
+        if not offsets:
+            return
+        offset = offsets[int((len(offsets) - 1) * part)]
+        assert offset == self.manager.log(topic, index).truncate_to(offset)
         del partition.texts[offset:]
+        partition.batches = [each for each in partition.batches if each < offset]
         partition.durable = min(partition.durable, offset)
 
     def pick(self, number: int) -> tuple[str, int, Partition]:
@@ -134,6 +141,7 @@ class ManagerMachine(RuleBasedStateMachine):
         records = [Record(value=text.encode()) for text in texts]
         info = log.append(records, wait="durable" if durable else "written")
         assert len(partition.texts) == info.first_offset
+        partition.batches.append(info.first_offset)
         partition.texts += texts
         if durable:
             partition.durable = len(partition.texts)
@@ -204,6 +212,7 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert end <= max(len(partition.texts), partition.start)
                 # Records below the start are not read again.
                 del partition.texts[end:]
+                partition.batches = [each for each in partition.batches if each < end]
                 partition.durable = end
         assert self.manager.health().is_healthy
 
