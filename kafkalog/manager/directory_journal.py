@@ -6,9 +6,9 @@ journal is created, with a copy of the entries of those that could not be, and t
 removed.
 
 If the directory was closed in order, there is no journal. If the marker of a clean shutdown is
-there with a commit, another program has used the directory since: the journal is older than the
-files, is not applied, and is kept as `.unapplied`, with a warning. So are files with entries that
-could not be applied.
+there with one, another program has used the directory since, or it was not written to: the
+journal is older than the files, and is not applied. If a log lacks a part of it, the journal is
+kept as `.unapplied`, with a fault. So are files with entries that could not be applied.
 
 Crash points: those of `journal_recovery` for each log; then between the new file, with its copies,
 and the removal of the old ones: the next start reads both, and finds all other entries applied.
@@ -100,16 +100,25 @@ class DirectoryJournal:
             if not self._paths:
                 return
             self._content = read_journal(self._filesystem, self._paths)
-            # Without a commit it is of a manager that had opened no log, and left the marker.
             if was_closed_in_order:
-                if self._content.last_sequence >= 0:
-                    self._refuse(
-                        "", "another program has closed the directory in order since it was written"
-                    )
+                self._compare()
                 self._retire_files()
                 return
         for damage in self._content.damage:
             self._refuse("", damage)
+
+    def _compare(self) -> None:
+        """Refuse the journal if the logs of a directory that was closed since lack some of it."""
+        reason = "another program has closed the directory in order since they were written"
+        for name, entries in self._content.entries.items():
+            path = self._directory / name.directory
+            if self._filesystem.stat(path) is None:
+                continue
+            if (read_partition_metadata(self._filesystem, path) or ZERO_ID) != name.topic_id:
+                continue
+            refusal = apply_entries(self._filesystem, path, entries, refusal=reason).refusal
+            if refusal:
+                self._refuse(name.directory, refusal)
 
     def recover(self, directory_name: str) -> None:
         """

@@ -56,7 +56,7 @@ class AppliedEntries(NamedTuple):
 
 
 def apply_entries(
-    filesystem: FileSystem, directory: Path, entries: Sequence[DataEntry]
+    filesystem: FileSystem, directory: Path, entries: Sequence[DataEntry], *, refusal: str = ""
 ) -> AppliedEntries:
     """
     Write what the segments of a partition lack; see the module.
@@ -65,6 +65,7 @@ def apply_entries(
         filesystem: the disk.
         directory: the partition directory; its log is not open.
         entries: those that count, in order.
+        refusal: why nothing is written, but lacking bytes are reported; empty to write them.
 
     Raises:
         OSError: the disk refused; the next call repeats all of it.
@@ -78,10 +79,10 @@ def apply_entries(
             if not any(base is not None and base > entry.base_offset for base in bases):
                 return AppliedEntries(written, _refusal(directory, entry, "the file is missing"))
             continue
-        size, refusal = _apply(filesystem, directory, entry)
+        size, reason = _apply(filesystem, directory, entry, refusal)
         written += size
-        if refusal:
-            return AppliedEntries(written, _refusal(directory, entry, refusal))
+        if reason:
+            return AppliedEntries(written, _refusal(directory, entry, reason))
     if written:
         logger.warning(
             "%s: %d bytes were written again from the commit journal, up to offset %d",
@@ -100,7 +101,9 @@ def _refusal(directory: Path, entry: DataEntry, reason: str) -> str:
     )
 
 
-def _apply(filesystem: FileSystem, directory: Path, entry: DataEntry) -> tuple[int, str]:
+def _apply(
+    filesystem: FileSystem, directory: Path, entry: DataEntry, refusal: str
+) -> tuple[int, str]:
     """Write what a file lacks of an entry; return the number of bytes, or why it was left alone."""
     journal = filesystem.open(entry.path)
     try:
@@ -110,14 +113,15 @@ def _apply(filesystem: FileSystem, directory: Path, entry: DataEntry) -> tuple[i
     starts = () if data is None else _batch_starts(data)
     if data is None or not starts:
         return 0, "the journal has no whole batches of them any more"
-    handle = filesystem.open(SegmentFiles(directory, entry.base_offset).log, write=True)
+    path = SegmentFiles(directory, entry.base_offset).log
+    handle = filesystem.open(path, write=not refusal)
     try:
         anchor = handle.pread(entry.anchor_size, entry.position - entry.anchor_size)
         if len(anchor) < entry.anchor_size or crc32c(anchor) != entry.anchor_checksum:
             return 0, "the file has other bytes before them"
         present = handle.pread(len(data), entry.position)
-        if present == data:
-            return 0, ""
+        if present == data or refusal:
+            return 0, "" if present == data else refusal
         start = starts[bisect_right(starts, _equal_bytes(data, present)) - 1]
         if _is_batch_at(handle, entry.position + start):
             return 0, "the file has another batch there"

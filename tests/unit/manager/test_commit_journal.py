@@ -387,8 +387,21 @@ def test_log_of_another_program_is_not_overwritten(texts: list[str], reason: str
         assert not manager.health().faults
 
 
-def test_journal_before_a_close_in_order_is_not_applied() -> None:
-    """A broker has recovered the directory, and closed it."""
+def test_journal_of_a_kill_before_a_close_in_order_is_removed() -> None:
+    """A broker has recovered the directory, which had everything, and closed it."""
+    rig = Rig(1)
+    rig.append("a")
+    rig.manager.flush()
+    disk = rig.disk.killed()
+    disk.create_new(A / ".kafka_cleanshutdown").close()
+    with contextlib.closing(opened(disk)) as manager:
+        assert ["kept", "a"] == values(manager, "t")
+        assert not manager.health().faults
+    assert not journal_files(disk)
+
+
+def test_journal_of_a_cut_before_a_close_in_order_is_not_applied() -> None:
+    """A broker has recovered the directory, without the journal's records, and closed it."""
     rig = Rig(1)
     rig.append("a")
     rig.manager.flush()
