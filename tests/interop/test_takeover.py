@@ -22,7 +22,14 @@ from typing import Final
 import pytest
 
 import kafkalog
-from kafkalog import AppendOrigin, Log, LogManager, OutOfOrderSequenceError, Record
+from kafkalog import (
+    AppendOrigin,
+    Log,
+    LogManager,
+    ManagerConfig,
+    OutOfOrderSequenceError,
+    Record,
+)
 from kafkalog.clock import SystemClock
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -61,6 +68,7 @@ SMALL_SEGMENTS: Final = {
     "index.interval.bytes": "256",
     "retention.ms": "-1",
 }
+WITH_JOURNAL: Final = ManagerConfig(journal_enable=True, journal_bytes=1 << 20)
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("read_committed", "read_uncommitted")
 READ_COMMITTED, READ_UNCOMMITTED = ISOLATIONS
 
@@ -109,12 +117,16 @@ def write_partitions(
     directory: Path, topic_ids: dict[str, uuid.UUID], client: Client
 ) -> list[bytes]:
     """Fill the directory, close it in order, and give the topics the ids of the controller."""
-    with LogManager([directory]) as manager:
+    with LogManager([directory], WITH_JOURNAL) as manager:
         for topic in topic_ids:
             manager.create_topic(topic, 1, SMALL_SEGMENTS)
+            manager.flush()
             log = manager.log(topic)
             fill(log, topic, client)
+            manager.flush()
             assert len(log.segments()) > 1
+        assert list(directory.glob(".kafkalog_journal*"))
+    assert not list(directory.glob(".kafkalog_journal*"))
     for topic, topic_id in topic_ids.items():
         write_partition_metadata(DISK, directory / f"{topic}-0", topic_id)
     return [replace(client, sequence=client.sequence - 10).batch(10)]

@@ -39,7 +39,12 @@ SETTINGS = {"segment.bytes": "20000", "index.interval.bytes": "256", "retention.
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 # Formats v0, v1 and v2.
 FORMATS = ("0.9.0", "0.10.2", "4.1")
-MANAGER = {"log.segment.delete.delay.ms": "1000", "log.flush.offset.checkpoint.interval.ms": "200"}
+MANAGER = {
+    "log.segment.delete.delay.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "kafkalog.journal.bytes": str(1 << 20),
+    "kafkalog.journal.checkpoint.interval.ms": "300",
+}
 
 
 def say(what: str, *arguments: Any) -> None:
@@ -264,7 +269,8 @@ def main(arguments: list[str]) -> int:
     """Open, show, work."""
     kind, seed, number, left, *directories = arguments
     drawn = random.Random(int(seed))
-    with LogManager([*directories], ManagerConfig.from_properties(MANAGER)) as manager:
+    properties = MANAGER | {"kafkalog.journal.enable": drawn.choice(("true", "false"))}
+    with LogManager([*directories], ManagerConfig.from_properties(properties)) as manager:
         worker = Worker(manager, drawn, int(number))
         worker.left = left.split(",")
         worker.prepare()
