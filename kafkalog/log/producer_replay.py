@@ -84,7 +84,7 @@ def load_states(
     """
     files = SnapshotFiles(filesystem, directory, read_only=True)
     # Read-only: snapshots outside this part of the log are left out, and no file is removed.
-    files.truncate(start_offset - 1 if at_start else start_offset, end_offset)
+    files.truncate(start_offset if at_start else start_offset + 1, end_offset)
     states = ProducerStates(directory, end_offset=start_offset)
     latest = files.load_latest()
     if latest is not None:

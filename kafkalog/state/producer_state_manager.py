@@ -68,14 +68,14 @@ class ProducerStateManager:
         Limit the state to the records from log start to log end.
 
         The state becomes that of the newest snapshot in this range, or empty at the log start,
-        unless it ends at the log end already; the caller replays the batches from
+        unless it has producers and ends at the log end already; the caller replays the batches from
         `states.end_offset` on.
 
         Raises:
             LogStorageError: the disk reported an error.
         """
         self.files.truncate(log_start_offset, log_end_offset)
-        if log_end_offset == self.states.end_offset:
+        if log_end_offset == self.states.end_offset and self.states.entries:
             self.raise_start(log_start_offset)
             return
         latest = self.files.load_latest()

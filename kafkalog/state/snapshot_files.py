@@ -143,13 +143,15 @@ class SnapshotFiles:
 
     def truncate(self, log_start_offset: int, log_end_offset: int) -> None:
         """
-        Remove the snapshots above the end of the log, and those at or below its start.
+        Remove the snapshots above the end of the log, and those below its start.
+
+        A broker removes that at the start, too, and with it producers whose batches were deleted.
 
         Raises:
             LogStorageError: the disk reported an error; the caller must not append.
         """
         above = [offset for offset in self._offsets if offset > log_end_offset]
-        below = [offset for offset in self._offsets if offset <= log_start_offset]
+        below = [offset for offset in self._offsets if offset < log_start_offset]
         self._remove(sorted({*above, *below}))
         if above and not self._read_only:
             with storage_errors(self._directory, doing="syncing"):

@@ -106,7 +106,15 @@ def test_load_latest_disk_error_is_raised(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "kept"),
-    [(0, 100, (10, 20, 30)), (10, 30, (20, 30)), (9, 29, (10, 20)), (30, 30, ()), (-1, -1, ())],
+    [
+        (0, 100, (10, 20, 30)),
+        (10, 30, (10, 20, 30)),
+        (11, 30, (20, 30)),
+        (9, 29, (10, 20)),
+        (30, 30, (30,)),
+        (31, 40, ()),
+        (-1, -1, ()),
+    ],
 )
 def test_truncate_removes_snapshots_outside_of_the_log(
     disk: SimulatedDisk, start: int, end: int, kept: tuple[int, ...]
