@@ -18,6 +18,7 @@ KafkaLogError
 |   `-- UnsupportedCodecError     codec unknown, or its library is not installed (Kafka code 76)
 |-- ProducerStateError            the state of the producer forbids the append
 |   |-- OutOfOrderSequenceError   a sequence number is not the next one (Kafka code 45)
+|   |   `-- DuplicateSequenceError  it is before the last ones (Kafka code 46)
 |   |-- InvalidProducerEpochError  the producer was fenced by a newer epoch (Kafka code 47)
 |   |-- InvalidTxnStateError      the batch does not fit the producer's transaction (Kafka code 48)
 |   `-- TransactionCoordinatorFencedError  a marker of an old coordinator (Kafka code 52)
@@ -67,6 +68,7 @@ __all__ = [
     "CorruptStateError",
     "DeliveryTimeoutError",
     "DiskFullError",
+    "DuplicateSequenceError",
     "FetchTooLargeError",
     "ForkedLogError",
     "InconsistentTopicIdError",
@@ -290,6 +292,17 @@ class OutOfOrderSequenceError(ProducerStateError):
     """The sequence number does not follow the producer's last one: batches between are missing."""
 
     kafka_code: ClassVar[int | None] = 45
+
+
+class DuplicateSequenceError(OutOfOrderSequenceError):
+    """
+    The sequence numbers are at or before the producer's last one, and not those of a recent batch.
+
+    The records were appended before, and their offsets are not known any more. The exception is a
+    producer whose first batch here, after its state expired, had a later number.
+    """
+
+    kafka_code: ClassVar[int | None] = 46
 
 
 class InvalidProducerEpochError(ProducerStateError):

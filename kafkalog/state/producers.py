@@ -43,6 +43,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from kafkalog.errors import (
+    DuplicateSequenceError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,
@@ -55,6 +56,7 @@ from kafkalog.state.producer_entry import (
     NO_SEQUENCE,
     ProducedBatch,
     ProducerEntry,
+    sequence_before,
 )
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry
 from kafkalog.state.verification import NO_GUARD, TransactionVerification
@@ -425,7 +427,9 @@ class ProducerAppend:
             ):
                 if self._is_duplicate(entry, producer_epoch, base_sequence, last_sequence):
                     return
-                self._check_data(entry, producer_epoch, base_sequence, is_transactional)
+                self._check_data(
+                    entry, producer_epoch, (base_sequence, last_sequence), is_transactional
+                )
         if is_transactional:
             self._verified.append(producer_id)
         transaction = entry.transaction_first_offset
@@ -513,7 +517,11 @@ class ProducerAppend:
         return True
 
     def _check_data(
-        self, entry: ProducerEntry, producer_epoch: int, base_sequence: int, is_transactional: bool
+        self,
+        entry: ProducerEntry,
+        producer_epoch: int,
+        sequences: tuple[int, int],
+        is_transactional: bool,
     ) -> None:
         states = self._states
         if self.duplicates:
@@ -528,7 +536,7 @@ class ProducerAppend:
                 raise self._error(InvalidTxnStateError, entry.producer_id, problem)
         self._check_epoch(entry, producer_epoch)
         if self._checks == ProducerChecks.SEQUENCES:
-            self._check_sequence(entry, producer_epoch, base_sequence)
+            self._check_sequence(entry, producer_epoch, *sequences)
 
     def _check_epoch(self, entry: ProducerEntry, producer_epoch: int) -> None:
         if producer_epoch < entry.producer_epoch:
@@ -539,7 +547,7 @@ class ProducerAppend:
             )
 
     def _check_sequence(
-        self, entry: ProducerEntry, producer_epoch: int, base_sequence: int
+        self, entry: ProducerEntry, producer_epoch: int, base_sequence: int, last_sequence: int
     ) -> None:
         pending = self._states.verification.pending.get(entry.producer_id)
         if pending is not None:
@@ -562,6 +570,13 @@ class ProducerAppend:
         else:
             expected = (entry.last_sequence + 1) & MAX_SEQUENCE
             if base_sequence != expected:
+                if _is_past(entry, base_sequence, last_sequence):
+                    raise self._error(
+                        DuplicateSequenceError,
+                        entry.producer_id,
+                        f"sequence {base_sequence} after {entry.last_sequence}, of no recent batch:"
+                        f" the next one must be {expected}",
+                    )
                 raise self._out_of_order(entry, base_sequence, f"the next one must be {expected}")
 
     def _entry_of(self, producer_id: int) -> ProducerEntry:
@@ -594,3 +609,13 @@ class ProducerAppend:
         return error_type(
             f"{where}producer {producer_id}: {problem}", producer_id=producer_id, path=path
         )
+
+
+def _is_past(entry: ProducerEntry, base_sequence: int, last_sequence: int) -> bool:
+    """Return whether a batch ends at or before the last one of its producer, by less than 2^30."""
+    if entry.last_sequence < 0:
+        return False
+    # Distances back from the last sequence; the numbers start again from 0.
+    last_back = sequence_before(entry.last_sequence, last_sequence)
+    base_back = sequence_before(entry.last_sequence, base_sequence)
+    return last_back <= base_back <= MAX_SEQUENCE // 2

@@ -57,6 +57,7 @@ NAMES = [
     "DirectoryConversion",
     "DirectoryHealth",
     "DiskFullError",
+    "DuplicateSequenceError",
     "EpochEnd",
     "Fault",
     "FetchData",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog.errors import (
+    DuplicateSequenceError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,
@@ -155,6 +156,11 @@ class ProducerMachine(RuleBasedStateMachine):
             if epoch == current_epoch and window:
                 expected = (window[-1].last_sequence + 1) % SIZE
             if sequence != expected:
+                if epoch == current_epoch and window:
+                    newest = window[-1].last_sequence
+                    back = [(newest - each) % SIZE for each in (last, sequence)]
+                    if back[0] <= back[1] < SIZE // 2:
+                        return DuplicateSequenceError
                 return OutOfOrderSequenceError
         if not txn and producer_id in dict(self.model.open()):
             return InvalidTxnStateError

@@ -123,18 +123,33 @@ def test_add_data_duplicate_has_its_original_offsets(states: ProducerStates, bac
 
 
 @pytest.mark.parametrize(
-    ("sequence", "count"), [(20, 10), (70, 9), (70, 11), (71, 9), (79, 1), (81, 1), (0, 80)]
+    ("sequence", "count", "code"),
+    [
+        (20, 10, 46),
+        (70, 9, 46),
+        (70, 11, 45),
+        (71, 9, 46),
+        (79, 1, 46),
+        (81, 1, 45),
+        (0, 80, 46),
+        (79 + 2**30, 1, 45),
+        (80 + 2**30, 1, 46),
+    ],
 )
 def test_add_data_neither_next_nor_duplicate_is_refused(
-    states: ProducerStates, sequence: int, count: int
+    states: ProducerStates, sequence: int, count: int, code: int
 ) -> None:
-    """Six back, a part of the last one, one too far: batches are missing or wrong."""
+    """
+    Six back, a part of the last one, one too far: batches are missing or wrong.
+
+    What ends before the next one, by less than half of all numbers, was there before.
+    """
     for number in range(8):
         produce(states, sequence=10 * number, count=10)
     before = dict(states.entries)
     with pytest.raises(OutOfOrderSequenceError, match="next one must be 80") as caught:
         produce(states, sequence=sequence, count=count)
-    assert (P, "/data/orders-0", 45) == (
+    assert (P, "/data/orders-0", code) == (
         caught.value.producer_id,
         caught.value.path,
         caught.value.kafka_code,
