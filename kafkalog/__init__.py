@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kafkalog.clients.many_records import SentMany, SentRange
     from kafkalog.clients.offset_records import CommittedOffset
     from kafkalog.clients.producer import Producer
+    from kafkalog.clients.producer_sequence import ProducerSequence
     from kafkalog.clock import Clock, SystemClock
     from kafkalog.config import LogConfig
     from kafkalog.doctor.examine import examine_directories
@@ -268,6 +269,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "Producer",
     "ProducerConfig",
+    "ProducerSequence",
     "ProducerStateError",
     "ReadOnlyLogError",
     "Record",
@@ -350,6 +352,7 @@ _MODULES = {
     "clients.many_records": ("SentMany", "SentRange"),
     "clients.offset_records": ("CommittedOffset",),
     "clients.producer": ("Producer",),
+    "clients.producer_sequence": ("ProducerSequence",),
     "clock": ("Clock", "SystemClock"),
     "config": ("LogConfig",),
     "doctor.examine": ("examine_directories",),

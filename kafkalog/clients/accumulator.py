@@ -10,6 +10,9 @@ whether a batch was written (the disk failed during the append), its numbers mus
 other records, which the log would take for duplicates. The partition continues with another
 producer id.
 
+Records that their caller numbered are a separate batch, written in its place in the order. The
+number is never changed, and uses up none of the partition: the log decides about it.
+
 It does not complete futures: it returns acknowledgements, and the producer completes them.
 
 Thread-safety: every method from any thread. The lock of an accumulator is held while a batch is
@@ -35,6 +38,7 @@ from kafkalog.clients.many_records import (
     header_bytes,
 )
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
+from kafkalog.clients.producer_sequence import ProducerSequence
 from kafkalog.clients.source import LogSource
 from kafkalog.clock import Clock
 from kafkalog.errors import (
@@ -45,6 +49,7 @@ from kafkalog.errors import (
     LogOfflineError,
     LogStorageError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     RecordValidationError,
 )
 from kafkalog.log.log import Log
@@ -67,6 +72,8 @@ GROWTH: Final = 8
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
 IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
+# More than the length of a batch can state.
+BATCH_BYTES_MAX: Final = 2**31 - 1
 
 
 class BufferMemory:
@@ -220,7 +227,8 @@ class Accumulator:
         where: the partition.
         log: its log.
         settings: settings that all accumulators share.
-        on_open: called with each new batch and its number, with the lock held.
+        on_open: called with each new batch and a number for `close_open`, with the lock held; 0
+            for a batch that is closed already.
 
     Attributes:
         closed: batches to be written, in order.
@@ -357,6 +365,36 @@ class Accumulator:
                 # The thread was interrupted: the other records are not accepted.
                 self._settings.memory.release(left_bytes)
 
+    def add_numbered(
+        self, records: PartitionRecords, many: SentMany, number: ProducerSequence
+    ) -> None:
+        """
+        Add the records of a call as one batch that the caller numbered, which is closed.
+
+        Arguments and memory as for `extend`.
+
+        Raises:
+            RecordTooLargeError: the records do not fit one batch.
+        """
+        batch: ProducerBatch | None = None
+        try:
+            if records.size_bytes > BATCH_BYTES_MAX:
+                raise RecordTooLargeError(
+                    f"{self.where}: numbered records must fit a batch of {BATCH_BYTES_MAX} bytes, "
+                    f"got {records.size_bytes} bytes"
+                )
+            with self._lock:
+                self._close_open()
+                batch = self._new_batch(0, number)
+                batch.extend(records, 0, BATCH_BYTES_MAX, many)
+                self.closed.append(batch)
+                batch.reserve(records.size_bytes)
+                self._on_open(self, batch, 0)
+        finally:
+            if batch is None or not batch.reserved_bytes:
+                # The records are not accepted, or the thread was interrupted.
+                self._settings.memory.release(records.size_bytes)
+
     def bytes_for(self, size: int) -> int:
         """Return the memory to reserve for a batch whose first record has `size` bytes."""
         size += BATCH_OVERHEAD
@@ -390,7 +428,9 @@ class Accumulator:
                     acknowledged.append(self._give_up(batch, error))
                     continue
                 self.closed.popleft()
-                self._settings.builders.give(batch.builder)
+                if batch.number is None or batch.builder.size_bytes <= self._size_limit:
+                    # A larger builder, of numbered records, would keep its memory.
+                    self._settings.builders.give(batch.builder)
                 if self._settings.durable:
                     self._unsynced.append((batch, info))
                 else:
@@ -429,7 +469,7 @@ class Accumulator:
                 if error is None or info.last_offset < unsynced.log.durable_offset:
                     acknowledged.append(self._done(batch, info))
                 else:
-                    self._renew_identity()
+                    self._renew_identity(batch)
                     acknowledged.append(self._acknowledge(batch, None, error))
         return acknowledged
 
@@ -478,13 +518,15 @@ class Accumulator:
         self._set_open(batch)
         return delivery
 
-    def _new_batch(self, reserved_bytes: int) -> ProducerBatch:
+    def _new_batch(
+        self, reserved_bytes: int, number: ProducerSequence | None = None
+    ) -> ProducerBatch:
         """Return an empty batch; raise the error of records after the close."""
         if self._refusal is not None:
             raise self._refusal
         now_ms = self._settings.clock.monotonic_ms()
         builder = self._settings.builders.take(self._first_bytes)
-        return ProducerBatch(self.where, builder, reserved_bytes, now_ms)
+        return ProducerBatch(self.where, builder, reserved_bytes, now_ms, number)
 
     def _set_open(self, batch: ProducerBatch) -> None:
         self._open = batch
@@ -527,12 +569,12 @@ class Accumulator:
             self.log = log
             info = self._append_to(log, batch)
         except OutOfOrderSequenceError:
-            if self._settings.new_identity is None:
+            if self._settings.new_identity is None or batch.number is not None:
                 raise
             # Earlier batches are gone from the log: truncated by a crash, or the producer expired.
-            self._renew_identity()
+            self._renew_identity(batch)
             info = self._append_to(self.log, batch)
-        if self._next_sequence >= 0:
+        if self._next_sequence >= 0 and batch.number is None:
             self._next_sequence = (self._next_sequence + batch.record_count) & SEQUENCE_MASK
         return info
 
@@ -571,7 +613,7 @@ class Accumulator:
         if self._may_wait(error):
             return self._acknowledge(batch, None, self._timeout_error(error))
         if isinstance(error, LogStorageError) and not error.retriable:
-            self._renew_identity()
+            self._renew_identity(batch)
         return self._acknowledge(batch, None, error)
 
     def _may_wait(self, error: KafkaLogError) -> bool:
@@ -587,8 +629,9 @@ class Accumulator:
         error.__cause__ = cause
         return error
 
-    def _renew_identity(self) -> None:
-        if self._settings.new_identity is not None:
+    def _renew_identity(self, batch: ProducerBatch) -> None:
+        """Number later batches by another producer id: those of this batch may be in the log."""
+        if self._settings.new_identity is not None and batch.number is None:
             self._number(self._settings.new_identity())
 
     def _number(self, identity: Identity) -> None:

@@ -192,6 +192,11 @@ class BatchSender:
             return list(self._accumulators)
 
     def _add_open(self, accumulator: Accumulator, batch: ProducerBatch, number: int) -> None:
+        if not number:
+            # The caller writes it now.
+            with self._lock:
+                self._pending.add(batch.outcome)
+            return
         due_ms = batch.opened_ms + self._config.linger_ms
         self._lingering.append((due_ms, accumulator, number))
         with self._lock:
@@ -292,7 +297,9 @@ class BatchSender:
                 self._on_failure(error)
                 outcome.fail(error)
             elif info is not None:
-                outcome.succeed(info.first_offset, info.log_append_time_ms)
+                outcome.succeed(
+                    info.first_offset, info.log_append_time_ms, is_duplicate=info.is_duplicate
+                )
             if reserved_bytes:
                 with self._lock:
                     self._pending.discard(outcome)

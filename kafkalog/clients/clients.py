@@ -25,6 +25,7 @@ from kafkalog.clients.internal_topics import (
     OnUnreadable,
 )
 from kafkalog.clients.producer import DeliveryRules, OnFull, Producer
+from kafkalog.clients.producer_sequence import draw_producer_id
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import Coordinators, TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
@@ -136,6 +137,11 @@ class Clients:
             on_corrupt=on_corrupt,
             on_lost=on_lost,
         )
+
+    def new_producer_id(self) -> int:
+        """See `LogManager.new_producer_id`."""
+        self._ensure_own()
+        return draw_producer_id(self._random)
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Remove the positions of groups in deleted partitions; a storage error is only logged."""

@@ -64,6 +64,7 @@ class BatchOutcome:
 
     Attributes:
         state: state as that of a future: RUNNING until the outcome is set.
+        is_duplicate: whether the batch was in the log before.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class BatchOutcome:
         "base_offset",
         "condition",
         "error",
+        "is_duplicate",
         "state",
         "where",
     )
@@ -82,6 +84,7 @@ class BatchOutcome:
         self.state = _RUNNING
         self.base_offset = -1
         self.append_time_ms: int | None = None
+        self.is_duplicate = False
         self.error: BaseException | None = None
         # Futures with a callback, or with a thread in `concurrent.futures.wait`.
         self._watched: list[Watcher] = []
@@ -91,9 +94,12 @@ class BatchOutcome:
         """True if the outcome is set."""
         return self.state == _FINISHED
 
-    def succeed(self, base_offset: int, append_time_ms: int | None) -> None:
-        """Set the base offset of the batch in the log."""
+    def succeed(
+        self, base_offset: int, append_time_ms: int | None, *, is_duplicate: bool = False
+    ) -> None:
+        """Set the base offset of the batch in the log, and whether it was there before."""
         self.base_offset = base_offset
+        self.is_duplicate = is_duplicate
         self.append_time_ms = append_time_ms
         self._finish()
 

@@ -56,11 +56,14 @@ class SentRange(NamedTuple):
         partition: the partition.
         first_offset: offset of the first.
         record_count: number of records.
+        is_duplicate: True if the log had them before: nothing was stored, and the offsets are those
+            of the first time.
     """
 
     partition: int
     first_offset: int
     record_count: int
+    is_duplicate: bool = False
 
 
 class SentMany(Future[list[SentRange]]):
@@ -249,7 +252,10 @@ class BatchPart:
     def range(self) -> SentRange:
         """The offsets, once the batch is in the log."""
         outcome = self.outcome
-        return SentRange(outcome.where.partition, outcome.base_offset + self.slot, len(self.rows))
+        first_offset = outcome.base_offset + self.slot
+        return SentRange(
+            outcome.where.partition, first_offset, len(self.rows), outcome.is_duplicate
+        )
 
     def wait(self, timeout: float | None) -> None:
         """Wait for the outcome; TimeoutError if it is not set in time."""

@@ -40,10 +40,11 @@ from kafkalog.clients.group_offsets import GroupOffsets, offset_records
 from kafkalog.clients.many_records import ManyRecords, PartitionRecords, SentMany
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer_batch import Identity
+from kafkalog.clients.producer_sequence import ProducerSequence, draw_producer_id
 from kafkalog.clients.producer_transaction import ProducerTransaction
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.topic_table import TopicTable
-from kafkalog.clients.transactions import Coordinators, draw_producer_id
+from kafkalog.clients.transactions import Coordinators
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
@@ -253,6 +254,7 @@ class Producer(ClosingContextManager):
         timestamps: TimestampsLike | None = None,
         headers: Sequence[Iterable[Header] | None] | None = None,
         partition: int | None = None,
+        number: ProducerSequence | None = None,
     ) -> SentMany:
         """
         Send many records of a topic; return one future for all.
@@ -268,6 +270,9 @@ class Producer(ClosingContextManager):
             timestamps: one for all records, or one for each; the time of the clock if None.
             headers: for each record pairs of name and bytes, or None.
             partition: the partition of all records; None to select it by the keys.
+            number: producer and sequence of the records, which are one batch then, of any size up
+                to `max.message.bytes`; `partition` must be given. If the partition has a batch with
+                this number, the result has its offsets, and `is_duplicate`.
 
         Keys and values may be Arrow arrays of binary values, which are converted to lists.
 
@@ -276,12 +281,19 @@ class Producer(ClosingContextManager):
             together; see `SentMany` for a call of which only some records are delivered.
 
         Raises:
-            TypeError, ValueError: a key or value is not bytes, or the lists differ in length.
+            TypeError, ValueError: a key or value is not bytes, the lists differ in length, or a
+                number is given without a partition, or to a producer with a transactional.id.
             BufferExhaustedError, InvalidRecordError, InvalidTxnStateError, ClientClosedError,
                 ForkedLogError, KafkaLogError: as for `send`.
+
+        The result raises for a number: OutOfOrderSequenceError if batches before it are missing,
+        its subclass DuplicateSequenceError if it is too old to know its offsets, and
+        InvalidProducerEpochError if the epoch is fenced.
         """
         if self._closed:
             raise self._refusal()
+        if number is not None:
+            self._check_numbered(partition)
         records = ManyRecords(keys, values, headers, timestamps, self._clock.now_ms())
         many = SentMany()
         if not records:
@@ -290,11 +302,22 @@ class Producer(ClosingContextManager):
         if self._transaction is not None:
             for accumulator, _share in shares:
                 self._require_transaction().join(accumulator)
-        self._accept(shares, many)
+        self._accept(shares, many, number)
         return many
 
+    def _check_numbered(self, partition: int | None) -> None:
+        """Raise ValueError if a caller may not number records."""
+        if partition is None:
+            raise ValueError("partition must be given with a number, got None")
+        if self._transaction is not None:
+            name = self.config.transactional_id
+            raise ValueError(f"number must be None with a transactional.id, got one for {name!r}")
+
     def _accept(
-        self, shares: Sequence[tuple[Accumulator, PartitionRecords]], many: SentMany
+        self,
+        shares: Sequence[tuple[Accumulator, PartitionRecords]],
+        many: SentMany,
+        number: ProducerSequence | None,
     ) -> None:
         """Reserve memory for all records of a call, then add them to their batches."""
         left_bytes = sum(share.size_bytes for _accumulator, share in shares)
@@ -303,7 +326,10 @@ class Producer(ClosingContextManager):
         try:
             for accumulator, share in shares:
                 left_bytes -= share.size_bytes
-                accumulator.extend(share, many)
+                if number is None:
+                    accumulator.extend(share, many)
+                else:
+                    accumulator.add_numbered(share, many, number)
                 if accumulator.closed:
                     self._sender.write(accumulator)
         finally:

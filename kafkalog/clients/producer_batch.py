@@ -12,6 +12,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record import Record
 from kafkalog.clients.delivery import BatchOutcome, Delivery
 from kafkalog.clients.many_records import BatchPart, PartitionRecords, SentMany
+from kafkalog.clients.producer_sequence import ProducerSequence
 from kafkalog.model import Header, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress_if_smaller
@@ -35,13 +36,15 @@ class ProducerBatch:
         builder: an empty builder, used by this batch until it is written.
         reserved_bytes: buffer memory that was reserved for it.
         opened_ms: monotonic time of its first record.
+        number: the number that its caller gave.
 
     Attributes:
         outcome: the outcome that the futures of its records read.
         entries: the future of each record, or the part of a call that it belongs to.
+        number: the number that its caller gave; None if the partition numbers it.
     """
 
-    __slots__ = ("builder", "entries", "opened_ms", "outcome", "reserved_bytes")
+    __slots__ = ("builder", "entries", "number", "opened_ms", "outcome", "reserved_bytes")
 
     def __init__(
         self,
@@ -49,10 +52,12 @@ class ProducerBatch:
         builder: BatchBuilder,
         reserved_bytes: int,
         opened_ms: int,
+        number: ProducerSequence | None = None,
     ) -> None:
         self.builder = builder
         self.reserved_bytes = reserved_bytes
         self.opened_ms = opened_ms
+        self.number = number
         self.outcome = BatchOutcome(where)
         self.entries: list[Delivery | BatchPart] = []
 
@@ -114,7 +119,15 @@ class ProducerBatch:
     def encoded(
         self, codec: Codec, identity: Identity, base_sequence: int, *, transactional: bool
     ) -> memoryview:
-        """Return the whole batch; a retry, perhaps with another identity, encodes it again."""
+        """
+        Return the whole batch; a retry, perhaps with another identity, encodes it again.
+
+        Identity and sequence are used unless the caller of the batch gave its number.
+        """
+        number = self.number
+        if number is not None:
+            identity = Identity(number.producer_id, number.producer_epoch)
+            base_sequence = number.sequence
         codec, payload = compress_if_smaller(codec, self.builder.payload())
         return self.builder.finish(
             codec=codec,

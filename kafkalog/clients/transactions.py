@@ -53,6 +53,7 @@ from kafkalog.clients.internal_topics import (
     OnUnreadable,
 )
 from kafkalog.clients.producer_batch import Identity
+from kafkalog.clients.producer_sequence import draw_producer_id
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transaction_end import TransactionEnd
 from kafkalog.clients.transaction_records import (
@@ -70,23 +71,13 @@ from kafkalog.errors import (
 from kafkalog.log.log import Log, Wait
 from kafkalog.model import TopicPartition
 
-__all__ = ["Coordinators", "TransactionCoordinator", "TransactionSession", "draw_producer_id"]
+__all__ = ["Coordinators", "TransactionCoordinator", "TransactionSession"]
 
 logger = logging.getLogger(__name__)
 
 # The last epoch of a producer id that a transaction may have: its markers have the next one.
 EPOCH_LAST: Final = 2**15 - 3
 _STATES = TransactionState
-
-
-def draw_producer_id(random: Random) -> int:
-    """
-    Return an unused producer id.
-
-    Brokers count producer ids from 0 and keep the counter in their cluster. Without a cluster a
-    counter could be lost; a random number of 62 bits does not repeat.
-    """
-    return random.getrandbits(62)
 
 
 class TransactionSession:

@@ -578,6 +578,16 @@ class LogManager(ClosingContextManager):
         self._gate.ensure_open()
         return self._clients.producer(wait=wait, on_full=on_full, **settings)
 
+    def new_producer_id(self) -> int:
+        """
+        Return a producer id that is given only once, for a client that numbers its batches.
+
+        A server answers Kafka's InitProducerId with it, and epoch 0. Ids are random numbers from
+        2^61 to 2^62 - 1, so that no call after a restart or a crash returns one of before.
+        """
+        self._gate.ensure_open()
+        return self._clients.new_producer_id()
+
     def consumer(
         self,
         group: str = "",

@@ -104,6 +104,7 @@ NAMES = [
     "OutOfOrderSequenceError",
     "Producer",
     "ProducerConfig",
+    "ProducerSequence",
     "ProducerStateError",
     "ReadOnlyLogError",
     "Record",

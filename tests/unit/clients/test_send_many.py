@@ -50,7 +50,7 @@ def stored(logs: Logs, partition: int, topic: str = "orders") -> list[tuple[Any,
 def assert_ranges(logs: Logs, sent: SentMany, values: list[bytes]) -> None:
     """Compare the records in the ranges of a result with what was sent."""
     found = []
-    for partition, first, count in sent.result(0):
+    for partition, first, count, _is_duplicate in sent.result(0):
         records = list(logs.log("orders", partition).records(first, first + count))
         found += [each.value for each in records]
     assert sorted(values) == sorted(each or b"" for each in found)
@@ -190,7 +190,7 @@ def test_send_many_larger_than_a_batch_makes_several(logs: Logs) -> None:
     assert [b"before", *values, b"after"] == [value for _key, value in stored(logs, 0)]
     assert (0, 23) == (before.result().offset, after.result().offset)
     assert len(ranges) > 4
-    ends = [first + count for _partition, first, count in ranges]
+    ends = [each.first_offset + each.record_count for each in ranges]
     assert [1, *ends[:-1]] == [each.first_offset for each in ranges]
     sizes = [each.header.size_bytes for each in logs.log("orders", 0).batches()]
     assert len([each for each in sizes if each > 1000]) == 1
