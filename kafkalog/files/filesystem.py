@@ -21,10 +21,12 @@ from typing import NamedTuple, Protocol
 from typing_extensions import Buffer
 
 __all__ = [
+    "FileEvent",
     "FileExtent",
     "FileFacts",
     "FileHandle",
     "FileLock",
+    "FileNotifications",
     "FileSystem",
     "FilesystemSync",
 ]
@@ -123,6 +125,47 @@ class FileLock(Protocol):
     def release(self) -> None: ...
 
 
+class FileEvent(NamedTuple):
+    """
+    Change of a file in a watched directory.
+
+    Attributes:
+        watch: number of the watch; -1 if events were lost, in any directory.
+        name: name of the file, empty for the directory itself.
+        is_written: True if bytes or the length changed, and not a name.
+        is_removed: True if the name was removed, or renamed to another.
+    """
+
+    watch: int
+    name: str
+    is_written: bool = False
+    is_removed: bool = False
+
+
+class FileNotifications(Protocol):
+    """Events of watched directories: changes by this process and by others of this machine."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable if there are events."""
+        ...
+
+    def add(self, directory: Path, *, with_writes: bool) -> int:
+        """Watch the names in a directory, and with `with_writes` also the bytes of its files, also
+        after it is renamed; return the number of the watch. OSError if the directory does not
+        exist, or the system has too many watches."""
+        ...
+
+    def remove(self, watch: int) -> None:
+        """End a watch. Idempotent."""
+        ...
+
+    def read(self) -> list[FileEvent]:
+        """Return the events since the last call, in order; does not wait."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class FilesystemSync(Protocol):
     """
     Syncs of a whole mounted file system: all bytes, lengths and names, of every program.
@@ -198,6 +241,11 @@ class FileSystem(Protocol):
     def open_filesystem_sync(self, directory: Path) -> FilesystemSync | None:
         """Return syncs of the file system that has a directory; None if the system has none that
         reports every failed write."""
+        ...
+
+    def open_notifications(self) -> FileNotifications | None:
+        """Return an object that watches directories; None if the system has none. OSError if the
+        process or the user has too many of them."""
         ...
 
     def keeps_errors(self, directory: Path) -> bool:

@@ -36,6 +36,7 @@ __all__ = [
     "CLUSTER_METADATA_TOPIC",
     "COMMIT_JOURNAL",
     "DATA_DIRECTORY_FILES",
+    "DURABLE_OFFSETS",
     "HIGH_WATERMARK_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK_FILE",
@@ -94,6 +95,9 @@ REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 SESSION_NOTE: Final = ".kafkalog_session"  # of kafkalog only; a broker ignores it
 TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # of kafkalog only; a broker ignores it
 COMMIT_JOURNAL: Final = ".kafkalog_journal."  # of kafkalog only, followed by a number
+
+# In the directory of a writer's lock; of kafkalog only, a broker ignores it.
+DURABLE_OFFSETS: Final = ".kafkalog_live"
 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"

@@ -46,6 +46,7 @@ from kafkalog.files.filesystem import (
     FileFacts,
     FileHandle,
     FileLock,
+    FileNotifications,
     FilesystemSync,
 )
 from kafkalog.files.mounts import cache_id, keeps_errors
@@ -393,6 +394,12 @@ class PosixFileSystem:
         from kafkalog.files.filesystem_sync import open_filesystem_sync
 
         return open_filesystem_sync(directory)
+
+    def open_notifications(self) -> FileNotifications | None:
+        # Imported here: ctypes is slow to import, and few programs watch a directory.
+        from kafkalog.files.inotify import open_inotify
+
+        return open_inotify()
 
     def keeps_errors(self, directory: Path) -> bool:
         return keeps_errors(directory)

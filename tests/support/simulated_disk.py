@@ -435,6 +435,9 @@ class SimulatedDisk(FaultyCalls):
                 change for change in self._name_operations if id(change) not in kept
             ]
 
+    def open_notifications(self) -> None:
+        """Return None: there is no other process."""
+
     def open_filesystem_sync(self, directory: Path) -> FilesystemSync | None:
         with self._guard:
             self._directory(directory)
