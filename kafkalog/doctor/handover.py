@@ -32,6 +32,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
+    DURABLE_OFFSETS,
     LEADER_EPOCH_CHECKPOINT,
     MAX_OFFSET,
     PARTITION_METADATA,
@@ -264,7 +265,7 @@ def _check_own_files(check_context: CheckContext) -> Iterator[Finding]:
     found = [
         survey.path / name
         for survey in check_context.surveys
-        for name in (TOPIC_OVERRIDES, SESSION_NOTE)
+        for name in (TOPIC_OVERRIDES, SESSION_NOTE, DURABLE_OFFSETS)
         if name in survey.files
     ]
     found += [

@@ -18,6 +18,7 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -34,7 +35,9 @@ from kafkalog.files.names import (
     try_parse_partition_directory,
 )
 from kafkalog.log.partition_paths import PartitionPaths
+from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
+from kafkalog.state.durable_offsets import DurableOffsets, remove_durable_offsets
 from kafkalog.state.session_note import (
     is_same_session,
     withdraw_session_note,
@@ -88,6 +91,13 @@ class CheckpointStore(Protocol):
     def write_cleaner_offset(self, offset: int) -> None:
         """Checkpoint the start of the next cleaning; on the disk when this returns."""
 
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+        """
+        Publish the durable offset for other processes; see `kafkalog.state.durable_offsets`.
+
+        Never raises. A lower one is published before the first record above it is removed.
+        """
+
     def broker_fingerprint(self) -> bytes:
         """Return a digest of files that a broker writes, and kafkalog rarely or never."""
 
@@ -113,9 +123,11 @@ class FileCheckpointStore:
 
     Attributes:
         paths: the paths of the partition.
+        read: reads a checkpoint; a reader of many partitions may keep what it has read.
     """
 
     paths: PartitionPaths
+    read: Callable[[OffsetCheckpoint], Mapping[TopicPartition, int]] = OffsetCheckpoint.read
 
     def read_recovery_point(self) -> int:
         """See `CheckpointStore`."""
@@ -139,7 +151,7 @@ class FileCheckpointStore:
         """See `CheckpointStore`. A damaged file raises, or deleted records would be visible."""
         checkpoint = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
         try:
-            return checkpoint.read().get(self.paths.topic_partition)
+            return self.read(checkpoint).get(self.paths.topic_partition)
         except CorruptStateError as error:
             raise CorruptStateError(
                 f"{error}; put it right, or remove it: the log then begins at its first segment,"
@@ -162,6 +174,12 @@ class FileCheckpointStore:
     def write_cleaner_offset(self, offset: int) -> None:
         """See `CheckpointStore`."""
         self._checkpoint(CLEANER_OFFSET_CHECKPOINT).update({self.paths.topic_partition: offset})
+
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+        """See `CheckpointStore`."""
+        offsets = _SESSIONS.durable_offsets(self.paths)
+        if offsets is not None:
+            offsets.publish(self.paths.directory, offset, is_lowered=is_lowered)
 
     def broker_fingerprint(self) -> bytes:
         """
@@ -197,7 +215,7 @@ class FileCheckpointStore:
 
     def _read(self, name: str) -> int | None:
         try:
-            return self._checkpoint(name).read().get(self.paths.topic_partition)
+            return self.read(self._checkpoint(name)).get(self.paths.topic_partition)
         except CorruptStateError as error:
             # A file that cannot be read still raises: it may be readable later.
             logger.warning("%s is ignored: %s", self.paths.state_directory / name, error)
@@ -239,6 +257,7 @@ class _Session:
 
     had_marker: bool
     tenure: object
+    durable_offsets: DurableOffsets
     in_order: bool = True
     open_count: int = 0
     opened: set[str] = field(default_factory=set)
@@ -280,7 +299,11 @@ class _Sessions:
                 had_marker = remove_shutdown_marker(paths.filesystem, paths.state_directory)
                 if had_marker and not paths.is_standalone:
                     write_session_note(paths.filesystem, paths.state_directory)
-                session = self._sessions[key] = _Session(had_marker, tenure)
+                if session is not None:
+                    session.durable_offsets.close()
+                remove_durable_offsets(paths.filesystem, paths.state_directory)
+                offsets = DurableOffsets(paths.filesystem, paths.state_directory)
+                session = self._sessions[key] = _Session(had_marker, tenure, offsets)
             return session.open(paths.directory.name)
 
     def end(self, paths: PartitionPaths, *, in_order: bool) -> None:
@@ -290,8 +313,15 @@ class _Sessions:
             if session is None or not session.close(paths.directory.name, in_order=in_order):
                 return
             del self._sessions[key]
+            session.durable_offsets.close()
             if session.in_order and (session.had_marker or self._saw_all(paths, session)):
                 write_shutdown_marker(paths.filesystem, paths.state_directory)
+
+    def durable_offsets(self, paths: PartitionPaths) -> DurableOffsets | None:
+        """Return the durable offsets that the session of a partition publishes."""
+        with self._guard:
+            session = self._sessions.get((paths.filesystem, paths.state_directory))
+            return None if session is None else session.durable_offsets
 
     @staticmethod
     def _saw_all(paths: PartitionPaths, session: _Session) -> bool:

@@ -10,7 +10,8 @@ files of the log are synced later (`synced_offset`), and until then a recovery n
 After a failed sync no offset is reported durable again: the content of the disk is unknown, and the
 success of a retry would prove nothing.
 
-Thread-safety: all methods from any thread. The sync itself runs outside the condition's lock.
+Thread-safety: all methods from any thread. The sync itself runs outside the condition's lock;
+`on_change` runs under it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Committer:
     Args:
         sync: puts everything below the log end on the disk and returns that end.
         synced_offset: offset up to which the files on the disk have everything already.
+        on_change: called with the durable offset after it rose; and before offsets above it are
+            removed, with True as second argument. It must not raise.
 
     Attributes:
         durable_offset: one above the last offset known to be on the disk; never ahead of it.
@@ -38,8 +41,14 @@ class Committer:
         truncations: number of truncations, for `record_committed`.
     """
 
-    def __init__(self, sync: Callable[[], int], synced_offset: int) -> None:
+    def __init__(
+        self,
+        sync: Callable[[], int],
+        synced_offset: int,
+        on_change: Callable[[int, bool], object] | None = None,
+    ) -> None:
         self._sync = sync
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         # Number of threads in `_wait`: commits of a journal notify no other.
@@ -100,8 +109,8 @@ class Committer:
         with self._condition:
             # An end that was truncated away during the sync does not cover later appends there.
             if truncations_before == self.truncations:
-                self.durable_offset = max(self.durable_offset, reached)
                 self.synced_offset = max(self.synced_offset, reached)
+                self._raise_to(reached)
             self._is_syncing = False
             self._condition.notify_all()
 
@@ -132,17 +141,25 @@ class Committer:
         # A lock and a count: with the condition this takes three times as long.
         with self._lock:
             self._ensure_no_error()
-            if truncations_before == self.truncations and reached > self.durable_offset:
-                self.durable_offset = reached
+            if truncations_before == self.truncations:
+                self._raise_to(reached)
             if self._waiting:
                 self._condition.notify_all()
 
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""
         with self._condition:
-            self.durable_offset = min(self.durable_offset, offset)
             self.synced_offset = min(self.synced_offset, offset)
+            if offset < self.durable_offset:
+                self.durable_offset = offset
+                self._report(is_lowered=True)
             self.truncations += 1
+
+    def _raise_to(self, reached: int) -> None:
+        """Raise the durable offset; the lock is held."""
+        if reached > self.durable_offset:
+            self.durable_offset = reached
+            self._report(is_lowered=False)
 
     def _wait(self) -> None:
         """Wait for a notification; the lock is held."""
@@ -151,6 +168,11 @@ class Committer:
             self._condition.wait()
         finally:
             self._waiting -= 1
+
+    def _report(self, *, is_lowered: bool) -> None:
+        """Report a change; the condition is held, so that changes are reported in order."""
+        if self._on_change is not None:
+            self._on_change(self.durable_offset, is_lowered)
 
     def _begin(self) -> int:
         self._ensure_no_error()

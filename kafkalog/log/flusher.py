@@ -84,7 +84,7 @@ class LogFlusher:
         self._store = store
         self._state = state
         self._scheduler = scheduler
-        self._committer = Committer(self._sync, synced_offset)
+        self._committer = Committer(self._sync, synced_offset, store.publish_durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._task = self._schedule()
 

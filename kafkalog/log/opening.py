@@ -338,6 +338,9 @@ def _load_for_writing(
                 loaded = _with_transaction_indexes(context, loaded)
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(store, recovery_point, loaded, producers)
+                if loaded.recovery_point > recovery_point:
+                    # The recovery has synced it, and the checkpoint may only be cached.
+                    store.publish_durable_offset(loaded.recovery_point)
             if not loaded.local.snapshot.segments.active.is_released:
                 journal.record_synced(loaded.recovery_point)
         except (OSError, KafkaLogError):

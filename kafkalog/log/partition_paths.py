@@ -19,6 +19,7 @@ from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     DATA_DIRECTORY_FILES,
+    DURABLE_OFFSETS,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -131,6 +132,7 @@ def _ensure_checkpointed(
 _OWN_FILES = frozenset(
     {
         ".lock",
+        DURABLE_OFFSETS,
         SYNC_JOURNAL,
         CLEAN_SHUTDOWN_MARKER,
         RECOVERY_POINT_CHECKPOINT,

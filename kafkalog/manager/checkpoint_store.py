@@ -83,6 +83,12 @@ class DirectoryCheckpointStore:
         else:
             notes.write_through(self.paths.topic_partition, offset)
 
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+        """See `CheckpointStore`."""
+        self.data_directory.durable_offsets.publish(
+            self.paths.directory, offset, is_lowered=is_lowered
+        )
+
     def broker_fingerprint(self) -> bytes:
         """
         See `CheckpointStore`.

@@ -7,6 +7,7 @@
     meta.properties, four checkpoints, .lock, .kafka_cleanshutdown
     .kafkalog_topics                    settings of topics that differ from the defaults; a broker
                                         ignores it
+    .kafkalog_live                      durable offsets for other processes, while it is open
 
 A directory whose disk fails goes offline: its logs refuse writes, and nothing in it is changed
 until it is opened again. A full disk does not count as a failure.
@@ -48,6 +49,7 @@ from kafkalog.manager.checkpoints import DirectoryCheckpoints
 from kafkalog.manager.directory_journal import DirectoryJournal
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
+from kafkalog.state.durable_offsets import DurableOffsets, remove_durable_offsets
 from kafkalog.state.kafka_uuid import format_id, new_id
 from kafkalog.state.meta_properties import (
     MetaProperties,
@@ -156,6 +158,7 @@ class DataDirectory:
         inventory: its content when it was opened, with later changes.
         journal: its commit journal.
         error: reason that it is offline, None while it is online.
+        durable_offsets: durable offsets of its logs, for other processes.
         was_read: whether the manager knows its partitions; a directory that is offline since the
             start may have any.
     """
@@ -167,6 +170,7 @@ class DataDirectory:
         self.inventory = Inventory()
         self.checkpoints = DirectoryCheckpoints(filesystem, path)
         self.journal = DirectoryJournal(filesystem, path)
+        self.durable_offsets = DurableOffsets(filesystem, path)
         self.error: BaseException | None = LogOfflineError(f"{path} was not opened", path=path)
         self.was_read = False
         self._file_id = 0
@@ -233,6 +237,7 @@ class DataDirectory:
             make_directories(filesystem, path)
         lock = acquire_directory_lock(filesystem, path, exclusive=True)
         try:
+            remove_durable_offsets(filesystem, path)
             with storage_errors(path, doing="opening the data directory"):
                 self._file_id = self._present_id() or 0
                 self.meta = read_meta_properties(filesystem, path)
@@ -246,6 +251,7 @@ class DataDirectory:
             lock.release()
             raise
         self.checkpoints = checkpoints
+        self.durable_offsets = DurableOffsets(filesystem, path)
         self._lock = lock
         self.error = None
 
@@ -329,6 +335,7 @@ class DataDirectory:
         """Remove a partition in memory; the checkpoint files follow with their next write."""
         name = partition_directory_name(partition)
         self.inventory.remove_partition(name)
+        self.durable_offsets.remove(name)
         self.sessions.remove(name)
         for checkpoint in self.checkpoints.all:
             checkpoint.set(partition, None)
@@ -348,6 +355,7 @@ class DataDirectory:
         filesystem = self.filesystem
         name = partition_directory_name(partition)
         path = self.path / name
+        self.durable_offsets.remove(name)
         deleted_path = self.path / partition_directory_name(partition, DirectoryState.DELETE)
         with (
             # Its bytes in the journal must not be written into a partition of this name.
@@ -446,6 +454,7 @@ class DataDirectory:
         self.journal.release()
         lock, self._lock = self._lock, None
         if lock is not None:
+            self.durable_offsets.close()
             lock.release()
 
     def _present_id(self) -> int | None:

@@ -88,3 +88,34 @@ def test_round_of_a_caller_reaches_nothing_that_was_truncated() -> None:
     committer.lower(7)
     committer.finish(truncations_before, 9)
     assert 5 == committer.durable_offset
+
+
+def test_changes_are_reported_in_order_with_the_lowered_ones() -> None:
+    """A rise is reported after the sync, a fall before the truncation; nothing else is."""
+    disk, reports = Disk(), []
+    committer = Committer(
+        disk.sync, 5, lambda offset, is_lowered: reports.append((offset, is_lowered))
+    )
+    disk.end = 9
+    committer.flush()
+    committer.flush()
+    committer.lower(9)
+    committer.lower(7)
+    disk.end = 8
+    committer.flush()
+    disk.error = OSError(5, "no")
+    with pytest.raises(OSError, match="no"):
+        committer.flush()
+    assert [(9, False), (7, True), (8, False)] == reports
+
+
+def test_end_that_was_truncated_during_a_sync_is_not_reported() -> None:
+    """What the sync reached was removed meanwhile."""
+    disk, reports = Disk(), []
+    committer = Committer(
+        disk.sync, 5, lambda offset, is_lowered: reports.append((offset, is_lowered))
+    )
+    truncations_before = committer.begin()
+    committer.lower(3)
+    committer.finish(truncations_before, 9)
+    assert [(3, True)] == reports
