@@ -131,7 +131,7 @@ class FileEvent(NamedTuple):
 
     Attributes:
         watch: number of the watch; -1 if events were lost, in any directory.
-        name: name of the file, empty for the directory itself.
+        name: name of the file; empty if the directory was removed, which ends the watch.
         is_written: True if bytes or the length changed, and not a name.
         is_removed: True if the name was removed, or renamed to another.
     """

@@ -105,7 +105,9 @@ class Inotify:
                 position += size
                 if mask & _Q_OVERFLOW:
                     found.append(FileEvent(-1, ""))
-                elif not mask & _IGNORED:
+                elif mask & _IGNORED:
+                    found.append(FileEvent(watch, "", is_removed=True))
+                else:
                     found.append(
                         FileEvent(
                             watch,

@@ -56,7 +56,11 @@ def test_watch_of_names_has_no_writes_and_ends(tmp_path: Path) -> None:
     events.remove(watch)
     events.remove(watch)
     (tmp_path / "b").touch()
-    assert [] == events.read()
+    assert [FileEvent(watch, "", is_removed=True)] == events.read()
+    (tmp_path / "c").mkdir()
+    watch = events.add(tmp_path / "c", with_writes=False)
+    (tmp_path / "c").rmdir()
+    assert [FileEvent(watch, "", is_removed=True)] == events.read()
     events.close()
 
 
