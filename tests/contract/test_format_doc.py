@@ -15,6 +15,7 @@ from kafkalog._core.crc32c import value
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.record import Record, decode_records
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import (
     DirectoryState,
     FileKind,
@@ -29,6 +30,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.commit_journal import PartitionName, read_journal
+from kafkalog.state.durable_offsets import partition_digest
 from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.shutdown_marker import read_shutdown_marker
@@ -257,3 +259,20 @@ def test_name_examples_parse_to_the_stated_values() -> None:
     assert PartitionDirectory(partition) == parse_partition_directory(live)
     parsed_directory = parse_partition_directory(deleted)
     assert (partition, DirectoryState.DELETE) == parsed_directory[:2]
+
+
+def test_durable_offsets_example_decodes_to_the_stated_values() -> None:
+    """Header and slot are whole, and of the partition directory that the text names."""
+    (example,) = examples("durable-offsets")
+    header, slot = example[:64], example[64:]
+    for part in (header, slot):
+        assert value(part[:60]) == int.from_bytes(part[60:], "big")
+    magic, version, zeros, cache, started, rest = struct.unpack(">8sB7s8sQ28s", header[:60])
+    assert (b"kafkalog", 1, 128_846) == (magic, version, started)
+    assert not any(zeros + rest)
+    assert any(cache)
+    digest, offset, generation, zeros = struct.unpack(">16sqq28s", slot[:60])
+    facts = FileFacts(0, 0, is_directory=True, file_id=4242)
+    assert digest == partition_digest(Path("/data/orders-0"), facts)
+    assert (1000, 3) == (offset, generation)
+    assert not any(zeros)

@@ -110,7 +110,7 @@ def test_changes_are_reported_in_order_with_the_lowered_ones() -> None:
 
 
 def test_end_that_was_truncated_during_a_sync_is_not_reported() -> None:
-    """What the sync reached was removed meanwhile."""
+    """The end that the sync reached was removed during it."""
     disk, reports = Disk(), []
     committer = Committer(
         disk.sync, 5, lambda offset, is_lowered: reports.append((offset, is_lowered))

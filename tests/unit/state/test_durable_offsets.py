@@ -89,7 +89,7 @@ def test_published_offsets_are_read(rig: Rig) -> None:
 
 
 def test_many_partitions_have_slots(rig: Rig) -> None:
-    """Slots are compared in blocks; one that changes in the last one is found."""
+    """Slots are compared in blocks; a change in the last block is found."""
     keys = [rig.make(f"a-{number}") for number in range(200)]
     for number in range(200):
         rig.publish(f"a-{number}", number)
@@ -425,7 +425,7 @@ def test_file_of_a_killed_writer_is_removed_at_the_next_start(
 
 
 def test_forked_child_publishes_nothing(rig: Rig) -> None:
-    """Nor does its close remove the file of the parent."""
+    """The close does not remove the file of the parent, either."""
     key = rig.make("a-0")
     rig.publish("a-0", 5)
     child = os.fork()
