@@ -101,6 +101,9 @@ if TYPE_CHECKING:
     )
     from kafkalog.fetch import FetchReader, FetchReply, MultiFetchReply
     from kafkalog.files.filesystem import FileSystem
+    from kafkalog.followers.asynchronous import AsyncFollower, follow_async
+    from kafkalog.followers.follower import Follower, follow
+    from kafkalog.followers.options import FollowedRecords, PartitionChange
     from kafkalog.indexes.transaction_index import AbortedTransaction
     from kafkalog.log.conversion.data_directory import DirectoryConversion, convert_directory
     from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate, estimate_codecs
@@ -182,6 +185,7 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "ArrowBatch",
+    "AsyncFollower",
     "BatchTooLargeError",
     "BatchView",
     "BufferExhaustedError",
@@ -231,6 +235,8 @@ __all__ = [
     "FetchTooLargeError",
     "FileSystem",
     "Finding",
+    "FollowedRecords",
+    "Follower",
     "ForkedLogError",
     "HeadersColumn",
     "IgnoredProperty",
@@ -267,6 +273,7 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OngoingTransaction",
     "OutOfOrderSequenceError",
+    "PartitionChange",
     "Producer",
     "ProducerConfig",
     "ProducerSequence",
@@ -326,6 +333,8 @@ __all__ = [
     "estimate_codecs",
     "examine_directories",
     "explain_compaction",
+    "follow",
+    "follow_async",
     "open_log",
     "plan_compaction",
     "read_server_properties",
@@ -402,6 +411,9 @@ _MODULES = {
         "UnsupportedCodecError",
         "UnsupportedForMessageFormatError",
     ),
+    "followers.asynchronous": ("AsyncFollower", "follow_async"),
+    "followers.follower": ("Follower", "follow"),
+    "followers.options": ("FollowedRecords", "PartitionChange"),
     "fetch": ("FetchReader", "FetchReply", "MultiFetchReply"),
     "files.filesystem": ("FileSystem",),
     "indexes.transaction_index": ("AbortedTransaction",),

@@ -103,6 +103,7 @@ PAGES = {
     "configuration": "manager.is_closed",
     "convert": "(len(finished), made.report.records_converted) == (1, 10)",
     "fetching": "values[0] == b'v0'",
+    "following": "len(found) == 2",
     "operations": "manager.is_closed",
     "quickstart": "True",
     "retention": "deletions == ()",

@@ -1,0 +1,1 @@
+"""Live tails of logs that another process writes: `kafkalog.follow`."""
