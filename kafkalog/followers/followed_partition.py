@@ -116,6 +116,8 @@ class FollowedPartition:
         self._epoch_facts: FileFacts | None = _UNREAD
         self._tail: AppendedBytes | None = None
         self._tail_has_more = False
+        # Whether the last read ended at an error, which the next read raises.
+        self._has_failed = False
         # The read in progress: its records, its end, and the limit when it began.
         self._records: Iterator[Record] | None = None
         self._end = 0
@@ -140,7 +142,7 @@ class FollowedPartition:
     @property
     def has_more(self) -> bool:
         """True if the read in progress has not reached its end."""
-        return self._records is not None or self._tail_has_more
+        return self._records is not None or self._tail_has_more or self._has_failed
 
     @property
     def tail_name(self) -> str | None:
@@ -205,6 +207,7 @@ class FollowedPartition:
             KafkaLogError: the log cannot be read.
         """
         assert self.position is not None
+        self._has_failed = False
         if self._tail is not None:
             fresh = self._tail.read(count, size_bytes, known_limit.offset)
             if fresh is not None:
@@ -254,11 +257,7 @@ class FollowedPartition:
 
     def _begin_fast_path(self) -> None:
         """Read the next batches without the log, if the position is in the last segment."""
-        if (
-            self._records is not None
-            or self._epoch is None
-            or self._rules.isolation == "read_committed"
-        ):
+        if self.has_more or self._epoch is None or self._rules.isolation == "read_committed":
             return
         assert self.position is not None
         log = self._open()
@@ -316,7 +315,7 @@ class FollowedPartition:
             if not found or not isinstance(error, KafkaLogError):
                 raise
             # These are returned first; the next read raises again.
-            self.position = found[-1].offset + 1
+            self.position, self._has_failed = found[-1].offset + 1, True
             return found
         # After offsets without records too: markers, aborted and removed records.
         self.position = max(self.position, self._end)

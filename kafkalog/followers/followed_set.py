@@ -102,7 +102,7 @@ class FollowedSet:
         self._by_digest: dict[bytes, FollowedPartition] = {}
         self._limits: dict[Path, DirectoryLimits] = {}
         self._changed: deque[FollowedPartition] = deque()
-        self._is_changed: set[TopicPartition] = set()
+        self._is_changed: set[FollowedPartition] = set()
         # Partitions that could not be opened, because they have no segment yet or were removed.
         self._not_ready: set[TopicPartition] = set()
         self._departed: OrderedDict[TopicPartition, tuple[UUID | None, CommittedOffset | None]]
@@ -212,8 +212,8 @@ class FollowedSet:
             part: the partition.
             first: whether it is read before others that are marked.
         """
-        if part.where not in self._is_changed:
-            self._is_changed.add(part.where)
+        if part not in self._is_changed:
+            self._is_changed.add(part)
             if first:
                 self._changed.appendleft(part)
             else:
@@ -223,7 +223,7 @@ class FollowedSet:
         """Return a marked partition, without its mark; None if there is none."""
         while self._changed:
             part = self._changed.popleft()
-            self._is_changed.discard(part.where)
+            self._is_changed.discard(part)
             if self.partitions.get(part.where) is part:
                 return part
         return None
