@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -26,11 +25,13 @@ from kafkalog.testing.faulty_disk import FaultyDisk
 T0 = TopicPartition("t", 0)
 
 
-def run(scenario: Callable[[LogManager, Path], Awaitable[None]], directory: Path) -> None:
+def run(
+    scenario: Callable[[LogManager, Path], Coroutine[None, None, None]], directory: Path
+) -> None:
     """Run a scenario with a topic of one partition."""
     with LogManager([directory]) as manager:
         manager.create_topic("t")
-        asyncio.run(cast("AsyncIterator[None]", scenario(manager, directory)))  # type: ignore[arg-type]
+        asyncio.run(scenario(manager, directory))
 
 
 def append(manager: LogManager, *values: bytes) -> None:
@@ -142,7 +143,7 @@ def test_errors_are_raised_and_the_next_call_continues(tmp_path: Path) -> None:
 
 
 def test_closed_follower_refuses(tmp_path: Path) -> None:
-    """Whether it was opened or not; a second close does nothing."""
+    """Opened or not; a second close does nothing."""
 
     async def scenario(manager: LogManager, directory: Path) -> None:
         for opens in (False, True):

@@ -253,7 +253,7 @@ def test_rolls_and_preallocated_segments_are_followed(tmp_path: Path) -> None:
 
 
 def test_truncation_below_the_position_is_lost(manager: LogManager, tmp_path: Path) -> None:
-    """Whether it is seen before or after other records have the offsets."""
+    """It is seen before or after other records have the offsets."""
     lost: list[LostRecords] = []
     with kafkalog.follow(tmp_path, on_lost=lost.append) as follower:
         append(manager, T0, *[b"%d" % n for n in range(6)])
