@@ -116,7 +116,7 @@ class FollowedPartition:
         self._epoch_facts: FileFacts | None = _UNREAD
         self._tail: AppendedBytes | None = None
         self._tail_has_more = False
-        # Whether the last read ended at an error, which the next read raises.
+        # True if the last read ended at an error, which the next read raises.
         self._has_failed = False
         # The read in progress: its records, its end, and the limit when it began.
         self._records: Iterator[Record] | None = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -24,7 +24,7 @@ from kafkalog._core.record import Record
 from kafkalog.clients.consumer import LostRecords
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clock import SystemClock
-from kafkalog.errors import LogStorageError, NotALogError
+from kafkalog.errors import KafkaLogError, LogStorageError, NotALogError
 from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileEvent, FileNotifications, FileSystem
 from kafkalog.files.machine import LocalMachine
@@ -39,7 +39,7 @@ from kafkalog.followers.checkpoint_cache import CheckpointCache
 from kafkalog.followers.discovery import DiscoveredPartition, PartitionDiscovery, followed_name
 from kafkalog.followers.durable_limits import NO_LIMIT, DirectoryLimits, DurableLimit
 from kafkalog.followers.followed_partition import FollowedPartition, ReadRules
-from kafkalog.followers.options import FollowOptions, PartitionChange
+from kafkalog.followers.options import FollowedRecords, FollowOptions, PartitionChange
 from kafkalog.followers.sweep import LOOKS_WITH_EVENTS, Sweep
 from kafkalog.log.partition import LogEnvironment
 from kafkalog.model import TopicPartition
@@ -101,6 +101,8 @@ class FollowedSet:
         self._by_path: dict[Path, FollowedPartition] = {}
         self._by_digest: dict[bytes, FollowedPartition] = {}
         self._limits: dict[Path, DirectoryLimits] = {}
+        # True while events are applied, and after an error in that.
+        self._has_missed_events = False
         self._changed: deque[FollowedPartition] = deque()
         self._is_changed: set[FollowedPartition] = set()
         # Partitions that could not be opened, because they have no segment yet or were removed.
@@ -137,7 +139,13 @@ class FollowedSet:
         """Read the events of the disk, and mark the partitions that they concern."""
         if self._notifications is None:
             return
-        events = self._notifications.read()
+        if self._has_missed_events:
+            self._mark_all()
+        self._has_missed_events = True
+        self._apply(self._notifications.read())
+        self._has_missed_events = False
+
+    def _apply(self, events: Iterable[FileEvent]) -> None:
         moves: dict[tuple[Path, TopicPartition], bool] = {}
         limits: set[Path] = set()
         for event in events:
@@ -238,6 +246,7 @@ class FollowedSet:
             CorruptRecordError: the position is in a corrupt range.
             LogStorageError: the disk refused.
         """
+        before = part.position
         try:
             if part.position is None:
                 part.seek_to_start()
@@ -260,11 +269,26 @@ class FollowedSet:
             self._not_ready.add(part.where)
             self._recheck(part.directory.parent, part.where, was_removed=False)
             return []
+        except KafkaLogError:
+            raise
+        except BaseException:
+            if before is not None:
+                part.seek(CommittedOffset(before))
+            raise
         finally:
             self._count_open(part)
         if part.has_more:
             self.mark_changed(part)
         return found
+
+    def rewind(self, part: FollowedPartition, found: Iterable[FollowedRecords]) -> None:
+        """Read records again that were not returned, and a partition whose read was interrupted."""
+        self.mark_changed(part)
+        for piece in found:
+            other = self.partitions.get(piece.partition)
+            if other is not None:
+                other.seek(CommittedOffset(piece.records[0].offset))
+                self.mark_changed(other)
 
     def close(self) -> None:
         """Release all logs and files. Idempotent."""

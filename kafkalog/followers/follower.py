@@ -66,8 +66,9 @@ class Follower(ClosingContextManager):
         self.lost: list[LostRecords] = []
         self._options = options
         self._paths = paths
-        self._busy = threading.Lock()
-        self._owner: int | None = None
+        # Of the thread that reads, and a signal handler within it may close.
+        self._busy = threading.RLock()
+        self._is_reading = False
         self._is_closing = self._is_released = self._is_inherited = False
         self._is_woken = False
         self._notifications = _open_notifications(filesystem)
@@ -242,18 +243,17 @@ class Follower(ClosingContextManager):
             return
         self._is_closing = True
         self._signal.wake()
-        if self._owner == threading.get_ident():
-            # A callback within `poll`, which releases the files at its end.
-            return
         with self._busy:
-            self._release()
+            # A callback or a signal handler within `poll`, which releases the files at its end.
+            if not self._is_reading:
+                self._release()
 
     # -------------------------------------------------------------------------------- private
 
     def become_inherited(self) -> None:
         """Refuse to work: this process was forked, and only its parent may use the follower."""
         self._is_inherited = True
-        self._busy = threading.Lock()
+        self._busy = threading.RLock()
 
     def _ensure_own(self) -> None:
         if self._is_inherited:
@@ -284,11 +284,11 @@ class Follower(ClosingContextManager):
     def _reading(self) -> Iterator[None]:
         """Exclude other threads; release the files at the end if the follower was closed."""
         with self._busy:
-            self._owner = threading.get_ident()
+            self._is_reading = True
             try:
                 yield
             finally:
-                self._owner = None
+                self._is_reading = False
                 if self._is_closing:
                     self._release()
 
@@ -325,6 +325,10 @@ class Follower(ClosingContextManager):
                 self._set.mark_changed(part, first=bool(found))
                 if found:
                     break
+                raise
+            except BaseException:
+                # Interrupted: the next call reads these records again.
+                self._set.rewind(part, found)
                 raise
             if records:
                 assert part.position is not None

@@ -277,7 +277,7 @@ def test_truncation_below_the_position_is_lost(manager: LogManager, tmp_path: Pa
 
 
 def test_deleted_records_are_lost(manager: LogManager, tmp_path: Path) -> None:
-    """Those that were not returned before."""
+    """Except for records that were returned before."""
     with kafkalog.follow(tmp_path, max_records=2) as follower:
         append(manager, T0, *[b"%d" % n + bytes(500) for n in range(20)])
         assert 2 == len(follower.poll(5_000)[T0])
@@ -315,7 +315,7 @@ def test_topics_come_and_go(manager: LogManager, tmp_path: Path) -> None:
 
 
 def test_partition_that_moves_keeps_its_position(tmp_path: Path) -> None:
-    """From one data directory to another one that is followed."""
+    """From one data directory to another, of the same follower."""
     directories = [tmp_path / "a", tmp_path / "b"]
     with LogManager(directories, CONFIG) as manager:
         manager.create_topic("t", directory=directories[0])
@@ -374,7 +374,7 @@ def test_durable_shows_nothing_of_a_failed_sync(tmp_path: Path) -> None:
 def test_committed_records_are_shown_with_the_end_of_their_transaction(
     manager: LogManager, tmp_path: Path, durable: bool
 ) -> None:
-    """Those of an aborted one never; a marker that is not durable decides nothing."""
+    """Records of an aborted one never; a marker that is not durable decides nothing."""
     with (
         manager.producer(transactional_id="x") as producer,
         kafkalog.follow(
@@ -599,3 +599,59 @@ def test_forked_child_refuses(manager: LogManager, tmp_path: Path) -> None:
         assert 3 == os.waitstatus_to_exitcode(status)
         append(manager, T0, b"a")
         assert [b"a"] == drain(follower)
+
+
+class Interrupted(BaseException):
+    """Raised by a signal handler, as KeyboardInterrupt is."""
+
+
+def test_interrupted_reads_lose_and_repeat_nothing(manager: LogManager, tmp_path: Path) -> None:
+    """An exception at any line of a read, as of Ctrl-C."""
+    expected = [b"%d" % number for number in range(150)]
+    found: list[bytes | None] = []
+    interrupts = 0
+
+    def interrupt(*_arguments: object) -> None:
+        raise Interrupted
+
+    with kafkalog.follow(tmp_path, "t") as follower:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for number, value in enumerate(expected):
+                append(manager, T0, value)
+                if number % 10 == 3:
+                    manager.log("t").roll()
+                polled: dict[TopicPartition, list[Record]] = {}
+                try:
+                    # Within the read, most of the time; before the assignment or after it.
+                    signal.setitimer(signal.ITIMER_REAL, 1e-5 * (number % 40 + 1))
+                    polled = follower.poll()
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    interrupts += 1
+                    if not polled:
+                        # A result that the interrupt took on its way here is read again.
+                        follower.seek(T0, len(found))
+                found += [record.value for records in polled.values() for record in records]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        found += drain(follower)
+    assert expected == found
+    assert interrupts
+
+
+def test_failing_callback_raises_and_loses_nothing(manager: LogManager, tmp_path: Path) -> None:
+    """Its exception comes out of the poll; the next one continues."""
+
+    def fail(change: PartitionChange) -> None:
+        if change.kind == "added":
+            raise RuntimeError(str(change.partition))
+
+    with kafkalog.follow(tmp_path, on_partition=fail) as follower:
+        manager.create_topic("u")
+        append(manager, TopicPartition("u", 0), b"a")
+        append(manager, T0, b"b")
+        with pytest.raises(RuntimeError, match="u-0"):
+            follower.poll(10_000)
+        assert [b"a", b"b"] == sorted(value or b"" for value in drain(follower))
