@@ -348,10 +348,11 @@ class PosixFileSystem:
         except (FileNotFoundError, NotADirectoryError):
             return None
         # A time in the future shows that clocks differ.
-        changed_ms = max(facts.st_mtime_ns, facts.st_ctime_ns) // 1_000_000
-        if self._clock.now_ms() - changed_ms < _TICK_MS:
+        modified_ns, changed_ns = facts.st_mtime_ns, facts.st_ctime_ns
+        last_ns = modified_ns if modified_ns > changed_ns else changed_ns
+        if self._clock.now_ms() - last_ns // 1_000_000 < _TICK_MS:
             return None
-        return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        return facts.st_dev, facts.st_ino, facts.st_size, modified_ns, changed_ns
 
     def list(self, directory: Path) -> list[str]:
         return sorted(os.listdir(directory))

@@ -35,6 +35,7 @@ from kafkalog.log.checkpoint_store import (
 )
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.epochs import load_epochs
+from kafkalog.log.followed_start import FollowedStartOffset
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
 from kafkalog.log.partition import (
@@ -286,7 +287,7 @@ def _try_load(
             # Readers of committed records raise it; others need no index.
             logger.warning("%s: %s", paths.directory, error)
     epochs = load_epochs(store, loaded, keeps_end=True)
-    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, store.read_start_offset))
+    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, FollowedStartOffset(store)))
 
 
 def _with_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> LoadedLog:

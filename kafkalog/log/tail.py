@@ -11,8 +11,9 @@ and the log ends after its last whole batch.
 
 While the directory has not changed since it was listed, by a change mark of the system that is old
 enough to show the next change, the known segments are valid: the cost of a refresh does not depend
-on their number. They are still listed again every LISTED_SECONDS, for systems whose marks cannot be
-trusted.
+on their number. While the last segment has not changed either, nothing is read: such a refresh
+costs three look-ups of file attributes. Everything is still listed and read again every
+LISTED_SECONDS, for systems whose marks cannot be trusted.
 
 The writer never changes published bytes, so what was read stays true. After a truncation the file
 has another identity or is shorter, and the segment is opened again. A file that is removed during a
@@ -25,8 +26,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import BatchHeader, parse_header
@@ -41,6 +43,7 @@ from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
 from kafkalog.log.corrupt_ranges import find_resume
 from kafkalog.log.exchanges import present_segments
+from kafkalog.log.followed_start import FollowedStartOffset
 from kafkalog.log.judging import OVERFLOW_MAX, LogEndFacts, is_whole_without_offset, judge_batches
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.segment import LogSegment
@@ -71,16 +74,19 @@ class ReadOnlyTail:
 
     Args:
         local: the log as it was loaded.
-        read_start_offset: returns the checkpointed log start offset, None where there is none.
+        start: the checkpointed log start offset.
     """
 
-    def __init__(self, local: LocalLog, read_start_offset: Callable[[], int | None]) -> None:
+    def __init__(self, local: LocalLog, start: FollowedStartOffset) -> None:
         self._local = local
-        self._read_start_offset = read_start_offset
+        self._start = start
         self._guard = threading.Lock()
         # Change mark of the directory before it was last listed, and the time of the listing.
         self._mark: tuple[int, ...] | None = None
         self._listed_at = 0.0
+        # Change mark of the last segment's file before its new batches were last read.
+        self._end_mark: tuple[int, ...] | None = None
+        self._end_path: Path | None = None
         # A partition that was just made has no file yet.
         present = present_segments(local.context.filesystem, local.context.directory)
         self._swapped = present.swapped
@@ -124,20 +130,38 @@ class ReadOnlyTail:
         if context.filesystem.change_mark(context.directory) != self._mark:
             return False
         last = snapshot.segments.active
+        if self._end_path is None:
+            self._end_path = self._path_of(last.base_offset)
+        end_mark = context.filesystem.change_mark(self._end_path)
+        if end_mark is not None and end_mark == self._end_mark:
+            if not self._start.is_unchanged():
+                self._publish_start(snapshot)
+            return True
         facts = self._facts(last.base_offset)
         if self._ids.get(last.base_offset) != facts.file_id or facts.size_bytes < last.size_bytes:
             return False
+        odd = self._odd
         position, offset = self._find_end(
             last, snapshot.end_position, snapshot.end_offset, facts.size_bytes
         )
-        start = max(self._read_start_offset() or 0, snapshot.segments.segments[0].base_offset)
+        start = max(self._start.read() or 0, snapshot.segments.segments[0].base_offset)
         fresh = LogSnapshot(snapshot.segments, offset, position, min(start, offset))
         if fresh != snapshot:
             self._publish(fresh, self._ids)
+        # Possible damage that was found now must be found again.
+        self._end_mark = end_mark if self._odd == odd else None
         return True
+
+    def _publish_start(self, snapshot: LogSnapshot) -> None:
+        """Publish the log start offset of a log that is otherwise as it was."""
+        first_offset = snapshot.segments.segments[0].base_offset
+        start = min(max(self._start.read() or 0, first_offset), snapshot.end_offset)
+        if start != snapshot.start_offset:
+            self._publish(snapshot.replace(start_offset=start), self._ids)
 
     def _refresh(self) -> bool:
         context, snapshot = self._local.context, self._local.snapshot
+        self._end_mark = self._end_path = None
         listed_at = time.monotonic()
         mark = context.filesystem.change_mark(context.directory)
         listed = present_segments(context.filesystem, context.directory)
@@ -169,7 +193,7 @@ class ReadOnlyTail:
             position, offset = snapshot.end_position, snapshot.end_offset
         size = facts[last.base_offset].size_bytes
         end_position, end_offset = self._find_end(last, position, offset, size)
-        start = max(self._read_start_offset() or 0, segments[0].base_offset)
+        start = max(self._start.read(trusts_mark=False) or 0, segments[0].base_offset)
         fresh = LogSnapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
             if present_segments(context.filesystem, context.directory) != listed:
@@ -347,9 +371,12 @@ class ReadOnlyTail:
         except ShortFileError as error:
             raise FileNotFoundError(f"{segment.path} was cut") from error
 
-    def _facts(self, base_offset: int) -> FileFacts:
+    def _path_of(self, base_offset: int) -> Path:
         state = FileState.SWAP if base_offset in self._swapped else FileState.LIVE
-        path = SegmentFiles(self._local.context.directory, base_offset, state).log
+        return SegmentFiles(self._local.context.directory, base_offset, state).log
+
+    def _facts(self, base_offset: int) -> FileFacts:
+        path = self._path_of(base_offset)
         facts = self._local.context.filesystem.stat(path)
         if facts is None:
             raise FileNotFoundError(f"{path} was removed")

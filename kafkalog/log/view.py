@@ -70,6 +70,8 @@ class LogView:
         self._tail = tail
         self._epochs = epochs
         self.context = local.context
+        # Without a state, and made once: it is entered at each look at the end of a writer.
+        self._errors = local.context.errors("reading")
         self.stable = StableOffsets()
         self.follows = tail is not None
         self._followed = None if tail is None else ReadOnlyProducers(local.context)
@@ -86,7 +88,7 @@ class LogView:
 
     def errors(self) -> ReportedErrors:
         """Return a context that raises disk errors of a read as typed ones, and reports them."""
-        return self.context.errors("reading")
+        return self._errors
 
     # ------------------------------------------------------------------------------ snapshots
 

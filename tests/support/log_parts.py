@@ -16,6 +16,7 @@ from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.epochs import load_epochs
 from kafkalog.log.flusher import LogFlusher
+from kafkalog.log.followed_start import FollowedStartOffset
 from kafkalog.log.loader import load_log
 from kafkalog.log.partition_paths import find_partition_paths
 from kafkalog.log.producer_loading import load_producer_state
@@ -96,7 +97,7 @@ class LogParts:
             on_offline=self.offline.append,
             pause_cleaning=nullcontext,
         )
-        tail = ReadOnlyTail(local, store.read_start_offset) if read_only else None
+        tail = ReadOnlyTail(local, FollowedStartOffset(store)) if read_only else None
         self.view = LogView(self.gate, local, tail, self.epochs)
         self.producers: LogProducers | None = None
         if not read_only:
