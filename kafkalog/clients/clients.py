@@ -19,6 +19,7 @@ from kafkalog.clients.batch_sender import ReportFull
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.group_positions import GroupPositions, ReadOnlyPositions
 from kafkalog.clients.internal_topics import (
     CONSUMER_OFFSETS,
     InternalTopicSettings,
@@ -29,7 +30,7 @@ from kafkalog.clients.producer_sequence import draw_producer_id
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import Coordinators, TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import KafkaLogError, ReadOnlyLogError
 from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.log import Wait
 from kafkalog.log.reading import OnCorrupt
@@ -37,9 +38,12 @@ from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 from kafkalog.settings import settings_of, unknown_name
 
-__all__ = ["Clients"]
+__all__ = ["Clients", "OpenPositions"]
 
 logger = logging.getLogger(__name__)
+
+# Returns the positions of a consumer's group, given those in the directories.
+OpenPositions = Callable[[GroupPositions], GroupPositions]
 
 
 class Clients:
@@ -89,6 +93,7 @@ class Clients:
             is_own=topics.is_own,
         )
         self._coordinators = Coordinators(self._offsets, self._coordinator)
+        self._is_read_only = topics.is_read_only
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()
@@ -124,15 +129,30 @@ class Clients:
         *,
         on_corrupt: OnCorrupt = "raise",
         on_lost: Callable[[LostRecords], object] | None = None,
+        open_positions: OpenPositions | None = None,
         **settings: Any,
     ) -> Consumer:
-        """See `LogManager.consumer`."""
+        """
+        Return a consumer; see `LogManager.consumer`.
+
+        Args:
+            group, on_corrupt, on_lost, settings: as for `LogManager.consumer`.
+            open_positions: returns the positions of the group, given those in the directories.
+        """
         self._recover()
+        config: ConsumerConfig = _config(ConsumerConfig, settings)
+        if open_positions is not None and not group:
+            raise ValueError("group must be named for a consumer with a file of positions")
+        if self._is_read_only and open_positions is None and group and config.enable_auto_commit:
+            raise ReadOnlyLogError(
+                f"enable_auto_commit of group {group!r} needs positions_file: the manager is"
+                " read-only"
+            )
         return Consumer(
             self._source,
             group,
-            _config(ConsumerConfig, settings),
-            coordinators=self._coordinators,
+            config,
+            coordinators=self._coordinators_for(open_positions),
             clock=self._clock,
             on_corrupt=on_corrupt,
             on_lost=on_lost,
@@ -142,6 +162,16 @@ class Clients:
         """See `LogManager.new_producer_id`."""
         self._ensure_own()
         return draw_producer_id(self._random)
+
+    def _coordinators_for(self, open_positions: OpenPositions | None) -> Coordinators:
+        """Return what a consumer uses; one of a read-only manager undoes no transactions."""
+        positions: GroupPositions = self._offsets
+        if open_positions is not None:
+            positions = open_positions(positions)
+        elif self._is_read_only:
+            positions = ReadOnlyPositions(positions)
+        transactions = None if self._is_read_only else self._coordinator
+        return Coordinators(self._offsets, transactions, positions)
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Remove the positions of groups in deleted partitions; a storage error is only logged."""
@@ -187,6 +217,8 @@ class Clients:
 
     def _recover(self) -> None:
         self._ensure_own()
+        if self._is_read_only:
+            return
         with self._lock:
             if not self._has_recovered:
                 self._has_recovered = self._coordinator.recover()

@@ -5,7 +5,8 @@ that share the work assign partitions by hand. Positions are committed only by `
 transaction of a producer, or `enable.auto.commit`.
 
 An append in this process wakes a waiting consumer. A log that another process writes to is checked
-every `kafkalog.poll.interval.ms`.
+every `kafkalog.poll.interval.ms`. A partition that was deleted and made again, with another topic
+id, is read from its beginning, and the records before it count as lost.
 
 Thread-safety: one thread at a time, without a lock; `wakeup` and `close` from any thread.
 """
@@ -22,6 +23,7 @@ from kafkalog._core.record import Record
 from kafkalog.clients.config import ConsumerConfig
 from kafkalog.clients.fetching import AssignedPartition
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.group_positions import GroupPositions
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import Coordinators
@@ -112,7 +114,7 @@ class Consumer(ClosingContextManager):
         self.lost: list[LostRecords] = []
         self._source = source
         coordinators = Coordinators(GroupOffsets(source)) if coordinators is None else coordinators
-        self._offsets = coordinators.groups
+        self._offsets: GroupPositions = coordinators.positions or coordinators.groups
         self._coordinator = coordinators.transactions
         self._clock = SystemClock() if clock is None else clock
         self._on_corrupt: OnCorrupt = on_corrupt
@@ -457,7 +459,10 @@ class Consumer(ClosingContextManager):
 
     def _fetch(self, max_records: int | None) -> dict[TopicPartition, list[Record]]:
         now_ms = self._clock.monotonic_ms()
-        if self._topics and now_ms - self._discovered_ms >= self.config.poll_interval_ms:
+        if now_ms - self._discovered_ms >= self.config.poll_interval_ms and (
+            self._topics or self._follows()
+        ):
+            # Also notices that assigned partitions of another process's logs have gone.
             self._discover_partitions()
         due = now_ms - self._committed_ms >= self.config.auto_commit_interval_ms
         if self.config.enable_auto_commit and self.group and due:
@@ -478,11 +483,12 @@ class Consumer(ClosingContextManager):
         return found
 
     def _fetch_from(self, assigned: AssignedPartition, count: int) -> list[Record]:
-        position = self._position_of(assigned)
         try:
+            self._position_of(assigned)
             return assigned.fetch(count)
         except OffsetOutOfRangeError:
-            if self.config.auto_offset_reset == "none":
+            position = assigned.position
+            if self.config.auto_offset_reset == "none" or position is None:
                 raise
             assigned.seek(self._reset_position(assigned))
             assert assigned.position is not None
@@ -495,14 +501,34 @@ class Consumer(ClosingContextManager):
             except LogOfflineError:
                 # No more records until its directory is online.
                 return []
-            # The directory was reopened since.
+            # The directory was reopened, the partition was moved, or the topic was made again.
             paused = assigned.is_paused
             assigned.close()
             fresh = self._add_records(assigned.where)
-            fresh.seek(position)
             if paused:
                 fresh.pause()
+            if assigned.position is not None:
+                ids = {assigned.topic_id, fresh.topic_id} - {None}
+                self._resume(fresh, assigned.position, is_new=len(ids) == 2)
+            self._position_of(fresh)
             return fresh.fetch(count)
+
+    def _resume(self, assigned: AssignedPartition, position: int, *, is_new: bool) -> None:
+        """Continue at a position; at the beginning if it is of an earlier topic of this name."""
+        if not is_new or position == 0:
+            assigned.seek(position)
+            return
+        start = assigned.log.log_start_offset
+        if self.config.auto_offset_reset == "none":
+            raise OffsetOutOfRangeError(
+                f"offset {position} is of a deleted topic: {assigned.where} was made again",
+                requested=position,
+                log_start_offset=start,
+                log_end_offset=assigned.end_offset,
+                path=assigned.log.directory,
+            )
+        assigned.seek(start)
+        self._report_lost(LostRecords(assigned.where, position, start))
 
     def _report_lost(self, lost: LostRecords) -> None:
         logger.warning(
@@ -551,9 +577,13 @@ class Consumer(ClosingContextManager):
             self._woken = False
             return 0
         left = deadline_ms - self._clock.monotonic_ms()
-        if self._topics or any(each.log.is_read_only for each in self._assigned.values()):
+        if self._topics or self._follows():
             return min(left, self.config.poll_interval_ms)
         return left
+
+    def _follows(self) -> bool:
+        """Return whether another process writes one of the logs."""
+        return any(each.log.is_read_only for each in self._assigned.values())
 
     def _notify(self) -> None:
         self._changed.set()

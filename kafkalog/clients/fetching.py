@@ -30,6 +30,7 @@ class AssignedPartition:
 
     Attributes:
         position: offset of the next record for the user; None until it is needed.
+        topic_id: the topic id of the log when it was assigned.
         is_paused: whether `poll` skips the partition.
         turn: number of times that the position was set; it ends iterations that began before.
     """
@@ -44,6 +45,7 @@ class AssignedPartition:
         "is_paused",
         "log",
         "position",
+        "topic_id",
         "turn",
         "where",
     )
@@ -58,6 +60,7 @@ class AssignedPartition:
     ) -> None:
         self.where = where
         self.log = log
+        self.topic_id = log.topic_id
         self.position: int | None = None
         self.is_paused = False
         self.turn = 0

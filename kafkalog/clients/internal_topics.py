@@ -88,11 +88,13 @@ class InternalTopicSettings:
         offsets_partitions, transaction_partitions: number of partitions of `__consumer_offsets`
             and of `__transaction_state`.
         is_own: returns whether a topic with a single partition was created by kafkalog.
+        is_read_only: whether another process writes them.
     """
 
     offsets_partitions: int = PARTITION_COUNT
     transaction_partitions: int = PARTITION_COUNT
     is_own: Callable[[str], bool] = lambda _topic: False
+    is_read_only: bool = False
 
 
 class InternalTopic:

@@ -46,6 +46,7 @@ from random import Random
 from typing import Final
 
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.group_positions import GroupPositions
 from kafkalog.clients.internal_topics import (
     PARTITION_COUNT,
     TRANSACTION_STATE,
@@ -137,10 +138,12 @@ class Coordinators:
     Attributes:
         groups: positions of groups.
         transactions: transaction coordinator; None for clients without transactions.
+        positions: positions of a consumer's group, instead of `groups`.
     """
 
     groups: GroupOffsets
     transactions: TransactionCoordinator | None = None
+    positions: GroupPositions | None = None
 
 
 class TransactionCoordinator:

@@ -13,6 +13,7 @@ write raises `LogOfflineError` until the log is opened again.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -119,6 +120,11 @@ class Log(ClosingContextManager):
     def directory(self) -> Path:
         """The partition directory."""
         return self._partition.paths.directory
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic id that `partition.metadata` has now; None if it cannot be read."""
+        return self._partition.read_topic_id()
 
     @property
     def config(self) -> LogConfig:

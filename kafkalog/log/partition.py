@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,7 @@ from typing import Final, NamedTuple
 from kafkalog._engine.gate_state import GateState
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
-from kafkalog.errors import LogStorageError
+from kafkalog.errors import CorruptStateError, LogStorageError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.locking import DirectoryLock, PartitionLock
 from kafkalog.files.pool import FilePool
@@ -46,6 +47,7 @@ from kafkalog.log.write_gate import WriteGate
 from kafkalog.model import OngoingTransaction
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 from kafkalog.settings import ConfigChange
+from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["PRODUCER_EXPIRATION_MS", "LogEnvironment", "OpenedLog", "Partition"]
@@ -231,6 +233,13 @@ class Partition:
             return ongoing(self.view.open_transactions(), now_ms)
         with self.gate.owned():
             return self.producers.transactions()
+
+    def read_topic_id(self) -> uuid.UUID | None:
+        """Return the topic id in `partition.metadata`; see `Log.topic_id`."""
+        try:
+            return read_partition_metadata(self.paths.filesystem, self.paths.directory)
+        except (CorruptStateError, LogStorageError):
+            return None
 
     def set_high_watermark(self, offset: int | None) -> int:
         """Set how far readers may go; see `Log.set_high_watermark`."""

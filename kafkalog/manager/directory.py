@@ -112,6 +112,7 @@ class Inventory:
 
     Attributes:
         partitions: live partitions, by the names of their directories.
+        file_ids: file numbers of their directories, by the same names.
         deleted: directories of deleted partitions.
         kept_aside: stray and moving directories, which are left alone.
         unknown: directories without a partition's name.
@@ -120,19 +121,22 @@ class Inventory:
     """
 
     partitions: dict[str, TopicPartition] = field(default_factory=dict)
+    file_ids: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     kept_aside: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     move_notes: list[str] = field(default_factory=list)
     journals: list[str] = field(default_factory=list)
 
-    def add_partition(self, name: str, partition: TopicPartition) -> None:
+    def add_partition(self, name: str, partition: TopicPartition, file_id: int = 0) -> None:
         """Add a live partition, by the name of its directory."""
         self.partitions[name] = partition
+        self.file_ids[name] = file_id
 
     def remove_partition(self, name: str) -> None:
         """Remove a live partition, if it is there."""
         self.partitions.pop(name, None)
+        self.file_ids.pop(name, None)
 
     def remove_kept_aside(self, name: str) -> None:
         """Remove a stray or moving directory, if it is there."""
@@ -241,7 +245,7 @@ class DataDirectory:
             with storage_errors(path, doing="opening the data directory"):
                 self._file_id = self._present_id() or 0
                 self.meta = read_meta_properties(filesystem, path)
-                self.inventory = self._take_inventory()
+                self.inventory = _take_inventory(filesystem, path)
                 checkpoints = DirectoryCheckpoints(filesystem, path)
                 checkpoints.load(set(self.inventory.partitions.values()))
                 sessions = DirectorySessions(filesystem, path)
@@ -250,9 +254,37 @@ class DataDirectory:
         except BaseException:
             lock.release()
             raise
+        if self.inventory.unknown:
+            logger.warning(
+                "%s has directories without a partition name: %s", path, self.inventory.unknown
+            )
         self.checkpoints = checkpoints
         self.durable_offsets = DurableOffsets(filesystem, path)
         self._lock = lock
+        self.error = None
+
+    def read(self) -> None:
+        """
+        Read the files of a directory that another process may be writing; it is online afterwards.
+
+        No lock is acquired and nothing is created. Directories without a partition's name are not
+        logged.
+
+        Raises:
+            CorruptStateError: its `meta.properties` is damaged.
+            NotALogError: the path is a file.
+            LogStorageError: the disk refused, or the directory is missing.
+        """
+        filesystem, path = self.filesystem, self.path
+        with storage_errors(path, doing="reading the data directory"):
+            facts = filesystem.stat(path)
+            if facts is None:
+                raise FileNotFoundError(errno.ENOENT, "no such data directory")
+            if not facts.is_directory:
+                raise NotALogError(f"{path} is a file, not a data directory", path=path)
+            meta = read_meta_properties(filesystem, path)
+            inventory = _take_inventory(filesystem, path)
+        self._file_id, self.meta, self.inventory = facts.file_id, meta, inventory
         self.error = None
 
     def has_vanished(self) -> bool:
@@ -462,29 +494,27 @@ class DataDirectory:
         facts = self.filesystem.stat(self.path)
         return facts.file_id if facts is not None and facts.is_directory else None
 
-    def _take_inventory(self) -> Inventory:
-        found = Inventory()
-        for name in self.filesystem.list(self.path):
-            parsed = try_parse_partition_directory(name)
-            if parsed is None and name.startswith("."):
-                if name.startswith(MOVE_NOTE):
-                    found.move_notes.append(name)
-                elif name.startswith(COMMIT_JOURNAL):
-                    found.journals.append(name)
-                continue
-            facts = self.filesystem.stat(self.path / name)
-            if facts is None or not facts.is_directory or name == REMOTE_INDEX_CACHE:
-                continue
-            if parsed is None:
-                found.unknown.append(name)
-            elif parsed.state is DirectoryState.DELETE:
-                found.deleted.append(name)
-            elif parsed.state is not DirectoryState.LIVE:
-                found.kept_aside.append(name)
-            elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                found.partitions[name] = parsed.topic_partition
-        if found.unknown:
-            logger.warning(
-                "%s has directories without a partition name: %s", self.path, found.unknown
-            )
-        return found
+
+def _take_inventory(filesystem: FileSystem, path: Path) -> Inventory:
+    """Sort the names in a data directory. Raises OSError."""
+    found = Inventory()
+    for name in filesystem.list(path):
+        parsed = try_parse_partition_directory(name)
+        if parsed is None and name.startswith("."):
+            if name.startswith(MOVE_NOTE):
+                found.move_notes.append(name)
+            elif name.startswith(COMMIT_JOURNAL):
+                found.journals.append(name)
+            continue
+        facts = filesystem.stat(path / name)
+        if facts is None or not facts.is_directory or name == REMOTE_INDEX_CACHE:
+            continue
+        if parsed is None:
+            found.unknown.append(name)
+        elif parsed.state is DirectoryState.DELETE:
+            found.deleted.append(name)
+        elif parsed.state is not DirectoryState.LIVE:
+            found.kept_aside.append(name)
+        elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+            found.add_partition(name, parsed.topic_partition, facts.file_id)
+    return found

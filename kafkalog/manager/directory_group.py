@@ -70,7 +70,7 @@ from kafkalog.state.kafka_uuid import format_id, new_id
 from kafkalog.state.meta_properties import MetaProperties
 from kafkalog.topic_configs import TopicConfigs
 
-__all__ = ["DirectoryGroup", "Identity", "as_directories"]
+__all__ = ["DirectoryGroup", "Identity", "agree", "as_directories", "block_duplicate"]
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +168,13 @@ class DirectoryGroup:
             elif str(each.path) not in directories.values():
                 keys.add(str(each.path))
         return frozenset(keys)
+
+    def set_strays(self, strays: Iterable[StrayPartition]) -> None:
+        """Replace the partitions that are not served, of all directories."""
+        found: dict[DataDirectory, list[StrayPartition]] = {each: [] for each in self.all}
+        for stray in strays:
+            found[self.by_path[stray.path.parent]].append(stray)
+        self._strays = found
 
     def ensure_not_stray(self, topic: str) -> None:
         """Raise InconsistentTopicIdError if a stray partition has a topic's name."""
@@ -302,6 +309,8 @@ class DirectoryGroup:
             marks,
             all_read=all(each.was_read for each in self.all),
         )
+        for stray in result.strays:
+            logger.error("%s", stray_error(stray))
         for topic, over in result.over.items():
             left = tuple(note for note in deleting[topic] if note not in over)
             self._settings.resolve(topic, self._settings.configs, self.all, deletions=left)
@@ -510,7 +519,7 @@ def _register_directory(
             # Without the settings of its topics, its partitions must not be opened.
             directory.fail(error)
     online = [directory for directory in directories if directory.is_online]
-    cluster, node = _agree(
+    cluster, node = agree(
         {directory.path: directory.meta for directory in online},
         cluster_id=cluster_id,
         node_id=node_id,
@@ -523,7 +532,7 @@ def _register_directory(
     return cluster, node
 
 
-def _agree(
+def agree(
     found: Mapping[Path, MetaProperties | None],
     *,
     cluster_id: str | None = None,
@@ -592,7 +601,7 @@ def _register_partitions(
             continue
         loser = moves.loser(partition, other)
         if loser is None:
-            _block_duplicate(other, partition.directory, faults)
+            block_duplicate(other, partition.directory, faults)
             continue
         left.append(loser)
         if loser is other:
@@ -604,7 +613,7 @@ def _register_partitions(
     return registered, left
 
 
-def _block_duplicate(
+def block_duplicate(
     partition: ManagedPartition, rival: DataDirectory, faults: FaultRegistry
 ) -> None:
     """Block a partition because another data directory has it, too."""

@@ -126,8 +126,6 @@ def sort_partitions(
                 result.live.append(each)
         if own is not None and ids:
             result.ids[topic] = format_id(own)
-    for stray in result.strays:
-        logger.error("%s", stray_error(stray))
     return result
 
 

@@ -15,6 +15,7 @@ writes, and it must make a manager itself.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +26,10 @@ from typing import Any, TypedDict, Unpack
 from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
 from kafkalog.cleaner.explain import CompactionExplanation
 from kafkalog.cleaner.plan_model import CompactionPlan
-from kafkalog.clients.clients import Clients
+from kafkalog.clients.clients import Clients, OpenPositions
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.internal_topics import InternalTopicSettings
+from kafkalog.clients.positions_file import PositionsFile
 from kafkalog.clients.producer import OnFull, Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager, warn_unless_closed
@@ -57,6 +59,7 @@ from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.directory_group import DirectoryGroup, as_directories
+from kafkalog.manager.followed_directories import FollowedDirectories
 from kafkalog.manager.group_commit import DirectoryCommitters
 from kafkalog.manager.health import (
     FULL,
@@ -90,6 +93,7 @@ logger = logging.getLogger(__name__)
 class ManagerOptions(TypedDict, total=False):
     """Keyword arguments of `LogManager`; its docstring has their meaning."""
 
+    read_only: bool
     topic_configs: TopicConfigs | None
     clock: Clock | None
     scheduler: Scheduler | None
@@ -105,6 +109,7 @@ class ManagerOptions(TypedDict, total=False):
 class _Dependencies:
     """Keyword arguments with their defaults; an unknown name is a TypeError."""
 
+    read_only: bool = False
     topic_configs: TopicConfigs | None = None
     clock: Clock | None = None
     scheduler: Scheduler | None = None
@@ -114,6 +119,15 @@ class _Dependencies:
     on_deletion: Callable[[SegmentDeletion], object] | None = None
     cluster_id: str | None = None
     node_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.read_only:
+            return
+        for name in ("topic_configs", "retention", "on_progress", "on_deletion"):
+            if getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} must be None for a read-only manager: nothing is changed"
+                )
 
 
 class LogManager(ClosingContextManager):
@@ -128,6 +142,9 @@ class LogManager(ClosingContextManager):
         directories: data directories, one path or several; a missing directory is created. If
             empty, `log.dirs` of the config.
         config: settings; Kafka's defaults if None.
+        read_only: read directories that another process writes, a broker or a program with
+            kafkalog: nothing is locked, created or changed, partitions come and go, and every
+            change is refused. Without `topic_configs`, `retention` and the callbacks.
         topic_configs: settings of topics that differ from the defaults. They replace the stored
             settings of these topics; without `config`, their defaults become `config.log`.
         clock: source of time; the clock of the machine if None.
@@ -141,7 +158,8 @@ class LogManager(ClosingContextManager):
 
     Raises:
         LogLockedError: another process or manager has one of the directories.
-        ConfigError: the directories contradict each other, or the settings break a rule of Kafka.
+        ConfigError: the directories contradict each other, the settings break a rule of Kafka, or
+            an argument has no meaning for a read-only manager.
         LogStorageError, CorruptStateError: no directory could be opened.
 
     Thread-safety: every method from any thread.
@@ -162,7 +180,7 @@ class LogManager(ClosingContextManager):
         self._retention = None if dependencies.retention is None else tuple(dependencies.retention)
         self._on_deletion = dependencies.on_deletion
         self._cleaning_states = states = CleaningStates()
-        self._gate = ManagerGate(states)
+        self._gate = ManagerGate(states, is_read_only=dependencies.read_only)
         self._clients = self._make_clients(config, dependencies.scheduler)
         self._own_scheduler: BackgroundThreads | None = None
         scheduler = dependencies.scheduler
@@ -189,7 +207,9 @@ class LogManager(ClosingContextManager):
             self._open_log_limit,
             group.on_error,
             states.paused,
+            read_only=dependencies.read_only,
         )
+        self._followed: FollowedDirectories | None = None
         self._deleted_directories = deleted = DeletedDirectories(
             self._filesystem, supervisor, group.is_usable, group.on_error_at
         )
@@ -204,13 +224,15 @@ class LogManager(ClosingContextManager):
         thread_count = config.commit_threads if _has_threads(scheduler) else 1
         self._committers = DirectoryCommitters(group.all, thread_count)
         self._start(dependencies)
-        paths = ", ".join(str(path) for path in group.by_path)
-        self._end_warning = warn_unless_closed(self, f"manager of {paths}")
+        self._end_warning = self._warn_unless_closed()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
-        paths = ", ".join(str(path) for path in self._directories.by_path)
-        return f"<LogManager {state}, {len(self._registry)} partitions in {paths}>"
+        return f"<LogManager {state}, {len(self._registry)} partitions in {self._paths}>"
+
+    @property
+    def _paths(self) -> str:
+        return ", ".join(str(path) for path in self._directories.by_path)
 
     # -------------------------------------------------------------------------------- properties
 
@@ -241,15 +263,15 @@ class LogManager(ClosingContextManager):
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Return the topics with the numbers of their partitions, in ascending order."""
-        return self._registry.topics()
+        return self._current().topics()
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all partitions, in order."""
-        return tuple(each.topic_partition for each in self._registry.all())
+        return tuple(each.topic_partition for each in self._current().all())
 
     def directory_of(self, topic: str, partition: int) -> Path:
         """Return the data directory of a partition, or raise UnknownTopicOrPartitionError."""
-        return self._registry.get(TopicPartition(topic, partition)).directory.path
+        return self._current().get(TopicPartition(topic, partition)).directory.path
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """
@@ -267,12 +289,12 @@ class LogManager(ClosingContextManager):
         """
         self._gate.ensure_open()
         try:
-            found = self._registry.get(TopicPartition(topic, partition))
+            found = self._current().get(TopicPartition(topic, partition))
         except UnknownTopicOrPartitionError as error:
             raise self._directories.explain_unknown(
                 error, TopicPartition(topic, partition)
             ) from None
-        if found.is_duplicate:
+        if found.is_duplicate and self._followed is None:
             found = self._topics.recheck(found)
         return self._opener.open(found)
 
@@ -292,7 +314,7 @@ class LogManager(ClosingContextManager):
             UnknownTopicOrPartitionError: a topic does not exist.
         """
         self._gate.ensure_open()
-        by_topic = self._registry.topics()
+        by_topic = self._current().topics()
         if isinstance(topics, str):
             topics = (topics,)
         names = [
@@ -317,7 +339,7 @@ class LogManager(ClosingContextManager):
             UnknownTopicOrPartitionError: the partition does not exist.
             LogStorageError: the directory cannot be listed.
         """
-        found = self._registry.get(TopicPartition(topic, partition))
+        found = self._current().get(TopicPartition(topic, partition))
         if found.log is not None or not found.directory.is_online:
             return True
         directory = found.directory.path / str(found.topic_partition)
@@ -326,19 +348,19 @@ class LogManager(ClosingContextManager):
 
     def health(self) -> ManagerHealth:
         """Return the state of directories, tasks, cleaner and logs, and all present faults."""
-        supervisor = self._supervisor
+        supervisor, registry = self._supervisor, self._current()
         limit_ms = self._settings.config.transaction_max_timeout_ms
         return ManagerHealth(
             self._directories.health(),
             supervisor.health(),
             supervisor.faults.all(),
             self._compaction.health(),
-            damage=damage(self._registry),
-            late_transactions=late_transactions(self._registry, limit_ms),
+            damage=damage(registry),
+            late_transactions=late_transactions(registry, limit_ms),
             stray_partitions=self._directories.strays,
-            recoveries=recoveries(self._registry),
+            recoveries=recoveries(registry),
             held_bytes=self._pool.retired_bytes,
-            repaired=repaired(self._registry),
+            repaired=repaired(registry),
         )
 
     # ------------------------------------------------------------------------------- durability
@@ -366,8 +388,7 @@ class LogManager(ClosingContextManager):
             LogStorageError, LogOfflineError: the disk refused. The message has the first such
                 partition, whose log is offline; the rest was synced as well.
         """
-        self._gate.ensure_owner_process()
-        self._gate.ensure_open()
+        self._gate.ensure_writable()
         found = (
             self._registry.all()
             if partitions is None
@@ -387,7 +408,7 @@ class LogManager(ClosingContextManager):
         Returns:
             the logs that failed, with their errors.
         """
-        self._gate.ensure_owner_process()
+        self._gate.ensure_not_read_only()
         return self._committers.commit(logs)
 
     # --------------------------------------------------------------------------------- creating
@@ -463,6 +484,7 @@ class LogManager(ClosingContextManager):
                 disk; nothing was deleted.
             LogStorageError: the disk refused; partitions with lower numbers are deleted.
         """
+        self._gate.ensure_writable()
         names = [each.topic_partition for each in self._registry.of_topic(topic)]
         if not names:
             raise self._directories.explain_unknown(
@@ -575,7 +597,7 @@ class LogManager(ClosingContextManager):
             LogStorageError: an unfinished transaction of the transactional_id could not be
                 completed.
         """
-        self._gate.ensure_open()
+        self._gate.ensure_writable()
         return self._clients.producer(wait=wait, on_full=on_full, **settings)
 
     def new_producer_id(self) -> int:
@@ -585,7 +607,7 @@ class LogManager(ClosingContextManager):
         A server answers Kafka's InitProducerId with it, and epoch 0. Ids are random numbers from
         2^61 to 2^62 - 1, so that no call after a restart or a crash returns one of before.
         """
-        self._gate.ensure_open()
+        self._gate.ensure_writable()
         return self._clients.new_producer_id()
 
     def consumer(
@@ -594,6 +616,7 @@ class LogManager(ClosingContextManager):
         *,
         on_corrupt: OnCorrupt = "raise",
         on_lost: Callable[[LostRecords], object] | None = None,
+        positions_file: str | PathLike[str] | None = None,
         **settings: Any,
     ) -> Consumer:
         """
@@ -603,13 +626,28 @@ class LogManager(ClosingContextManager):
             group: name under which its positions are stored; "" to store no positions.
             on_corrupt: "raise" at damage, or "skip".
             on_lost: called with the records before a position that the log no longer has.
+            positions_file: file for the positions that this consumer commits, outside of the data
+                directories; None for `__consumer_offsets`, in which a read-only manager commits
+                nothing. Without a position in the file, a partition is read from the position that
+                the group has committed in the directories.
             settings: fields of `ConsumerConfig`.
 
         Raises:
-            ConfigError: as for `producer`.
+            ConfigError: as for `producer`; or the file is in a data directory, or has the positions
+                of another group.
+            CorruptStateError: the file is damaged.
+            ReadOnlyLogError: `enable.auto.commit` without a file, and the manager is read-only.
         """
         self._gate.ensure_open()
-        return self._clients.consumer(group, on_corrupt=on_corrupt, on_lost=on_lost, **settings)
+        return self._clients.consumer(
+            group,
+            on_corrupt=on_corrupt,
+            on_lost=on_lost,
+            open_positions=None
+            if positions_file is None
+            else self._positions_opener(group, positions_file),
+            **settings,
+        )
 
     def lower_leader_epochs(self, highest: int = 0) -> LoweredEpochs:
         """
@@ -624,7 +662,7 @@ class LogManager(ClosingContextManager):
             LogOfflineError, LogStorageError: a partition cannot be changed; another call changes
                 the rest.
         """
-        self._gate.ensure_open()
+        self._gate.ensure_writable()
         positions = self._clients.lower_epochs(highest)
         changed = batches = 0
         for topic, partition in self.partitions():
@@ -667,7 +705,7 @@ class LogManager(ClosingContextManager):
                 replaced already stay replaced.
             DiskFullError, LogStorageError, LogOfflineError: the disk refused.
         """
-        self._gate.ensure_owner_process()
+        self._gate.ensure_writable()
         return self._compaction.compact(
             self._partition(topic, partition),
             include_active=include_active,
@@ -766,7 +804,7 @@ class LogManager(ClosingContextManager):
             self._own_scheduler.close()
         self._committers.close()
         with gate.lock:
-            for directory in self._directories.all:
+            for directory in self._directories.all if self._followed is None else ():
                 self._background_tasks.record_high_watermarks(directory)
             self._opener.stop()
             failures = self._directories.close_logs(self._opener)
@@ -780,6 +818,14 @@ class LogManager(ClosingContextManager):
     def _start(self, dependencies: _Dependencies) -> None:
         group = self._directories
         try:
+            if dependencies.read_only:
+                self._followed = FollowedDirectories(
+                    group, self._registry, self._settings, self._opener, self._supervisor.faults
+                )
+                self._identity = self._followed.open(
+                    cluster_id=dependencies.cluster_id, node_id=dependencies.node_id
+                )
+                return
             self._identity = group.open(
                 dependencies.topic_configs,
                 cluster_id=dependencies.cluster_id,
@@ -813,6 +859,10 @@ class LogManager(ClosingContextManager):
     def _on_journal_failure(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.mark_offline(directory, error)
 
+    def _warn_unless_closed(self) -> Callable[[], object]:
+        has_written = not self._gate.is_read_only
+        return warn_unless_closed(self, f"manager of {self._paths}", has_written=has_written)
+
     def _make_clients(self, config: ManagerConfig, scheduler: Scheduler | None) -> Clients:
         return Clients(
             self,
@@ -824,7 +874,10 @@ class LogManager(ClosingContextManager):
                 config.offsets_topic_num_partitions,
                 config.transaction_state_log_num_partitions,
                 # Topics that a broker made have no settings here: its cluster has them.
-                is_own=lambda topic: bool(self._settings.configs.overrides_of(topic)),
+                is_own=lambda topic: (
+                    not self._gate.is_read_only and bool(self._settings.configs.overrides_of(topic))
+                ),
+                is_read_only=self._gate.is_read_only,
             ),
         )
 
@@ -846,7 +899,7 @@ class LogManager(ClosingContextManager):
             clock=self._clock,
             scheduler=self._supervisor.scheduler_for(name),
             pool=self._pool,
-            directory_lock=partition.directory.lock,
+            directory_lock=None if self._gate.is_read_only else partition.directory.lock,
             retention=self._retention,
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.on_offline(partition, error),
@@ -873,7 +926,32 @@ class LogManager(ClosingContextManager):
 
     def _partition(self, topic: str, partition: int) -> ManagedPartition:
         self._gate.ensure_open()
-        return self._registry.get(TopicPartition(topic, partition))
+        return self._current().get(TopicPartition(topic, partition))
+
+    def _current(self) -> PartitionRegistry:
+        """Return the partitions; a read-only manager first looks for changes of their writer."""
+        if self._followed is not None and not self.is_closed:
+            # The lock of a look may have been held by a thread of the parent at a fork.
+            self._gate.ensure_owner_process()
+            self._followed.refresh()
+        return self._registry
+
+    def _positions_opener(self, group: str, file: str | PathLike[str]) -> OpenPositions:
+        """Return what opens a file with the positions of a group."""
+        path = Path(file).absolute()
+        for directory in self._directories.by_path:
+            if path.resolve().is_relative_to(directory.resolve()):
+                raise ConfigError(
+                    f"positions_file must be outside of the data directories, got {path}", path=path
+                )
+
+        def topic_id_of(name: TopicPartition) -> uuid.UUID | None:
+            registry = self._current()
+            return registry.get(name).topic_id if name in registry else None
+
+        return lambda committed: PositionsFile(
+            path, group, self._filesystem, committed, topic_id_of
+        )
 
     def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
         found = self._directories.by_path.get(Path(path).absolute())

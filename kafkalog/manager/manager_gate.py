@@ -1,4 +1,4 @@
-"""Permission to use a manager: its lock, its process, and whether it is closed.
+"""Permission to use a manager: its lock, its process, whether it is closed, whether it may write.
 
 Lock order: cleaning pauses, then `ManagerGate.lock`, then `ManagedPartition.lock`.
 
@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from kafkalog.errors import ForkedLogError, LogClosedError
+from kafkalog.errors import ForkedLogError, LogClosedError, ReadOnlyLogError
 from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.registry import ManagedPartition
 
@@ -27,13 +27,16 @@ class ManagerGate:
 
     Args:
         states: pauses the cleaning of partitions.
+        is_read_only: True to refuse every change.
 
     Attributes:
         lock: held for every change of topics, partitions or directories.
+        is_read_only: as given.
     """
 
-    def __init__(self, states: CleaningStates) -> None:
+    def __init__(self, states: CleaningStates, *, is_read_only: bool = False) -> None:
         self.lock = threading.RLock()
+        self.is_read_only = is_read_only
         self._states = states
         self._process = os.getpid()
         self._is_closed = False
@@ -70,10 +73,24 @@ class ManagerGate:
                 " make one here"
             )
 
+    def ensure_not_read_only(self) -> None:
+        """Raise ReadOnlyLogError if the manager is read-only, ForkedLogError in a child."""
+        self.ensure_owner_process()
+        if self.is_read_only:
+            raise ReadOnlyLogError(
+                "the manager is read-only: it changes nothing in its directories, which another"
+                " process may be writing"
+            )
+
+    def ensure_writable(self) -> None:
+        """Raise if the manager may not change anything: forked, read-only or closed."""
+        self.ensure_not_read_only()
+        self.ensure_open()
+
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock for a change; raise if the manager may not be used."""
-        self.ensure_owner_process()
+        """Hold the lock for a change; raise as `ensure_writable` does."""
+        self.ensure_writable()
         with self.lock:
             self.ensure_open()
             yield
@@ -86,7 +103,7 @@ class ManagerGate:
         The pause waits for cleanings without the lock, because their progress callbacks may take
         it. `find` is called again under the lock; if partitions were added, the pause is repeated.
         """
-        self.ensure_owner_process()
+        self.ensure_writable()
         is_done = False
         while not is_done:
             found = find()

@@ -18,6 +18,7 @@ from kafkalog.errors import (
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_partition
 from kafkalog.log.partition import LogEnvironment
@@ -50,6 +51,8 @@ class LogOpener:
         open_log_limit: limits the logs with files open for writing.
         on_error: called with a directory and an error of its disk.
         pause_cleaning: pauses the cleaning of a partition; a running cleaning ends first.
+        read_only: True to open logs that another process may be writing. Errors of their disk are
+            faults, and `on_error` is not called: each look finds out which directories are offline.
     """
 
     def __init__(
@@ -60,13 +63,16 @@ class LogOpener:
         open_log_limit: OpenLogLimit,
         on_error: Callable[[DataDirectory, BaseException], object],
         pause_cleaning: Callable[[TopicPartition], AbstractContextManager[object]],
+        *,
+        read_only: bool = False,
     ) -> None:
         self._settings = settings
         self._environment_of = environment_of
         self._faults = faults
         self._open_log_limit = open_log_limit
-        self._on_error = on_error
+        self._on_error = _ignore if read_only else on_error
         self._pause_cleaning = pause_cleaning
+        self._is_read_only = read_only
         self._is_stopped = False
 
     def open(self, partition: ManagedPartition) -> Log:
@@ -167,12 +173,15 @@ class LogOpener:
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
         try:
-            if not directory.sessions.is_clean(str(name)):
+            store = DirectoryCheckpointStore.of(directory, name)
+            if not self._is_read_only and not directory.sessions.is_clean(str(name)):
                 directory.journal.recover(str(name))
             opened = open_partition(
-                DirectoryCheckpointStore.of(directory, name),
+                # Only the writer may cache checkpoints.
+                FileCheckpointStore(store.paths) if self._is_read_only else store,
                 self._settings.config_of(name.topic),
                 self._environment_of(partition),
+                read_only=self._is_read_only,
             )
         except (OSError, KafkaLogError) as error:
             partition.record_error(error)
@@ -197,3 +206,7 @@ class LogOpener:
         if partition.is_duplicate:
             assert partition.error is not None
             raise partition.error
+
+
+def _ignore(_directory: DataDirectory, _error: BaseException) -> None:
+    """Leave a directory as it is."""

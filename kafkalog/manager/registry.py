@@ -102,6 +102,10 @@ class ManagedPartition:
         """Permit opening again, after `block`."""
         self.error, self.is_duplicate, self.rivals = None, False, ()
 
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Record the topic id, which a broker writes after the first segment."""
+        self.topic_id = topic_id
+
     def mark_gone(self) -> None:
         """Record that the partition was deleted or moved, or its directory opened again."""
         self.is_gone = True
