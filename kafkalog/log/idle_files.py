@@ -21,19 +21,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kafkalog.errors import LogStorageError
 from kafkalog.log.flusher import LogFlusher
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.write_gate import WriteGate
 
-__all__ = ["FILES_OF_OPEN_LOG", "IdleFiles"]
+__all__ = ["FILES_OF_OPEN_LOG", "IdleFiles", "ReleasableFiles"]
 
 logger = logging.getLogger(__name__)
 
 # Held open for writing: the `.log`, two indexes, the sync journal.
 FILES_OF_OPEN_LOG: Final = 4
+
+
+class ReleasableFiles(Protocol):
+    """Open files of one log, which can be closed while the log is not in use."""
+
+    @property
+    def is_released(self) -> bool:
+        """True if no file is open."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the log was closed."""
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset; another one shows that the log is in use."""
+
+    def try_release(self) -> bool:
+        """Close the files if the log is not in use; return whether they are closed."""
 
 
 class IdleFiles:
@@ -58,7 +77,7 @@ class IdleFiles:
         gate: WriteGate,
         local: LocalLog,
         flusher: LogFlusher,
-        on_reopen: Callable[[IdleFiles], object] | None,
+        on_reopen: Callable[[ReleasableFiles], object] | None,
     ) -> None:
         self._gate = gate
         self._local = local

@@ -32,7 +32,8 @@ from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.flusher import LogFlusher
-from kafkalog.log.idle_files import IdleFiles
+from kafkalog.log.followed_files import FollowedFiles
+from kafkalog.log.idle_files import IdleFiles, ReleasableFiles
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.lookup import LogLookup
 from kafkalog.log.producers import LogProducers, ongoing
@@ -76,9 +77,9 @@ class LogEnvironment:
             that got it, which may hold the log's lock: it must neither wait nor call back.
         on_storage_error: called with each error that the disk raised in a call of the log, reads
             too, as `on_offline` is. Errors of opening and closing are raised only.
-        on_reopen: called with the `IdleFiles` of an idle log that takes writes again, under its
-            lock; it may release the files of others (`IdleFiles.try_release`). A log without it is
-            never idle.
+        on_reopen: called with the files of an idle log that takes writes again, or of a read-only
+            log with new records, under its lock; it may release the files of others
+            (`ReleasableFiles.try_release`). A log without it never releases its files.
         withdraw_commits: entered, with a function that syncs the log, for a change of bytes that a
             commit journal may have; None without one.
         pause_cleaning: entered for a truncation, without the log's lock: keeps the log from being
@@ -95,7 +96,7 @@ class LogEnvironment:
     on_deletion: Callable[[SegmentDeletion], object] | None = None
     on_offline: Callable[[BaseException], object] | None = None
     on_storage_error: Callable[[LogStorageError], object] | None = None
-    on_reopen: Callable[[IdleFiles], object] | None = None
+    on_reopen: Callable[[ReleasableFiles], object] | None = None
     withdraw_commits: WithdrawCommits | None = None
     pause_cleaning: Callable[[], AbstractContextManager[object]] = nullcontext
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
@@ -140,6 +141,7 @@ class Partition:
         view, reader, lookup: reads.
         state: producers and leader epochs.
         appender, flusher, truncator, retention, deleter, idle_files: changes.
+        open_files: the files that are held open: `idle_files`, or that of a read-only log.
         cleaning: held by the thread that compacts the log.
 
     Thread-safety: see the module.
@@ -186,16 +188,12 @@ class Partition:
         synced_offset = opened.loaded.recovery_point
         self.flusher = LogFlusher(self.gate, local, store, self.state, scheduler, synced_offset)
         self.idle_files = IdleFiles(self.gate, local, self.flusher, environment.on_reopen)
+        self.open_files = self._releasable_files(opened.tail, environment)
         self.appender = LogAppender(self.gate, local, self.state, self.flusher, scheduler)
         self.deleter = Deleter(context, scheduler, paths.topic_partition, environment.on_deletion)
+        on_change = self.appender.notify_watchers
         self.truncator = LogTruncator(
-            self.gate,
-            local,
-            store,
-            self.state,
-            self.flusher,
-            self.deleter,
-            self.appender.notify_watchers,
+            self.gate, local, store, self.state, self.flusher, self.deleter, on_change
         )
         retainer = Retainer(local, store, self.deleter, environment.retention)
         self.retention = LogRetention(self.gate, self.view, self.state, self.flusher, retainer)
@@ -233,6 +231,13 @@ class Partition:
             return ongoing(self.view.open_transactions(), now_ms)
         with self.gate.owned():
             return self.producers.transactions()
+
+    def _releasable_files(
+        self, tail: ReadOnlyTail | None, environment: LogEnvironment
+    ) -> ReleasableFiles:
+        if tail is None:
+            return self.idle_files
+        return FollowedFiles(self.gate, self.local, tail, environment.on_reopen)
 
     def read_topic_id(self) -> uuid.UUID | None:
         """Return the topic id in `partition.metadata`; see `Log.topic_id`."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +62,8 @@ WINDOW_BYTES = 64 * 1024
 WINDOW_BATCHES = 4096
 # Number of zero bytes at the end of a sealed file above which it is checked.
 ZEROS = 64
+# Bytes before the end of a released file by which it is recognized: the end of its last batch.
+END_BYTES = 256
 # Attempts of one refresh while a writer removes files.
 ATTEMPTS = 5
 # No longer is a directory believed to be as it was because its mark is.
@@ -104,6 +106,56 @@ class ReadOnlyTail:
         if present.bases:
             # While it is open its identity cannot become another file's.
             local.snapshot.segments.active.file.open_for_following()
+        # The last segment's file if it was released: base offset, and its bytes at both ends.
+        self._released: tuple[int, bytes, bytes] | None = None
+        self._was_released = self.is_released
+        self._on_reopen: Callable[[], object] = _no_effect
+
+    @property
+    def is_released(self) -> bool:
+        """True if no file is held open."""
+        return not self._local.snapshot.segments.active.file.is_followed
+
+    def set_on_reopen(self, on_reopen: Callable[[], object]) -> None:
+        """Set the function that is called, by a refresh, when the file is held open again."""
+        self._on_reopen = on_reopen
+
+    def try_release(self) -> bool:
+        """Close the last segment's file; False if a refresh is running, or the disk refused."""
+        if not self._guard.acquire(blocking=False):
+            return False
+        try:
+            snapshot = self._local.snapshot
+            active = snapshot.segments.active
+            if active.file.is_followed:
+                ends = self._ends_of(active, snapshot.end_position)
+                active.file.seal(trim=False)
+                self._released, self._was_released = (active.base_offset, *ends), True
+        except OSError:
+            return False
+        finally:
+            self._guard.release()
+        return True
+
+    def _ends_of(self, segment: LogSegment, end: int) -> tuple[bytes, bytes]:
+        """Return the first and the last bytes of a followed file, by which it is recognized."""
+        file = segment.file
+        start = max(end - END_BYTES, 0)
+        return (
+            bytes(file.read_unpublished(0, min(RECORD_BATCH_OVERHEAD, end))),
+            bytes(file.read_unpublished(start, end - start)),
+        )
+
+    def _reopen(self, segment: LogSegment, end: int) -> bool:
+        """Hold the released file open again; return whether it is the same file, not shorter."""
+        released, self._released = self._released, None
+        if released is None or released[0] != segment.base_offset:
+            return False
+        segment.file.open_for_following()
+        if self._ends_of(segment, end) == released[1:]:
+            return True
+        segment.file.seal(trim=False)
+        return False
 
     def refresh(self) -> bool:
         """
@@ -116,10 +168,15 @@ class ReadOnlyTail:
         with self._guard:
             for _attempt in range(ATTEMPTS):
                 try:
-                    return self._refresh_last() or self._refresh()
+                    found = self._refresh_last() or self._refresh()
                 except FileNotFoundError:
                     # Rolled away, deleted or replaced between the listing and the opening.
                     self._mark = None
+                    continue
+                if self._was_released and not self.is_released:
+                    self._was_released = False
+                    self._on_reopen()
+                return found
             return False
 
     def _refresh_last(self) -> bool:
@@ -139,6 +196,8 @@ class ReadOnlyTail:
             return True
         facts = self._facts(last.base_offset)
         if self._ids.get(last.base_offset) != facts.file_id or facts.size_bytes < last.size_bytes:
+            return False
+        if not last.file.is_followed and not self._reopen(last, snapshot.end_position):
             return False
         odd = self._odd
         position, offset = self._find_end(
@@ -178,6 +237,14 @@ class ReadOnlyTail:
         for base in renamed:
             # The same file under another name: it is opened again by that.
             by_base.pop(base, None)
+        active = snapshot.segments.active
+        if (
+            by_base.get(active.base_offset) is active
+            and active.base_offset in bases
+            and not active.file.is_followed
+            and not self._reopen(active, snapshot.end_position)
+        ):
+            del by_base[active.base_offset]
         segments = [self._current(base, facts[base], by_base) for base in bases[:-1]]
         last = by_base.get(bases[-1])
         if last is not None and not last.file.is_followed:
@@ -381,6 +448,10 @@ class ReadOnlyTail:
         if facts is None:
             raise FileNotFoundError(f"{path} was removed")
         return facts
+
+
+def _no_effect() -> None:
+    """Do nothing: a log whose file is never released."""
 
 
 def _is_preallocated_space(data: memoryview) -> bool:

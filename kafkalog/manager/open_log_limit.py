@@ -1,4 +1,4 @@
-"""Limit of logs with files open for writing; files of idle logs are released above it.
+"""Limit of logs with files open for writing or following; files are released above it.
 
 A log that is appended to holds four files open. If the limit is exceeded, the files of another log
 are released, which costs a sync if that log was written since its last sync. A log without appends
@@ -18,7 +18,7 @@ from collections import deque
 from typing import Final
 
 from kafkalog.files.machine import LocalMachine
-from kafkalog.log.idle_files import FILES_OF_OPEN_LOG, IdleFiles
+from kafkalog.log.idle_files import FILES_OF_OPEN_LOG, ReleasableFiles
 
 __all__ = ["OpenLogLimit", "default_open_log_limit"]
 
@@ -54,12 +54,12 @@ class OpenLogLimit:
         self.limit = limit
         self._guard = threading.Lock()
         # Each log with its end offset at its last check; the oldest check first.
-        self._open_logs: deque[tuple[IdleFiles, int]] = deque()
+        self._open_logs: deque[tuple[ReleasableFiles, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._open_logs)
 
-    def add(self, log: IdleFiles) -> None:
+    def add(self, log: ReleasableFiles) -> None:
         """Add a log whose files were opened; release the files of other logs above the limit."""
         with self._guard:
             self._open_logs.append((log, _end_of(log)))
@@ -75,14 +75,14 @@ class OpenLogLimit:
                     self._open_logs.append((candidate, _end_of(candidate)))
             chances -= 1
 
-    def remove(self, log: IdleFiles) -> None:
+    def remove(self, log: ReleasableFiles) -> None:
         """Remove a log that was closed."""
         with self._guard:
             self._open_logs = deque(entry for entry in self._open_logs if entry[0] is not log)
 
     @staticmethod
     def _keeps_open(
-        log: IdleFiles, reopening: IdleFiles, seen_end: int, *, is_spared: bool
+        log: ReleasableFiles, reopening: ReleasableFiles, seen_end: int, *, is_spared: bool
     ) -> bool:
         if log is reopening:
             return True
@@ -93,6 +93,6 @@ class OpenLogLimit:
         return not log.try_release()
 
 
-def _end_of(log: IdleFiles) -> int:
+def _end_of(log: ReleasableFiles) -> int:
     """Return a log's end offset, also while the log is being closed."""
     return log.end_offset

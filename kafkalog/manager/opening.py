@@ -134,7 +134,7 @@ class LogOpener:
             log = partition.remove_log()
             if log is None:
                 return
-            self._open_log_limit.remove(partition_of(log).idle_files)
+            self._open_log_limit.remove(partition_of(log).open_files)
             try:
                 log.close()
             except (OSError, LogStorageError) as error:
@@ -144,7 +144,7 @@ class LogOpener:
 
     def release_idle(self, log: Log) -> None:
         """Release the files of a log that has not been used."""
-        files = partition_of(log).idle_files
+        files = partition_of(log).open_files
         if files.try_release():
             self._open_log_limit.remove(files)
 
@@ -154,7 +154,7 @@ class LogOpener:
             log = partition.remove_log()
             if log is None:
                 return
-            self._open_log_limit.remove(partition_of(log).idle_files)
+            self._open_log_limit.remove(partition_of(log).open_files)
             if error is not None:
                 partition_of(log).gate.mark_offline(error, notify=False)
             # Errors are ignored here: the disk failed before.
@@ -188,8 +188,8 @@ class LogOpener:
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
             raise
-        if not opened.idle_files.is_released:
-            self._open_log_limit.add(opened.idle_files)
+        if not opened.open_files.is_released:
+            self._open_log_limit.add(opened.open_files)
         directory.journal.settle(str(name))
         log = Log(opened)
         partition.set_log(log)

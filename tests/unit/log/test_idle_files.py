@@ -13,7 +13,7 @@ from kafkalog.errors import LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.checkpoint_store import FileCheckpointStore
-from kafkalog.log.idle_files import IdleFiles
+from kafkalog.log.idle_files import ReleasableFiles
 from kafkalog.log.log import partition_of
 from kafkalog.log.opening import open_partition
 from kafkalog.log.partition import LogEnvironment
@@ -33,7 +33,7 @@ CONFIG = LogConfig(
 
 def open_sleepy(
     directory: Path,
-    woken: list[IdleFiles] | None = None,
+    woken: list[ReleasableFiles] | None = None,
     filesystem: FileSystem | None = None,
     config: LogConfig = CONFIG,
 ) -> Log:
@@ -63,7 +63,7 @@ def texts(log: Log) -> list[bytes | None]:
 def test_idle_log_reads_and_continues_at_its_end(tmp_path: Path, preallocate: bool) -> None:
     """The release trims the index files, and they grow after the reopening."""
     config = CONFIG.replace(preallocate=preallocate)
-    woken: list[IdleFiles] = []
+    woken: list[ReleasableFiles] = []
     directory = tmp_path / "orders-0"
     with open_sleepy(directory, woken, config=config) as log:
         for number in range(6):
