@@ -36,6 +36,7 @@ from kafkalog.errors import (
     LogStorageError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
 )
 from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.isolation import Isolation
@@ -428,6 +429,9 @@ class Consumer(ClosingContextManager):
         """Add a partition, or try again at the next discovery: the others continue."""
         try:
             self._add_records(where)
+        except UnknownTopicOrPartitionError:
+            # Deleted since the topics were listed.
+            self._unreachable.discard(where)
         except LogStorageError as error:
             if where not in self._unreachable:
                 self._unreachable.add(where)

@@ -97,6 +97,11 @@ class ReadOnlyTail:
             for segment in local.snapshot.segments.segments
             if present.bases
         }
+        # Sizes of the files of all but the last one, as they were loaded or read to their ends.
+        self._sealed = {
+            segment.base_offset: segment.size_bytes
+            for segment in local.snapshot.segments.segments[:-1]
+        }
         # Torn by a crash, or a copy: passed over by the loader, left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
         # Of these: change mark of a file whose batches were judged, and the end of the last one.
@@ -238,12 +243,8 @@ class ReadOnlyTail:
             # The same file under another name: it is opened again by that.
             by_base.pop(base, None)
         active = snapshot.segments.active
-        if (
-            by_base.get(active.base_offset) is active
-            and active.base_offset in bases
-            and not active.file.is_followed
-            and not self._reopen(active, snapshot.end_position)
-        ):
+        is_present = active.base_offset in by_base and active.base_offset in bases
+        if is_present and self.is_released and not self._reopen(active, snapshot.end_position):
             del by_base[active.base_offset]
         segments = [self._current(base, facts[base], by_base) for base in bases[:-1]]
         last = by_base.get(bases[-1])
@@ -251,10 +252,7 @@ class ReadOnlyTail:
             # Sealed once, and last again since a truncation ended at its end.
             del by_base[last.base_offset]
         segments.append(self._current(bases[-1], facts[bases[-1]], by_base))
-        # A segment that was sealed when we look has all its bytes; only the last one may grow.
-        for segment in segments[:-1]:
-            if segment not in snapshot.segments.segments or segment is snapshot.segments.active:
-                self._complete(segment, facts[segment.base_offset])
+        completed = self._complete_sealed(segments, snapshot, facts)
         last, position, offset = segments[-1], 0, segments[-1].base_offset
         if last is snapshot.segments.active:
             position, offset = snapshot.end_position, snapshot.end_offset
@@ -263,12 +261,16 @@ class ReadOnlyTail:
         start = max(self._start.read(trusts_mark=False) or 0, segments[0].base_offset)
         fresh = LogSnapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
-            if present_segments(context.filesystem, context.directory) != listed:
-                # A new segment may have replaced several that were listed.
+            if present_segments(context.filesystem, context.directory) != listed or any(
+                self._facts(base) != facts[base] for base in completed
+            ):
+                # A new segment may have replaced several that were listed; or a truncation and a
+                # roll since may have made files of the same names, one of which was too short.
                 raise FileNotFoundError(f"{context.directory} has changed")
             fresh = fresh.replace(segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})
+        self._sealed = {base: facts[base].size_bytes for base in bases[:-1]}
         # A file that was set aside may become whole without a change of the directory.
         self._mark = mark if bases == list(listed.bases) else None
         self._listed_at = listed_at
@@ -342,6 +344,8 @@ class ReadOnlyTail:
         """Return the segment object for a file, a new one where it is another file now."""
         segment = by_base.get(base_offset)
         same = self._ids.get(base_offset) == facts.file_id
+        # A sealed segment that has another size was cut in place, and perhaps appended to since.
+        same &= self._sealed.get(base_offset, facts.size_bytes) == facts.size_bytes
         if segment is not None and same and segment.size_bytes <= facts.size_bytes:
             return segment
         context = self._local.context
@@ -353,6 +357,19 @@ class ReadOnlyTail:
         if self._facts(base_offset).file_id != facts.file_id:
             raise FileNotFoundError(f"{path} was replaced")
         return LogSegment(context, base_offset, file)
+
+    def _complete_sealed(
+        self, segments: Sequence[LogSegment], snapshot: LogSnapshot, facts: dict[int, FileFacts]
+    ) -> list[int]:
+        """Take in all of each segment that was sealed since; return their base offsets."""
+        # A segment that was sealed when we look has all its bytes; only the last one may grow.
+        completed = []
+        for segment in segments[:-1]:
+            is_active = segment is snapshot.segments.active
+            if is_active or segment not in snapshot.segments.segments:
+                self._complete(segment, facts[segment.base_offset])
+                completed.append(segment.base_offset)
+        return completed
 
     def _complete(self, segment: LogSegment, facts: FileFacts) -> None:
         """Take in all of a segment that the writer has sealed."""

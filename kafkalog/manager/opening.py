@@ -18,6 +18,7 @@ from kafkalog.errors import (
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.names import partition_directory_name
 from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_partition
@@ -184,6 +185,9 @@ class LogOpener:
                 read_only=self._is_read_only,
             )
         except (OSError, KafkaLogError) as error:
+            if self._is_read_only and _was_removed(partition):
+                # Its writer has deleted it, which the next look finds out.
+                raise UnknownTopicOrPartitionError(f"{name} was deleted") from error
             partition.record_error(error)
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
@@ -206,6 +210,15 @@ class LogOpener:
         if partition.is_duplicate:
             assert partition.error is not None
             raise partition.error
+
+
+def _was_removed(partition: ManagedPartition) -> bool:
+    """Return whether the directory of a partition is missing."""
+    path = partition.directory.path / partition_directory_name(partition.topic_partition)
+    try:
+        return partition.directory.filesystem.stat(path) is None
+    except OSError:
+        return False
 
 
 def _ignore(_directory: DataDirectory, _error: BaseException) -> None:

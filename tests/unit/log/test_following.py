@@ -347,3 +347,25 @@ def test_stray_segment_stays_ignored_by_a_reader(directory: Path) -> None:
     with manual_log(directory, read_only=True) as reader:
         for _ in range(2):
             assert [each.offset for each in reader.records(on_corrupt="skip")] == list(range(20))
+
+
+def test_sealed_segment_that_was_cut_in_place_is_read_again(directory: Path) -> None:
+    """As by a broker that truncates it, appends, and rolls before the reader looks again."""
+    with manual_log(directory, segment_bytes=600) as writer:
+        while len(writer.segments()) < 3:
+            writer.append(numbered(writer.log_end_offset, 1))
+        first, second = (segment.base_offset for segment in writer.segments()[:2])
+    other = directory.with_name("other-0")
+    with manual_log(other, segment_bytes=10_000) as log:
+        # Longer records with the same offsets.
+        log.append([Record(value=b"%d" % n * 400) for n in range(first, second)])
+    path = directory / "00000000000000000000.log"
+    with manual_log(directory, read_only=True) as reader:
+        before = [record.value for record in reader.records()]
+        with path.open("r+b") as file:
+            file.truncate(0)
+            file.write((other / path.name).read_bytes())
+        make_old(directory)
+        (directory / "changed").write_bytes(b"")
+        after = [record.value for record in reader.records()]
+        assert after == [b"%d" % n * 400 for n in range(first, second)] + before[second:]
