@@ -114,6 +114,12 @@ class _Look:
         """Record the change mark of the file of settings before it was read."""
         self.settings_mark = mark
 
+    def state(self) -> tuple[object, ...]:
+        """Return a value that is equal while nothing that decides about partitions differs."""
+        directory = self.directory
+        notes = tuple(directory.inventory.move_notes)
+        return directory.is_online, directory.was_read, notes, self.partitions
+
     def is_current(self) -> bool:
         """Return whether the directory is as it was listed, if one look-up can show that."""
         age = time.monotonic() - self._listed_at
@@ -151,11 +157,12 @@ class _Look:
         found: dict[str, _Seen] = {}
         pending: dict[Path, FileFacts | None] = {}
         for name, partition in directory.inventory.partitions.items():
-            with storage_errors(path / name, doing="reading"):
-                before = None if name in self.partitions else filesystem.stat(path / name)
-                seen = self._read_partition(name, partition, faults)
+            inside = path / name
+            with storage_errors(inside, doing="reading"):
+                before = None if name in self.partitions else filesystem.stat(inside)
+                seen = self._read_partition(inside, partition, faults)
             if seen is None:
-                pending[path / name] = before
+                pending[inside] = before
             else:
                 found[name] = seen
         self.partitions, self._pending = found, pending
@@ -163,11 +170,11 @@ class _Look:
         self._took_seconds = time.monotonic() - began_at
 
     def _read_partition(
-        self, name: str, partition: TopicPartition, faults: FaultRegistry
+        self, path: Path, partition: TopicPartition, faults: FaultRegistry
     ) -> _Seen | None:
         """Return what a partition directory has; None if it has no segment and no topic id."""
-        directory = self.directory
-        filesystem, path = directory.filesystem, directory.path / name
+        directory, name = self.directory, path.name
+        filesystem = directory.filesystem
         file_id = directory.inventory.file_ids.get(name, 0)
         mark = filesystem.change_mark(path / PARTITION_METADATA)
         seen = self.partitions.get(name)
@@ -212,6 +219,8 @@ class FollowedDirectories:
         self._faults = faults
         self._lock = threading.Lock()
         self._looks = [_Look(directory) for directory in group.all]
+        # State of the looks and the settings that the registry has.
+        self._applied: object = None
         # Each partition of the registry as it was found.
         self._served: dict[TopicPartition, _Seen] = {}
 
@@ -241,11 +250,15 @@ class FollowedDirectories:
         if all(look.is_current() for look in self._looks):
             return
         with self._lock:
-            changed = [look for look in self._looks if not look.is_current()]
-            if changed:
-                for look in changed:
+            for look in self._looks:
+                if not look.is_current():
                     self._list(look)
+            settings = self._settings
+            state = [look.state() for look in self._looks], settings.ids, settings.deleting
+            # Checkpoints that a writer replaces change a directory, too.
+            if state != self._applied:
                 self._apply()
+                self._applied = state
 
     def _list(self, look: _Look) -> None:
         """List one directory; if it cannot be read, it is offline, and keeps its partitions."""

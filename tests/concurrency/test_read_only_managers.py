@@ -1,4 +1,4 @@
-"""Read-only managers beside the process that writes: every record once, topics come and go."""
+"""Read-only managers next to a process that writes: every record, and topics come and go."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ with LogManager(directory, config) as manager:
 
 def follow(directory: Path, is_over: Callable[[], bool]) -> tuple[int, int]:
     """Consume all topics until the end; return how many records and made topics were seen."""
-    record_count, generations = 0, {}
+    record_count = 0
+    generations: dict[str, int] = {}
     with (
         LogManager(directory, read_only=True) as manager,
         manager.consumer(auto_offset_reset="earliest", poll_interval_ms=2) as consumer,

@@ -104,6 +104,7 @@ PAGES = {
     "convert": "(len(finished), made.report.records_converted) == (1, 10)",
     "fetching": "values[0] == b'v0'",
     "following": "len(found) == 2",
+    "followers": "reader.is_closed",
     "operations": "manager.is_closed",
     "quickstart": "True",
     "retention": "deletions == ()",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import ManagerConfig, RecoveryProgress
+from kafkalog import LogManager, ManagerConfig, RecoveryProgress
 from kafkalog.files.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -25,11 +25,11 @@ CHECKPOINTS = (
 
 
 def records_of_a_broker(data_set: str) -> dict[tuple[str, int], int]:
-    """Return the partitions of a data set with their log ends."""
+    """Return the live partitions of a data set with their log ends."""
     ends = {}
     for name in golden.partitions(data_set):
         topic, _dash, number = name.rpartition("-")
-        if topic != "__cluster_metadata":
+        if topic != "__cluster_metadata" and number.isdigit():
             summary = golden.Manifest(data_set, name).summary
             ends[topic, int(number)] = summary.log_end_offset
     return ends
@@ -99,3 +99,22 @@ def test_manager_append_continues_a_brokers_log(tmp_path: Path) -> None:
         assert end + 1 == manager.log("plain").log_end_offset
     with manual_manager(data, config=ManagerConfig()) as manager:
         assert "ours" == values(manager, "plain")[-1]
+
+
+@pytest.mark.parametrize("data_set", [golden.CLEAN, golden.UNCLEAN])
+def test_read_only_manager_changes_nothing_of_a_broker(data_set: str, tmp_path: Path) -> None:
+    """Stopped in order or killed: everything is served, and every file stays as it is."""
+    data = golden.copy_data_directory(data_set, tmp_path / "data")
+    before = golden.snapshot(data)
+    with LogManager(data, read_only=True) as manager:
+        ends = records_of_a_broker(data_set)
+        assert set(ends) == {tuple(each) for each in manager.partitions()}
+        for (topic, partition), end in ends.items():
+            assert end == manager.log(topic, partition).log_end_offset
+            with manager.consumer(
+                "group", auto_offset_reset="earliest", on_corrupt="skip"
+            ) as consumer:
+                consumer.assign([(topic, partition)])
+                while consumer.poll(0, 10_000):
+                    pass
+    assert golden.snapshot(data) == before
