@@ -31,6 +31,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
     ClientClosedError,
+    KafkaLogError,
     LogClosedError,
     LogOfflineError,
     LogStorageError,
@@ -478,13 +479,25 @@ class Consumer(ClosingContextManager):
                 break
             if assigned.is_paused:
                 continue
-            records = self._fetch_from(assigned, left)
+            try:
+                records = self._fetch_from(assigned, left)
+            except KafkaLogError:
+                if found:
+                    # They are returned first: their positions were moved. A later call raises,
+                    # because partitions with records are read after this one then.
+                    break
+                self._move_last(where)
+                raise
             if records:
                 found[where] = records
                 left -= len(records)
-                # This partition is last at the next fetch.
-                self._assigned[where] = self._assigned.pop(where)
+                self._move_last(where)
         return found
+
+    def _move_last(self, where: TopicPartition) -> None:
+        """Read a partition after all others at the next fetch, also after an error."""
+        if where in self._assigned:
+            self._assigned[where] = self._assigned.pop(where)
 
     def _fetch_from(self, assigned: AssignedPartition, count: int) -> list[Record]:
         try:

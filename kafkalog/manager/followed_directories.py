@@ -21,7 +21,7 @@ more often than in one of LISTING_SHARE of the time unless its attributes differ
 least every LISTED_SECONDS, for systems whose marks cannot be trusted.
 
 Thread-safety: `refresh` from any thread; looks exclude each other. The lock is taken before the
-locks of partitions.
+locks of partitions. A callback of a log that is closed by a look may call the manager.
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ class FollowedDirectories:
         self._settings = settings
         self._opener = opener
         self._faults = faults
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_looking = False
         self._looks = [_Look(directory) for directory in group.all]
         # State of the looks and the settings that the registry has.
         self._applied: object = None
@@ -250,15 +251,24 @@ class FollowedDirectories:
         if all(look.is_current() for look in self._looks):
             return
         with self._lock:
-            for look in self._looks:
-                if not look.is_current():
-                    self._list(look)
-            settings = self._settings
-            state = [look.state() for look in self._looks], settings.ids, settings.deleting
-            # Checkpoints that a writer replaces change a directory, too.
-            if state != self._applied:
-                self._apply()
-                self._applied = state
+            if self._is_looking:
+                return
+            self._is_looking = True
+            try:
+                self._look()
+            finally:
+                self._is_looking = False
+
+    def _look(self) -> None:
+        for look in self._looks:
+            if not look.is_current():
+                self._list(look)
+        settings = self._settings
+        state = [look.state() for look in self._looks], settings.ids, settings.deleting
+        # Checkpoints that a writer replaces change a directory, too.
+        if state != self._applied:
+            self._apply()
+            self._applied = state
 
     def _list(self, look: _Look) -> None:
         """List one directory; if it cannot be read, it is offline, and keeps its partitions."""

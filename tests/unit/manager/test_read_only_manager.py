@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import shutil
 import tempfile
@@ -474,3 +475,87 @@ def test_many_logs_hold_few_files(tmp_path: Path) -> None:
             ]
             assert len(open_files) == count
             assert all(each.try_release() for each in open_files)
+
+
+def test_deleted_topic_costs_no_record_of_another(writer: LogManager, reader: LogManager) -> None:
+    """Fetched records are returned before the error, which does not keep others from being read."""
+    for topic in ("a", "b", "c"):
+        writer.create_topic(topic, 1)
+        append_texts(writer, topic, 0, "0")
+    seen: dict[str, list[str]] = {"a": [], "c": []}
+    errors = 0
+    with reader.consumer(auto_offset_reset="earliest", poll_interval_ms=1) as consumer:
+        consumer.subscribe("a", "b", "c")
+        while sum(map(len, consumer.poll().values())):
+            pass
+        consumer.seek_to_beginning()
+        writer.delete_topic("b")
+        for number in range(1, 20):
+            append_texts(writer, "a", 0, str(number))
+            append_texts(writer, "c", 0, str(number))
+            time.sleep(0.002)
+            try:
+                found = consumer.poll()
+            except UnknownTopicOrPartitionError:
+                errors += 1
+                continue
+            for where, records in found.items():
+                seen[where.topic] += [(record.value or b"").decode() for record in records]
+        for _ in range(4):
+            with contextlib.suppress(UnknownTopicOrPartitionError):
+                for where, records in consumer.poll().items():
+                    seen[where.topic] += [(record.value or b"").decode() for record in records]
+    expected = [str(number) for number in range(20)]
+    assert {"a": expected, "c": expected} == seen
+    assert errors > 3
+
+
+def test_callback_of_a_closed_log_may_call_the_manager(
+    writer: LogManager, reader: LogManager
+) -> None:
+    """A look that closes the log of a deleted topic tells its watchers."""
+    found: list[dict[str, tuple[int, ...]]] = []
+    reader.log("orders").watch(lambda: found.append(reader.topics()))
+    writer.delete_topic("orders")
+    assert reader.topics() == {}
+    assert found
+
+
+def test_threads_use_one_manager_while_topics_change(tmp_path: Path) -> None:
+    """No call hangs, and each raises typed errors only."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    with (
+        manual_manager(tmp_path / "data") as writer,
+        LogManager(tmp_path / "data", read_only=True) as reader,
+    ):
+
+        def read() -> None:
+            while not stop.is_set():
+                for topic, number in reader.partitions():
+                    try:
+                        log = reader.log(topic, number)
+                        assert {record.value for record in log.records()} <= {b"x"}
+                    except (UnknownTopicOrPartitionError, LogClosedError):
+                        pass
+                    except BaseException as error:  # noqa: BLE001 - raised by the test
+                        failures.append(error)
+                        return
+
+        threads = [threading.Thread(target=read) for _number in range(4)]
+        for thread in threads:
+            thread.start()
+        for step in range(60):
+            topic = f"t{step % 4}"
+            writer.create_topic(topic, 2)
+            append_texts(writer, topic, step % 2, "x", "x")
+            if step % 4 == 3:
+                for number in range(4):
+                    writer.delete_topic(f"t{number}")
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert reader.topics() == writer.topics() == {}
+    if failures:
+        raise failures[0]
