@@ -14,6 +14,8 @@ from kafkalog._core.memory_records cimport MemoryRecords
 from kafkalog._engine.append_info cimport append_info_of
 from kafkalog._engine.epoch_state cimport EpochState
 from kafkalog._engine.gate_state cimport GateState
+from kafkalog._engine.histogram cimport Histogram, monotonic_ns
+from kafkalog._engine.counters cimport LogCounters
 from kafkalog._engine.segment_appender cimport SegmentAppender
 from kafkalog._engine.snapshot cimport LogSnapshot, PublishedSnapshot
 
@@ -96,14 +98,24 @@ cdef class AppendLane:
         Crash points: within the write; a prefix of the run stays, with its last batch torn.
         Recovery keeps the whole batches and cuts the torn one.
         """
+        cdef Histogram times = self._published.append_times
+        # Before the lock: the wait for other appends is a part of the time.
+        cdef int64_t started_ns = times.begin_sample()
         self._acquire()
         try:
             if (
                 run.has_producers or run.batches.count == 0 or not self._gate.can_append()
                 or not self._epochs.is_written(run)
             ):
-                return None
-            return self._write(run)
+                info = None
+            else:
+                info = self._write(run)
+            if info is None:
+                # The slow path begins its own sample.
+                times.cancel_sample()
+            elif started_ns:
+                times.add(monotonic_ns() - started_ns)
+            return info
         finally:
             self._release()
 
@@ -114,6 +126,7 @@ cdef class AppendLane:
         cdef SegmentAppender end = active.end
         cdef int64_t size = 0, waited_ms = 0
         cdef Py_ssize_t row
+        cdef LogCounters counters = self._published.counters
         info = append_info_of(run, before.end_offset, self._epochs.current)
         if end.stage._state.rolling_timestamp < 0:
             waited_ms = active.age_ms()
@@ -128,4 +141,8 @@ cdef class AppendLane:
             # Under the same lock: no other append may find what the write has left.
             self._undo(error)
             raise
+        counters.append_count += 1
+        counters.appended_batches += row
+        counters.appended_records += run.record_count
+        counters.appended_bytes += size
         return info

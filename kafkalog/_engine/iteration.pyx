@@ -222,6 +222,9 @@ cdef class ClosableRecords:
     def __iter__(self):
         return self
 
+    def __length_hint__(self):
+        return len(self._records) - self._next
+
     def __next__(self):
         cdef Py_ssize_t slot = self._next
         if slot >= len(self._records) or not self._signal._is_open:

@@ -177,7 +177,12 @@ cdef class PointLookupTable:
         if slot < 0:
             return None
         reader = readers._readers[slot]
-        return None if reader is None else (<PointReader>reader).read(number, check_crcs)
+        if reader is None:
+            return None
+        found = (<PointReader>reader).read(number, check_crcs)
+        if found is not None:
+            self._published.counters.read_records += 1
+        return found
 
     def slice(self, offset, max_bytes, bint min_one_batch):
         """
@@ -232,6 +237,7 @@ cdef class PointLookupTable:
         # Bytes that were appended after the reader was made are not among its bytes.
         if reader is not None and found.position + made.size_bytes <= reader._ref.view.len:
             made._mapped = reader.data
+        self._published.counters.read_bytes += made.size_bytes
         return made
 
     def find_time(self, timestamp_ms, bint check_crcs=True):

@@ -3,6 +3,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from kafkalog._engine.histogram cimport Histogram
+from kafkalog._engine.counters cimport LogCounters
+
 
 @cython.final
 cdef class LogSnapshot:
@@ -15,5 +18,7 @@ cdef class LogSnapshot:
 @cython.final
 cdef class PublishedSnapshot:
     cdef readonly LogSnapshot snapshot
+    cdef readonly LogCounters counters
+    cdef readonly Histogram append_times
 
     cdef int publish_end(self, int64_t end_offset, int64_t end_position) except -1

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple, Self, final
 
+from kafkalog._engine.counters import LogCounters
+from kafkalog._engine.histogram import Histogram
 from kafkalog.log.segments import LogSegments
 
 class ReadBound(NamedTuple):
@@ -33,5 +35,14 @@ class LogSnapshot:
 class PublishedSnapshot:
     @property
     def snapshot(self) -> LogSnapshot: ...
-    def __new__(cls, snapshot: LogSnapshot) -> Self: ...
+    @property
+    def counters(self) -> LogCounters: ...
+    @property
+    def append_times(self) -> Histogram: ...
+    def __new__(
+        cls,
+        snapshot: LogSnapshot,
+        counters: LogCounters | None = None,
+        append_times: Histogram | None = None,
+    ) -> Self: ...
     def publish(self, snapshot: LogSnapshot) -> None: ...

@@ -43,6 +43,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from typing_extensions import Buffer
 
 from kafkalog._core.mapping import FileMapping
+from kafkalog._engine.counters import PoolCounters
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
 __all__ = ["FilePool", "PooledFile"]
@@ -125,6 +126,7 @@ class PooledFile:
         handle = self._handle
         if handle is None:
             return self._pool._open_handle(self)
+        self._pool.counters.hit_file()
         self._handle_used = True
         return handle
 
@@ -160,6 +162,7 @@ class PooledFile:
                 return memoryview(b"")
             mapping = self._pool._map(self, size)
         else:
+            self._pool.counters.hit_mapping()
             self._mapping_used = True
         return mapping if len(mapping) == size else mapping[:size]
 
@@ -241,6 +244,9 @@ class FilePool:
         max_open_files: largest number of handles kept (at least 1).
         max_mappings: largest number of mappings kept (at least 1).
 
+    Attributes:
+        counters: reads that found a file open or mapped, and reads that did not.
+
     Raises:
         ValueError: a limit is below 1.
     """
@@ -260,6 +266,7 @@ class FilePool:
         self._filesystem = filesystem
         self._max_open_files = max_open_files
         self._max_mappings = max_mappings
+        self.counters = PoolCounters()
         self._lock = threading.Lock()
         self._opened: deque[_Reference] = deque()
         self._mapped: deque[_Reference] = deque()
@@ -324,6 +331,7 @@ class FilePool:
             handle = file.handle
             if handle is not None:
                 return handle
+            self.counters.miss_file()
             self._reclaim_handles(self._max_open_files - 1)
             handle = self._with_descriptors(partial(self._filesystem.open, file.path))
             file.keep_handle(handle)
@@ -343,6 +351,7 @@ class FilePool:
                 if size == 0 or (mapping is not None and len(mapping) >= size):
                     # Another thread may have mapped the file first.
                     return memoryview(b"") if mapping is None else mapping[:size]
+                self.counters.miss_mapping()
                 if mapping is None:
                     self._reclaim_mappings(self._max_mappings - 1)
                 larger = self._with_descriptors(partial(handle.map, size))

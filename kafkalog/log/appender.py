@@ -131,8 +131,11 @@ class LogAppender:
         """
         has_rolled = False
         if info is None:
+            times = self._local.context.meters.disk.append
+            started_ns = times.start_sample()
             with self._gate.writable():
                 info, has_rolled = self._append_slow_path(run, origin, guard)
+            times.end_sample(started_ns)
         self._follow_up(info, has_rolled, wait)
         return info
 
@@ -195,6 +198,7 @@ class LogAppender:
                 active.max_timestamp,
                 active.offset_of_max_timestamp,
             )
+            self._count(info)
         self._follow_up(info, True, "durable")
         return info
 
@@ -234,7 +238,14 @@ class LogAppender:
             self._on_failed_write(error, pending)
             raise
         self._commit(pending, before, has_rolled)
+        self._count(info)
         return info, has_rolled
+
+    def _count(self, info: AppendInfo) -> None:
+        """Count an append that the fast path has not counted; under the lock."""
+        self._local.context.meters.counters.add_append(
+            info.batch_count, info.record_count, info.size_bytes
+        )
 
     def _commit(self, pending: PendingAppend | None, before: LogSnapshot, has_rolled: bool) -> None:
         if pending is not None:

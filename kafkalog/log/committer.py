@@ -16,6 +16,7 @@ Thread-safety: all methods from any thread. The sync itself runs outside the con
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -33,6 +34,7 @@ class Committer:
         synced_offset: offset up to which the files on the disk have everything already.
         on_change: called with the durable offset after it rose; and before offsets above it are
             removed, with True as second argument. It must not raise.
+        on_sync: called after each successful sync with the number of callers that it served.
 
     Attributes:
         durable_offset: one above the last offset known to be on the disk; never ahead of it.
@@ -46,9 +48,13 @@ class Committer:
         sync: Callable[[], int],
         synced_offset: int,
         on_change: Callable[[int, bool], object] | None = None,
+        on_sync: Callable[[int], object] | None = None,
     ) -> None:
         self._sync = sync
         self._on_change = on_change
+        self._on_sync = on_sync
+        # Offsets that callers wait for, and no sync has reached.
+        self._awaited: list[int] = []
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         # Number of threads in `_wait`: commits of a journal notify no other.
@@ -59,6 +65,11 @@ class Committer:
         self._is_syncing = False
         self._error: BaseException | None = None
 
+    @property
+    def waiting_count(self) -> int:
+        """Number of callers that wait for an offset that is not durable."""
+        return len(self._awaited)
+
     def wait_until_durable(self, offset: int) -> int:
         """
         Wait until everything below `offset` is on the disk; return the durable offset.
@@ -67,14 +78,23 @@ class Committer:
         no sync would ever reach it.
         """
         truncations = self.truncations
-        while True:
-            with self._condition:
-                while self._is_syncing and self.durable_offset < offset:
-                    self._wait()
-                if self.durable_offset >= offset or truncations != self.truncations:
-                    return self.durable_offset
-                truncations_before = self._begin()
-            self._lead(truncations_before)
+        with self._condition:
+            if self.durable_offset >= offset:
+                return self.durable_offset
+            self._awaited.append(offset)
+        try:
+            while True:
+                with self._condition:
+                    while self._is_syncing and self.durable_offset < offset:
+                        self._wait()
+                    if self.durable_offset >= offset or truncations != self.truncations:
+                        return self.durable_offset
+                    truncations_before = self._begin()
+                self._lead(truncations_before)
+        finally:
+            with self._condition, contextlib.suppress(ValueError):
+                # Still there after a failure, a truncation or an interruption.
+                self._awaited.remove(offset)
 
     def flush(self) -> int:
         """Sync even if nothing waits (new files, an empty log); return the durable offset."""
@@ -111,8 +131,14 @@ class Committer:
             if truncations_before == self.truncations:
                 self.synced_offset = max(self.synced_offset, reached)
                 self._raise_to(reached)
+            left = [offset for offset in self._awaited if offset > self.durable_offset]
+            # A flush waits for no offset.
+            served = max(len(self._awaited) - len(left), 1)
+            self._awaited = left
             self._is_syncing = False
             self._condition.notify_all()
+        if self._on_sync is not None:
+            self._on_sync(served)
 
     def fail(self, error: BaseException) -> None:
         """End a round whose sync failed: no offset becomes durable any more."""

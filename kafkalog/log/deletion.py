@@ -129,6 +129,8 @@ class Deleter:
                 at_ms=at_ms,
             )
             events.append(event)
+        size_bytes = sum(event.size_bytes for event in events)
+        self._context.meters.counters.add_deletion(len(events), size_bytes)
         with self._guard:
             self._unreported += events
         self._unlink_later(tuple(segment.base_offset for segment in segments))
@@ -203,6 +205,19 @@ class Deleter:
             groups = list(self._waiting)
         for group in groups:
             self._delete(group)
+
+    def waiting_bytes(self) -> int:
+        """Return the size of all files that wait for their delay; 0 for what cannot be read."""
+        with self._guard:
+            bases = [base_offset for group in self._waiting for base_offset in group]
+        size_bytes = 0
+        for base_offset in bases:
+            files = SegmentFiles(self._context.directory, base_offset, FileState.DELETED)
+            for kind in FileKind:
+                with contextlib.suppress(OSError):
+                    facts = self._context.filesystem.stat(files.path(kind))
+                    size_bytes += 0 if facts is None else facts.size_bytes
+        return size_bytes
 
     def _unlink_later(self, group: tuple[int, ...]) -> None:
         with self._guard:

@@ -14,6 +14,7 @@ called under it.
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import Final, NamedTuple
 
 from kafkalog.errors import LogOfflineError, LogStorageError
@@ -32,10 +33,11 @@ _NEVER_MS: Final = 2**62
 
 
 class PendingFlush(NamedTuple):
-    """A flush whose disk part another object does: the round of the committer, and the sync."""
+    """A flush whose disk part another object does: the round, the sync, and its number in times."""
 
     truncations_before: int
     sync: PendingSync
+    number: int
 
 
 class PendingCommit(NamedTuple):
@@ -84,7 +86,10 @@ class LogFlusher:
         self._store = store
         self._state = state
         self._scheduler = scheduler
-        self._committer = Committer(self._sync, synced_offset, store.publish_durable_offset)
+        self._meters = local.context.meters.disk
+        on_sync = self._meters.sync_callers.observe
+        on_change = store.publish_durable_offset
+        self._committer = Committer(self._sync, synced_offset, on_change, on_sync)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._task = self._schedule()
 
@@ -118,14 +123,16 @@ class LogFlusher:
         if self._gate.state.is_idle:
             return None
         truncations_before = self._committer.begin()
+        number = self._meters.syncs.begin()
         try:
             pending = self._local.begin_sync(self._committer.synced_offset)
         except BaseException as error:
+            self._meters.syncs.end(number, has_succeeded=False)
             failure = self._fail(error)
             if failure is error:
                 raise
             raise failure from error
-        return PendingFlush(truncations_before, pending)
+        return PendingFlush(truncations_before, pending, number)
 
     def finish(self, pending: PendingFlush) -> None:
         """
@@ -137,14 +144,17 @@ class LogFlusher:
         try:
             reached = self._local.finish_sync(pending.sync, has_synced_names=True)
         except BaseException as error:
+            self._meters.syncs.end(pending.number, has_succeeded=False)
             failure = self._fail(error)
             if failure is error:
                 raise
             raise failure from error
+        self._meters.syncs.end(pending.number)
         self._committer.finish(pending.truncations_before, reached)
 
     def fail(self, pending: PendingFlush, error: BaseException) -> BaseException:
         """End a flush after a failed sync: the log goes offline. Return the error for callers."""
+        self._meters.syncs.end(pending.number, has_succeeded=False)
         try:
             self._local.fail_sync(pending.sync, error)
         finally:
@@ -192,7 +202,10 @@ class LogFlusher:
 
     def wait_until_durable(self, end_offset: int) -> int:
         """Return once everything below `end_offset` is on the disk; see `Committer`."""
-        return self._committer.wait_until_durable(end_offset)
+        started_ns = perf_counter_ns()
+        reached = self._committer.wait_until_durable(end_offset)
+        self._meters.commit.observe(perf_counter_ns() - started_ns)
+        return reached
 
     def flush_soon(self) -> None:
         """Let the scheduler flush, and checkpoint the recovery point, as after a roll."""
@@ -271,13 +284,18 @@ class LogFlusher:
 
     def _sync(self) -> int:
         """Sync for the committer; a failure marks the log offline."""
+        syncs = self._meters.syncs
+        number = syncs.begin()
         try:
-            return self._local.sync(self._committer.synced_offset)
+            reached = self._local.sync(self._committer.synced_offset)
         except BaseException as error:
+            syncs.end(number, has_succeeded=False)
             failure = self._mark_offline(error)
             if failure is error:
                 raise
             raise failure from error
+        syncs.end(number)
+        return reached
 
     def _fail(self, error: BaseException) -> BaseException:
         """Mark the log offline, and end the round of the committer; return the error to raise."""

@@ -105,7 +105,9 @@ class LocalLog:
         self.context = context
         end_position = segments.active.size_bytes
         self.published = PublishedSnapshot(
-            LogSnapshot(segments, end_offset, end_position, start_offset)
+            LogSnapshot(segments, end_offset, end_position, start_offset),
+            context.meters.counters,
+            context.meters.disk.append,
         )
         # Number of the last change of a name, and of the last such change that a sync has covered.
         self._name_changes = 1

@@ -74,6 +74,7 @@ class LogLookup:
         self._view = view
         self._reader = reader
         self._published = local.published
+        self._counters = local.published.counters
         self.table = PointLookupTable(local.published, TimestampOffset, FETCH_PARTS)
 
     def invalidate(self) -> None:
@@ -104,6 +105,7 @@ class LogLookup:
                     if view.follows:
                         # Now: the other process may remove the file.
                         fetched.data  # noqa: B018
+                    self._counters.add_read(0, fetched.size_bytes)
                     return fetched
             except (KafkaLogError, ValueError) as error:
                 snapshot = view.refresh_after(error, snapshot, offset)
@@ -128,6 +130,7 @@ class LogLookup:
                 view.context.report(error)
                 record = None  # files gone, or the log closed: the slow path raises what it means
             if record is not None:
+                self._counters.add_read(1, 0)
                 return record
         if offset >= limit:
             return None
@@ -183,6 +186,7 @@ class LogLookup:
             except (OSError, LogStorageError, ValueError) as error:
                 view.context.report(error)
         left = [slot for slot in range(visible) if found[slot] is None]
+        self._counters.add_read(visible - len(left), 0)
         self._find_left(unique_offsets, found, left, isolation)
         return [found[slot] for slot in order.tolist()]
 

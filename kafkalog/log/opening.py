@@ -148,6 +148,7 @@ def open_partition(
             clock,
             read_only=read_only,
             pool=environment.pool,
+            meters=environment.meters,
         )
         context.set_callbacks(
             on_storage_error=environment.on_storage_error,

@@ -36,6 +36,7 @@ from kafkalog.log.followed_files import FollowedFiles
 from kafkalog.log.idle_files import IdleFiles, ReleasableFiles
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.lookup import LogLookup
+from kafkalog.log.meters import LogMeters
 from kafkalog.log.producers import LogProducers, ongoing
 from kafkalog.log.reader import LogReader
 from kafkalog.log.retainer import LogRetention, Retainer
@@ -86,6 +87,7 @@ class LogEnvironment:
             compacted, and waits until no cleaning runs.
         producer_expiration_ms: after how long a silent producer is forgotten.
         producer_check_ms: time between two checks for such producers.
+        meters: counted and timed on the paths of the log; new ones if None.
     """
 
     clock: Clock
@@ -101,6 +103,7 @@ class LogEnvironment:
     pause_cleaning: Callable[[], AbstractContextManager[object]] = nullcontext
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     producer_check_ms: int = PRODUCER_CHECK_MS
+    meters: LogMeters | None = None
 
 
 class OpenedLog(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
+from operator import length_hint
 from typing import Protocol, TypeVar
 
 from kafkalog._core.record import Record
@@ -53,6 +54,7 @@ class LogReader:
 
     def __init__(self, view: LogView) -> None:
         self._view = view
+        self._counters = view.context.meters.counters
         self._close_signal = CloseSignal()
 
     def close(self) -> None:
@@ -81,7 +83,7 @@ class LogReader:
         """Yield whole batches; see `Log.batches`."""
         snapshot, start, end = self._range(start, end, isolation)
         read = self._visible_parts(read_batches, on_corrupt, isolation)
-        return self._read(read, snapshot, start, end)
+        return self._read(read, snapshot, start, end, self._count_batch)
 
     def records(
         self,
@@ -94,11 +96,11 @@ class LogReader:
         """Yield records; see `Log.records`."""
         snapshot, start, end = self._range(start, end, isolation)
         read = self._visible_parts(read_parts, on_corrupt, isolation)
-        parts = self._read(read, snapshot, start, end)
+        parts = self._read(read, snapshot, start, end, self._count_part)
         limit_bytes = self._view.context.config.decompressed_max_bytes
         # Chained lists: a generator of records would be resumed for each of them.
         lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._close_signal)
-        return chain.from_iterable(lists)
+        return chain.from_iterable(self._counted(lists))
 
     def batch_slices(
         self, start: int | None, end: int | None, options: ScanOptions
@@ -107,7 +109,8 @@ class LogReader:
         snapshot, start, end = self._range(start, end, options.isolation)
         offsets = options.conditions.offsets
         start, end = max(start, offsets.first), min(end, offsets.last + 1)
-        found = self._read(partial(self._read_batch_slices, options), snapshot, start, end)
+        read = partial(self._read_batch_slices, options)
+        found = self._read(read, snapshot, start, end, self._count_slice)
         limit_bytes = self._view.context.config.decompressed_max_bytes
         return LogBatchSlices(found, start, end, limit_bytes)
 
@@ -141,8 +144,9 @@ class LogReader:
         snapshot: LogSnapshot,
         start: int,
         end: int,
+        count: Callable[[_Read], object],
     ) -> Iterator[_Read]:
-        """Yield from `read`; raise a typed error if the log is closed, or the disk fails."""
+        """Yield from `read`, and count; a typed error if the log is closed, or the disk fails."""
         view = self._view
         parts = read(snapshot, start, end)
         while True:
@@ -150,6 +154,7 @@ class LogReader:
                 with view.errors():
                     view.ensure_open()
                     for part in parts:
+                        count(part)
                         yield part
                         start = max(start, part.next_offset)
                         view.ensure_open()
@@ -159,6 +164,24 @@ class LogReader:
                 parts = read(snapshot, start, end)
             else:
                 return
+
+    def _count_batch(self, batch: BatchView) -> None:
+        header = batch.header
+        records = 0 if header.is_control else max(header.record_count, 0)
+        self._counters.add_read(records, header.size_bytes)
+
+    def _count_part(self, part: BatchView | MessageRun) -> None:
+        self._counters.add_read(0, len(part.data))
+
+    def _count_slice(self, batch_slice: BatchSlice) -> None:
+        if batch_slice.is_wanted:
+            self._counters.add_read(batch_slice.record_count, batch_slice.size_bytes)
+
+    def _counted(self, lists: Iterable[Iterable[Record]]) -> Iterator[Iterable[Record]]:
+        """Yield lists of records, and count the records of each."""
+        for found in lists:
+            self._counters.add_read(length_hint(found), 0)
+            yield found
 
     def _visible_parts(
         self, read: Callable[..., Iterator[Part]], on_corrupt: OnCorrupt, isolation: Isolation

@@ -15,6 +15,7 @@ Thread-safety: `log_facts` from any thread; the rest under the log's lock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kafkalog._engine.snapshot import LogSnapshot
 from kafkalog.errors import DiskFullError, OffsetOutOfRangeError
@@ -35,6 +36,7 @@ from kafkalog.log.retention import (
     policies_for,
 )
 from kafkalog.log.retention_plan import (
+    RetentionDebt,
     RetentionPlan,
     SegmentExplanation,
     explain_retention,
@@ -143,6 +145,28 @@ class Retainer:
         """Return why each segment of a snapshot was not deleted; raises as `plan`."""
         facts = log_facts(snapshot, self._local.context, now_ms=now_ms, limit_offset=limit_offset)
         return explain_retention(facts, self._policies())
+
+    def debt(self, now_ms: int, limit_offset: int | None) -> RetentionDebt:
+        """
+        Return what the next pass deletes; raises as `plan`.
+
+        Cheaper than a plan: times are read of the oldest segments only, and of the first that stays.
+        """
+        snapshot, context, policies = self._local.snapshot, self._local.context, self._policies()
+        if self._own is not None:
+            leaving = self.plan(now_ms, limit_offset).leaving
+            return RetentionDebt(len(leaving), sum(each.size_bytes for each, _why in leaving))
+        facts = log_facts(
+            snapshot, context, now_ms=now_ms, limit_offset=limit_offset, with_times=False
+        )
+        others = [each for each in policies if not isinstance(each, TimeRetention)]
+        count, overdue_ms = len(plan_retention(facts, others).leaving), 0
+        for policy in policies:
+            if isinstance(policy, TimeRetention):
+                by_time, overdue_ms = _overdue(policy, facts, snapshot, context)
+                count = max(count, by_time)
+        size_bytes = sum(each.size_bytes for each in facts.segments[:count])
+        return RetentionDebt(count, size_bytes, overdue_ms)
 
     def execute(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
         """Remove the segments of a plan; the log end, and an active segment, always stay."""
@@ -307,9 +331,44 @@ class LogRetention:
         with self._view.errors():
             return self._retainer.explain(snapshot, now_ms, self._limit(limit_offset))
 
+    def debt(self) -> RetentionDebt:
+        """
+        Return what the next pass deletes.
+
+        Raises:
+            LogStorageError: a segment cannot be read.
+            Exception: a policy raised it.
+        """
+        now_ms = self._view.context.clock.now_ms()
+        with self._view.errors():
+            return self._retainer.debt(now_ms, self._limit(None))
+
     def _limit(self, limit_offset: int | None) -> int | None:
         high_watermark = self._view.stable.visibility.high_watermark
         return high_watermark if limit_offset is None else limit_offset
+
+
+def _overdue(
+    policy: TimeRetention, log: LogFacts, snapshot: LogSnapshot, context: SegmentContext
+) -> tuple[int, int]:
+    """Return the number of the oldest segments that are too old, and by how much the first is."""
+    if policy.retention_ms < 0:
+        return 0, 0
+    first_ms = 0
+    for number, (facts, segment) in enumerate(
+        zip(log.segments, snapshot.segments.segments, strict=True)
+    ):
+        timed = replace(
+            facts,
+            max_timestamp_ms=segment.max_timestamp,
+            file_time_ms=_file_time(segment, context, log.now_ms),
+        )
+        late_ms = log.now_ms - policy.time_of(timed, log.now_ms)[0] - policy.retention_ms
+        is_kept = facts.end_offset > log.limit_offset or (facts.is_active and not facts.size_bytes)
+        if late_ms <= 0 or is_kept:
+            return number, first_ms
+        first_ms = first_ms or late_ms
+    return len(log.segments), first_ms
 
 
 def _needs_times(policies: Sequence[RetentionPolicy]) -> bool:

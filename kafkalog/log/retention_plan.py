@@ -22,7 +22,13 @@ from kafkalog.log.retention import (
     name_of,
 )
 
-__all__ = ["RetentionPlan", "SegmentExplanation", "explain_retention", "plan_retention"]
+__all__ = [
+    "RetentionDebt",
+    "RetentionPlan",
+    "SegmentExplanation",
+    "explain_retention",
+    "plan_retention",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,22 @@ class RetentionPlan:
     leaving: tuple[tuple[SegmentFacts, RetentionReason], ...]
     log_start_offset: int
     rolls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionDebt:
+    """
+    Segments that the next pass deletes.
+
+    Attributes:
+        segment_count, size_bytes: their number and size.
+        overdue_ms: time since `retention.ms` of the oldest was over; 0 if another policy deletes
+            them, which names no time.
+    """
+
+    segment_count: int = 0
+    size_bytes: int = 0
+    overdue_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
+from kafkalog.log.meters import LogMeters
 from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_journal import SyncJournal
@@ -61,6 +62,7 @@ class SegmentContext:
     state: FileState = FileState.LIVE
     journal: SyncJournal | None = None
     on_storage_error: Callable[[LogStorageError], object] | None = None
+    meters: LogMeters = field(default_factory=LogMeters)
     # Held while the files of transaction indexes are used, which readers may repair.
     repair_lock: threading.Lock = field(default_factory=threading.Lock)
     # True if offsets may be missing between segments without any damage, None while unknown.
@@ -227,6 +229,7 @@ def make_context(
     read_only: bool = False,
     state: FileState = FileState.LIVE,
     pool: FilePool | None = None,
+    meters: LogMeters | None = None,
 ) -> SegmentContext:
     """Return the context of the segments in a directory; with a new pool if `pool` is None."""
     if pool is None:
@@ -242,6 +245,7 @@ def make_context(
         pool=pool,
         read_only=read_only,
         state=state,
+        meters=LogMeters() if meters is None else meters,
     )
 
 

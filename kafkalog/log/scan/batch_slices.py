@@ -131,6 +131,16 @@ class BatchSlice:
         last = self.stop - 1
         return int(self.batches.position[last]) + int(self.batches.size_bytes[last])
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the batches."""
+        return int(self.batches.size_bytes[self.first : self.stop].sum())
+
+    @property
+    def record_count(self) -> int:
+        """Number of their records, by the headers."""
+        return int(self.batches.record_count[self.first : self.stop].clip(0).sum())
+
     def view(self, row: int) -> BatchView:
         """Return one of the batches."""
         start, size = int(self.batches.position[row]), int(self.batches.size_bytes[row])
