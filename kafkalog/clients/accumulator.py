@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kafkalog._core.builder import BatchBuilder
@@ -62,6 +62,7 @@ __all__ = [
     "Acknowledgement",
     "BufferMemory",
     "IdleBuilders",
+    "ProducerCounters",
     "Unsynced",
 ]
 
@@ -137,6 +138,33 @@ class BufferMemory:
         return not self._reserved_bytes or self._reserved_bytes + size <= self.limit_bytes
 
 
+class ProducerCounters:
+    """
+    Counts of all producers that share it, those that are closed, too.
+
+    Attributes:
+        retry_count: writes of batches again after an error.
+        failure_count: batches that were not delivered.
+
+    Thread-safety: every method from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.retry_count = 0
+        self.failure_count = 0
+        self._lock = threading.Lock()
+
+    def add_retries(self, count: int) -> None:
+        """Count writes of batches again."""
+        with self._lock:
+            self.retry_count += count
+
+    def add_failure(self) -> None:
+        """Count a batch that was not delivered."""
+        with self._lock:
+            self.failure_count += 1
+
+
 class IdleBuilders:
     """
     Builders of written batches, which the accumulators of a producer use again.
@@ -182,6 +210,7 @@ class AccumulatorSettings:
         transactional: whether batches belong to transactions.
         new_identity: returns a new producer id for a partition; None if the transaction decides
             it, or batches are not numbered.
+        counters: count retries and failures.
     """
 
     source: LogSource
@@ -195,6 +224,7 @@ class AccumulatorSettings:
     raises_when_full: bool
     transactional: bool
     new_identity: Callable[[], Identity] | None
+    counters: ProducerCounters = field(default_factory=ProducerCounters)
 
 
 class Acknowledgement(NamedTuple):

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kafkalog.clients.accumulator import (
     Accumulator,
@@ -33,7 +33,7 @@ from kafkalog.log.log import Log
 from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 
-__all__ = ["BatchSender", "ReportFull"]
+__all__ = ["BatchSender", "ReportFull", "WaitingBatches"]
 
 ReportFull: TypeAlias = Callable[[TopicPartition, KafkaLogError | None], object]
 
@@ -41,6 +41,19 @@ ReportFull: TypeAlias = Callable[[TopicPartition, KafkaLogError | None], object]
 LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
 # Time after which a thread that waits for memory writes the open batches again.
 LONGEST_WAIT_MS: Final = 50
+
+
+class WaitingBatches(NamedTuple):
+    """
+    Batches that are full or due, and not written.
+
+    Attributes:
+        batch_count: their number.
+        oldest_ms: age of the oldest, 0 if there are none.
+    """
+
+    batch_count: int
+    oldest_ms: int
 
 
 class BatchSender:
@@ -179,6 +192,14 @@ class BatchSender:
             f"max.block.ms = {self._config.max_block_ms}"
         )
 
+    def waiting(self) -> WaitingBatches:
+        """Return the batches that are closed and not written."""
+        closed = [batch for each in self._all() for batch in tuple(each.closed)]
+        if not closed:
+            return WaitingBatches(0, 0)
+        oldest_ms = min(batch.opened_ms for batch in closed)
+        return WaitingBatches(len(closed), self._settings.clock.monotonic_ms() - oldest_ms)
+
     def become_inherited(self, error: KafkaLogError) -> None:
         """Abandon all pending batches in a forked child, with new locks."""
         self._lock = threading.Lock()
@@ -246,6 +267,7 @@ class BatchSender:
     def _retry(self) -> None:
         with self._lock:
             retrying, self._retrying = self._retrying, set()
+        self._settings.counters.add_retries(len(retrying))
         for accumulator in retrying:
             self.write(accumulator)
 
@@ -294,6 +316,7 @@ class BatchSender:
             self._settings.memory.release(freed_bytes)
         for outcome, reserved_bytes, info, error in acknowledged:
             if error is not None:
+                self._settings.counters.add_failure()
                 self._on_failure(error)
                 outcome.fail(error)
             elif info is not None:

@@ -12,9 +12,10 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
+from kafkalog.clients.accumulator import ProducerCounters
 from kafkalog.clients.batch_sender import ReportFull
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
@@ -38,12 +39,34 @@ from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 from kafkalog.settings import settings_of, unknown_name
 
-__all__ = ["Clients", "OpenPositions"]
+__all__ = ["Clients", "OpenPositions", "ProducerFigures"]
 
 logger = logging.getLogger(__name__)
 
 # Returns the positions of a consumer's group, given those in the directories.
 OpenPositions = Callable[[GroupPositions], GroupPositions]
+
+
+class ProducerFigures(NamedTuple):
+    """
+    Figures of all producers of a manager together.
+
+    Attributes:
+        producer_count: number of the open producers.
+        reserved_bytes, limit_bytes: `buffer.memory` that undelivered batches use, and all of it.
+        waiting_batches, oldest_ms: batches that are full or due and not written, and the age of
+            the oldest.
+        retry_count, failure_count: batches that were written again after an error, and that were
+            not delivered, with those of closed producers.
+    """
+
+    producer_count: int
+    reserved_bytes: int
+    limit_bytes: int
+    waiting_batches: int
+    oldest_ms: int
+    retry_count: int
+    failure_count: int
 
 
 class Clients:
@@ -97,6 +120,7 @@ class Clients:
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()
+        self._counters = ProducerCounters()
         self._is_inherited = False
         refuse_in_children(self)
 
@@ -113,7 +137,7 @@ class Clients:
         made = Producer(
             self._source,
             _config(ProducerConfig, settings),
-            rules=DeliveryRules(wait, on_full, self._on_full),
+            rules=DeliveryRules(wait, on_full, self._on_full, self._counters),
             clock=self._clock,
             scheduler=self._scheduler,
             random=self._random,
@@ -193,6 +217,32 @@ class Clients:
         """
         self._recover()
         return self._offsets.lower_epochs(highest, now_ms=self._clock.now_ms())
+
+    def figures(self) -> ProducerFigures:
+        """Return the figures of all producers."""
+        with self._lock:
+            producers = [each for each in self._producers if not each.is_closed]
+        waiting = [each.waiting() for each in producers]
+        return ProducerFigures(
+            len(producers),
+            sum(each.pending_bytes for each in producers),
+            sum(each.memory_bytes for each in producers),
+            sum(each.batch_count for each in waiting),
+            max((each.oldest_ms for each in waiting), default=0),
+            self._counters.retry_count,
+            self._counters.failure_count,
+        )
+
+    def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
+        """
+        Return the committed offsets of all groups, by group and partition.
+
+        Groups whose positions cannot be read now are left out.
+        """
+        return {
+            group: {where: position.offset for where, position in positions.items()}
+            for group, positions in self._offsets.all_committed().items()
+        }
 
     def close(self) -> None:
         """

@@ -37,7 +37,7 @@ from kafkalog.clients.offset_records import (
 )
 from kafkalog.clients.source import LogSource
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.log.log import Log, Wait
 from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
@@ -131,6 +131,19 @@ class GroupOffsets:
             return {}
         return self._partition(number).positions_of(group)
 
+    def all_committed(self) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """
+        Return the committed positions of all groups, by group and partition.
+
+        Positions in a partition of the topic that cannot be read now are left out.
+        """
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for number in self.topic.partitions():
+            with suppress(KafkaLogError):
+                if self.topic.has_files(number):
+                    found |= self._partition(number).positions()
+        return found
+
     def commit(
         self,
         group: str,
@@ -208,6 +221,19 @@ class _FollowedPartition:
                 where: position
                 for where, (_offset, position) in found.items()
                 if position is not None
+            }
+
+    def positions(self) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Return the positions of all groups."""
+        with self._lock:
+            self._follow()
+            return {
+                group: {
+                    where: position
+                    for where, (_offset, position) in positions.items()
+                    if position is not None
+                }
+                for group, positions in self._positions.items()
             }
 
     def positions_in(

@@ -147,9 +147,11 @@ class InternalTopic:
 
     def started_partitions(self) -> tuple[int, ...]:
         """Return the numbers of the partitions that may have records; the others have no files."""
-        return tuple(
-            number for number in self.partitions() if self._source.has_files(self.name, number)
-        )
+        return tuple(number for number in self.partitions() if self.has_files(number))
+
+    def has_files(self, partition: int) -> bool:
+        """Return whether a partition may have records."""
+        return self._source.has_files(self.name, partition)
 
     def resolve_partitions(self) -> None:
         """

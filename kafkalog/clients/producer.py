@@ -32,8 +32,9 @@ from kafkalog.clients.accumulator import (
     AccumulatorSettings,
     BufferMemory,
     IdleBuilders,
+    ProducerCounters,
 )
-from kafkalog.clients.batch_sender import BatchSender, ReportFull
+from kafkalog.clients.batch_sender import BatchSender, ReportFull, WaitingBatches
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
@@ -78,11 +79,13 @@ class DeliveryRules:
         on_full: records that do not fit the disk "wait" for space, or "raise" from their futures.
         report_full: called with a partition and the error of records that do not fit, and with None
             once records fit, or none wait any more.
+        counters: count retries and failures, those of other producers, too; new ones if None.
     """
 
     wait: Wait = "written"
     on_full: OnFull = "wait"
     report_full: ReportFull | None = None
+    counters: ProducerCounters | None = None
 
     def __post_init__(self) -> None:
         if self.wait not in ("written", "durable"):
@@ -176,6 +179,20 @@ class Producer(ClosingContextManager):
     def available_bytes(self) -> int:
         """Number of bytes of `buffer.memory` that are free: to shed load before it is read."""
         return max(self._memory.limit_bytes - self._memory.reserved_bytes, 0)
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the producer was closed."""
+        return self._closed
+
+    @property
+    def memory_bytes(self) -> int:
+        """The largest number of bytes of undelivered batches: `buffer.memory`."""
+        return self._memory.limit_bytes
+
+    def waiting(self) -> WaitingBatches:
+        """Return the batches that are full or due, and not written: they are retried."""
+        return self._sender.waiting()
 
     def partitions_for(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""
@@ -570,4 +587,5 @@ def _accumulator_settings(
         raises_when_full=rules.on_full == "raise",
         transactional=bool(config.transactional_id),
         new_identity=draw_identity if is_numbered else None,
+        counters=ProducerCounters() if rules.counters is None else rules.counters,
     )
