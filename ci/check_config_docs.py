@@ -32,8 +32,10 @@ from kafkalog.manager_config import (  # noqa: E402
     BACKGROUND,
     CLEANER,
     DIRECTORIES,
+    HEALTH,
     PRODUCERS,
     CleanerConfig,
+    HealthConfig,
     ManagerConfig,
 )
 from kafkalog.settings import LONG_MAX, OWN_PREFIX, Setting, settings_of  # noqa: E402
@@ -80,6 +82,8 @@ INTRODUCTIONS = {
     DELIVERY: "When a record is delivered, and what happens after a failure.",
     CONSUMING: "Positions, selection and sizes of reads.",
     CLEANER: "`ManagerConfig.cleaner`: a `CleanerConfig`, whose fields leave out `log.cleaner.`.",
+    HEALTH: "`ManagerConfig.health`: a `HealthConfig`, whose fields leave out `kafkalog.health.`. "
+    "[Metrics](metrics.md) has the rules.",
 }
 
 SYNONYMS = """\
@@ -274,7 +278,7 @@ def page() -> str:
     lines.append(MANAGER)
     for group in (DIRECTORIES, BACKGROUND, PRODUCERS):
         lines += table(ManagerConfig, group)
-    lines += [*table(CleanerConfig, CLEANER), CLIENTS]
+    lines += [*table(CleanerConfig, CLEANER), *table(HealthConfig, HEALTH), CLIENTS]
     for group in (BATCHES, DELIVERY):
         lines += table(ProducerConfig, group)
     lines += [

@@ -137,18 +137,27 @@ if TYPE_CHECKING:
     from kafkalog.manager.cleaning.health import (
         CleanerHealth,
         CleaningUnderWay,
+        DirtyLog,
         UncleanablePartition,
     )
     from kafkalog.manager.health import (
         DirectoryHealth,
         Fault,
+        HealthFinding,
         ManagerHealth,
         StrayPartition,
         TaskHealth,
     )
     from kafkalog.manager.manager import LogManager
+    from kafkalog.manager.metrics.snapshot import (
+        HistogramValue,
+        MetricDefinition,
+        MetricFamily,
+        MetricSample,
+        MetricsSnapshot,
+    )
     from kafkalog.manager.recovery import RecoveryProgress
-    from kafkalog.manager_config import CleanerConfig, ManagerConfig
+    from kafkalog.manager_config import CleanerConfig, HealthConfig, ManagerConfig
     from kafkalog.model import (
         ActiveProducer,
         AppendInfo,
@@ -225,6 +234,7 @@ __all__ = [
     "Diagnosis",
     "DirectoryConversion",
     "DirectoryHealth",
+    "DirtyLog",
     "DiskFullError",
     "DuplicateSequenceError",
     "EpochEnd",
@@ -239,6 +249,9 @@ __all__ = [
     "Follower",
     "ForkedLogError",
     "HeadersColumn",
+    "HealthConfig",
+    "HealthFinding",
+    "HistogramValue",
     "IgnoredProperty",
     "InconsistentTopicIdError",
     "InvalidProducerEpochError",
@@ -265,6 +278,10 @@ __all__ = [
     "LoweredEpochs",
     "ManagerConfig",
     "ManagerHealth",
+    "MetricDefinition",
+    "MetricFamily",
+    "MetricSample",
+    "MetricsSnapshot",
     "MultiFetchReply",
     "NoOffsetForPartitionError",
     "NotALogError",
@@ -447,17 +464,30 @@ _MODULES = {
     "log.retention_plan": ("SegmentExplanation",),
     "log.scan.arrays": ("BytesArray",),
     "log.scan.scan": ("Scan",),
-    "manager.cleaning.health": ("CleanerHealth", "CleaningUnderWay", "UncleanablePartition"),
+    "manager.cleaning.health": (
+        "CleanerHealth",
+        "CleaningUnderWay",
+        "DirtyLog",
+        "UncleanablePartition",
+    ),
     "manager.health": (
         "DirectoryHealth",
         "Fault",
+        "HealthFinding",
         "ManagerHealth",
         "StrayPartition",
         "TaskHealth",
     ),
     "manager.manager": ("LogManager",),
+    "manager.metrics.snapshot": (
+        "HistogramValue",
+        "MetricDefinition",
+        "MetricFamily",
+        "MetricSample",
+        "MetricsSnapshot",
+    ),
     "manager.recovery": ("RecoveryProgress",),
-    "manager_config": ("CleanerConfig", "ManagerConfig"),
+    "manager_config": ("CleanerConfig", "HealthConfig", "ManagerConfig"),
     "model": (
         "ActiveProducer",
         "AppendInfo",

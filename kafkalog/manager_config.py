@@ -38,9 +38,12 @@ __all__ = [
     "BACKGROUND",
     "CLEANER",
     "DIRECTORIES",
+    "HEALTH",
     "LOG_DIR",
+    "MANAGER_CLASSES",
     "PRODUCERS",
     "CleanerConfig",
+    "HealthConfig",
     "ManagerConfig",
     "changeable_keys",
     "ensure_used",
@@ -51,8 +54,10 @@ DIRECTORIES: Final = "Data directories"
 BACKGROUND: Final = "Background work"
 PRODUCERS: Final = "Producers and transactions"
 CLEANER: Final = "Compaction"
+HEALTH: Final = "Health"
 
 _CLEANER_PREFIX: Final = "log.cleaner."
+_HEALTH_PREFIX: Final = "kafkalog.health."
 # Smallest size of the key map of each cleaner thread.
 _DEDUPE_BYTES_MIN: Final = 1 << 20
 # The older name, for a single directory; counts if `log.dirs` is not set.
@@ -131,6 +136,49 @@ class CleanerConfig:
 
 @names_unknown_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthConfig:
+    """
+    Thresholds of `LogManager.health`; 0 switches a rule off.
+
+    Raises:
+        ConfigError: a value is not of its key's type or out of its range.
+    """
+
+    sync_ms: int = setting(
+        "kafkalog.health.sync.ms", "long", 1_000,
+        "A disk is slow if one in ten of the last 100 syncs of the last five minutes took longer, "
+        "or a sync that has not ended.",
+        group=HEALTH, lower=0, unit="ms", prefix=_HEALTH_PREFIX,
+    )  # fmt: skip
+    free_bytes: int = setting(
+        "kafkalog.health.free.bytes", "long", 1 << 30,
+        "A disk is full if less is free; on a smaller file system, if less than a tenth of it is.",
+        group=HEALTH, lower=0, unit="bytes", prefix=_HEALTH_PREFIX,
+    )  # fmt: skip
+    cleaner_delay_ms: int = setting(
+        "kafkalog.health.cleaner.delay.ms", "long", 3_600_000,
+        "Compaction is stuck if no log was selected for so long, or if a log is late by more after "
+        "`max.compaction.lag.ms`. It should be above the time of the longest cleaning.",
+        group=HEALTH, lower=0, unit="ms", prefix=_HEALTH_PREFIX,
+    )  # fmt: skip
+    retention_delay_ms: int = setting(
+        "kafkalog.health.retention.delay.ms", "long", 3_600_000,
+        "Retention is overdue if a segment of an open log is still there so long after "
+        "`retention.ms`, or if the task is late by more. It should be above "
+        "`log.retention.check.interval.ms`.",
+        group=HEALTH, lower=0, unit="ms", prefix=_HEALTH_PREFIX,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+    def replace(self, **changes: Any) -> HealthConfig:
+        """Return a config with some fields changed; ConfigError as the constructor."""
+        return replace_fields(self, changes)
+
+
+@names_unknown_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerConfig:
     """
     Settings of a log manager.
@@ -142,6 +190,7 @@ class ManagerConfig:
     Attributes:
         log: defaults of all topics.
         cleaner: settings of compaction.
+        health: thresholds of `LogManager.health`.
 
     Raises:
         ConfigError: a value is not of its key's type or out of its range, or two keys contradict
@@ -256,6 +305,7 @@ class ManagerConfig:
     )  # fmt: skip
     log: LogConfig = field(default_factory=LogConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", "int", 50,
         "Partitions with which `__consumer_offsets` is created. A broker that takes the "
@@ -273,7 +323,8 @@ class ManagerConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_dirs", _as_texts(self.log_dirs))
         check_config(self)
-        for name, kind in (("log", LogConfig), ("cleaner", CleanerConfig)):
+        parts = (("log", LogConfig), ("cleaner", CleanerConfig), ("health", HealthConfig))
+        for name, kind in parts:
             if not isinstance(getattr(self, name), kind):
                 raise ConfigError(f"{name} must be a {kind.__name__}")
         if self.log.retention_ms == 0:
@@ -309,12 +360,14 @@ class ManagerConfig:
         return self.replace(
             **arguments,
             cleaner=self.cleaner.replace(**_own_arguments(CleanerConfig, properties)),
+            health=self.health.replace(**_own_arguments(HealthConfig, properties)),
             log=self.log.replace(**resolve(properties).arguments),
         )
 
     def to_properties(self) -> dict[str, str]:
         """Return every setting as a broker's key and text; `from_properties` takes it back."""
-        return to_properties(self) | to_properties(self.cleaner) | log_properties(self.log)
+        own = to_properties(self) | to_properties(self.cleaner) | to_properties(self.health)
+        return own | log_properties(self.log)
 
     def replace(self, **changes: Any) -> ManagerConfig:
         """
@@ -330,6 +383,7 @@ class ManagerConfig:
         return (
             change_between(self, other)
             + change_between(self.cleaner, other.cleaner)
+            + change_between(self.health, other.health)
             + self.log.change_to(other.log)
         )
 
@@ -344,10 +398,14 @@ def _as_texts(paths: object) -> object:
     return set(texts) if isinstance(paths, set | frozenset) else texts
 
 
+# The classes with settings of a manager itself.
+MANAGER_CLASSES: Final = (ManagerConfig, CleanerConfig, HealthConfig)
+
+
 @functools.cache
 def used_keys() -> frozenset[str]:
     """Return every broker's key that has a meaning here."""
-    own = {each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()}
+    own = {each.key for cls in MANAGER_CLASSES for each in settings_of(cls).values()}
     logs = {each.setting.key for keys in LOG_KEYS.values() for each in keys}
     return frozenset(own | logs | {LOG_DIR})
 
@@ -370,7 +428,7 @@ def changeable_keys() -> frozenset[str]:
     """
     own = {
         each.key
-        for cls in (ManagerConfig, CleanerConfig)
+        for cls in MANAGER_CLASSES
         for each in settings_of(cls).values()
         if each.effect != "reopening"
     }

@@ -29,7 +29,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.java_properties import ENCODING, PropertiesSyntaxError, Property, parse_properties
-from kafkalog.manager_config import LOG_DIR, CleanerConfig, ManagerConfig, used_keys
+from kafkalog.manager_config import LOG_DIR, MANAGER_CLASSES, ManagerConfig, used_keys
 from kafkalog.settings import OWN_PREFIX, settings_of, unknown_name
 
 __all__ = [
@@ -170,9 +170,7 @@ def _config(
 
 def _overruled(used: dict[str, str]) -> dict[str, str]:
     """Return the keys that another key of the file overrules -> that key."""
-    managers = {
-        each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()
-    }
+    managers = {each.key for cls in MANAGER_CLASSES for each in settings_of(cls).values()}
     found = resolve(used).overruled
     if "log.dirs" in used and LOG_DIR in used:
         found = found | {LOG_DIR: "log.dirs"}

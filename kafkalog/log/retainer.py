@@ -150,7 +150,7 @@ class Retainer:
         """
         Return what the next pass deletes; raises as `plan`.
 
-        Cheaper than a plan: times are read of the oldest segments only, and of the first that stays.
+        Cheaper than a plan: times of the oldest segments are read, up to the first that stays.
         """
         snapshot, context, policies = self._local.snapshot, self._local.context, self._policies()
         if self._own is not None:

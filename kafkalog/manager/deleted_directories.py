@@ -12,6 +12,7 @@ Thread-safety: every method from any thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -60,6 +61,16 @@ class DeletedDirectories:
         """The directories that are not removed yet."""
         with self._guard:
             return tuple(sorted(self._waiting))
+
+    def waiting_bytes(self) -> dict[Path, int]:
+        """Return the size of the files in them, by data directory; unreadable ones count as 0."""
+        sizes: dict[Path, int] = {}
+        for directory in self.waiting:
+            with contextlib.suppress(OSError):
+                extents = self._filesystem.extents(directory, "")
+                size_bytes = sum(each.size_bytes for each in extents.values())
+                sizes[directory.parent] = sizes.get(directory.parent, 0) + size_bytes
+        return sizes
 
     def add(self, directory: Path, *, delay_ms: int) -> None:
         """Remove a directory after a delay."""

@@ -29,11 +29,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import perf_counter_ns
 from typing import Final, TypeVar
 
 from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem, FilesystemSync
 from kafkalog.log.log import Log
+from kafkalog.log.meters import DiskMeters
 from kafkalog.manager.background import started_thread, taken_from
 from kafkalog.manager.commit_journal import JournalOptions
 from kafkalog.manager.directory import DataDirectory
@@ -172,12 +174,19 @@ class GroupCommitter:
         thread_count: largest number of syncs at the same time. 1: one after another, in the thread
             of each caller.
         journal: the commit journal of the directory; None without one.
+        meters: get the sizes of the groups; new ones if None.
 
     Thread-safety: see the module.
     """
 
-    def __init__(self, thread_count: int, journal: DirectoryJournal | None = None) -> None:
+    def __init__(
+        self,
+        thread_count: int,
+        journal: DirectoryJournal | None = None,
+        meters: DiskMeters | None = None,
+    ) -> None:
         self._journal = journal
+        self.meters = DiskMeters() if meters is None else meters
         self._threads = SideBySide(thread_count)
         # A checkpoint of the journal is no hurry: it leaves the disk to commits.
         self._checkpoint_threads = SideBySide(min(thread_count, CHECKPOINT_THREADS))
@@ -215,6 +224,7 @@ class GroupCommitter:
             if has_thread:
                 self._requests.put(made)
         if not has_thread:
+            self._record_group(len(logs), 1)
             results = self._commit_to_journal(logs)
             made.finish(results | {log: sync_log(log) for log in logs if log not in results})
         return made
@@ -278,6 +288,7 @@ class GroupCommitter:
 
     def _run_round(self, requests: Sequence[CommitRequest]) -> None:
         logs = dict.fromkeys(log for request in requests for log in request.logs)
+        self._record_group(len(logs), len(requests))
         results = self._commit_to_journal(logs)
         left = [log for log in logs if log not in results]
         results |= self._filesystem_commit.commit(self._filesystem_commit.select(left))
@@ -288,6 +299,10 @@ class GroupCommitter:
         self._threads.run(sync, [log for log in logs if log not in results])
         for request in requests:
             request.finish(results)
+
+    def _record_group(self, log_count: int, request_count: int) -> None:
+        self.meters.commit_logs.observe(log_count)
+        self.meters.commit_requests.observe(request_count)
 
 
 def _journal_options(
@@ -311,15 +326,22 @@ class DirectoryCommitters:
 
     Args:
         directories: the data directories.
+        meters: those of their disks, by path.
         thread_count: largest number of syncs of one directory at the same time.
 
     Thread-safety: every method from any thread.
     """
 
-    def __init__(self, directories: Iterable[DataDirectory], thread_count: int) -> None:
+    def __init__(
+        self,
+        directories: Iterable[DataDirectory],
+        meters: Mapping[Path, DiskMeters],
+        thread_count: int,
+    ) -> None:
         self._has_threads = thread_count > 1
         self._committers = {
-            each.path: GroupCommitter(thread_count, each.journal) for each in directories
+            each.path: GroupCommitter(thread_count, each.journal, meters[each.path])
+            for each in directories
         }
 
     def use_filesystem_syncs(self, filesystem: FileSystem, logs_min: int) -> None:
@@ -398,8 +420,14 @@ class DirectoryCommitters:
             if path not in self._committers:
                 raise ValueError(f"log must be in a directory of the manager, got {log.directory}")
             by_directory[path].append(log)
-        requests = [self._committers[path].request(found) for path, found in by_directory.items()]
-        return {log: error for each in requests for log, error in each.wait().items()}
+        started_ns = perf_counter_ns()
+        committers = [(self._committers[path], found) for path, found in by_directory.items()]
+        requests = [(committer, committer.request(found)) for committer, found in committers]
+        failures: dict[Log, KafkaLogError] = {}
+        for committer, request in requests:
+            failures |= request.wait()
+            committer.meters.commit.observe(perf_counter_ns() - started_ns)
+        return failures
 
     def close(self) -> None:
         """Serve what was requested, and end all threads. Idempotent."""

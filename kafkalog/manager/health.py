@@ -27,6 +27,7 @@ __all__ = [
     "READ",
     "DirectoryHealth",
     "Fault",
+    "HealthFinding",
     "ManagerHealth",
     "StrayPartition",
     "Subject",
@@ -139,6 +140,28 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthFinding:
+    """
+    A figure beyond its threshold.
+
+    Attributes:
+        rule: "slow disk", "full disk", "cleaner stuck" or "retention overdue".
+        subject: the data directory or partition, None for the manager as a whole.
+        text: the finding in words.
+        value: the figure, in the unit of the setting.
+        setting: key of the threshold in `ManagerConfig`.
+        threshold: the threshold that applied.
+    """
+
+    rule: str
+    subject: Subject
+    text: str
+    value: float
+    setting: str
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
 class ManagerHealth:
     """
     Result of `LogManager.health`.
@@ -161,6 +184,7 @@ class ManagerHealth:
             reader closes them.
         repaired: transaction indexes of open logs that contradicted their segments. The manager
             counts as healthy if they were rewritten.
+        findings: figures beyond the thresholds of the config (`ManagerConfig.health`).
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -175,10 +199,16 @@ class ManagerHealth:
     recoveries: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
     held_bytes: int = 0
     repaired: Mapping[TopicPartition, tuple[RepairedIndex, ...]] = field(default_factory=dict)
+    findings: tuple[HealthFinding, ...] = ()
 
     @property
     def is_healthy(self) -> bool:
-        """True if all directories are online, without faults, damage, strays, late transactions."""
+        """
+        True if nothing needs an operator.
+
+        All directories are online; there are no faults, damage, strays, late transactions, and no
+        figures beyond their thresholds.
+        """
         refused = [each for each in self.recoveries.values() if each.refused_swaps]
         unwritten = [
             each for indexes in self.repaired.values() for each in indexes if not each.is_written
@@ -190,6 +220,7 @@ class ManagerHealth:
             self.stray_partitions,
             refused,
             unwritten,
+            self.findings,
         )
         return not any(troubles) and all(each.is_online for each in self.directories)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -33,6 +33,7 @@ from kafkalog.clients.positions_file import PositionsFile
 from kafkalog.clients.producer import OnFull, Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager, warn_unless_closed
+from kafkalog.config import LogConfig
 from kafkalog.errors import (
     ConfigError,
     KafkaLogError,
@@ -55,6 +56,7 @@ from kafkalog.log.scan.scan import Scan, ScannedLog
 from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
+from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.manager.cleaning.states import CleaningStates
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directory import DataDirectory
@@ -64,13 +66,26 @@ from kafkalog.manager.group_commit import DirectoryCommitters
 from kafkalog.manager.health import (
     FULL,
     READ,
+    HealthFinding,
     ManagerHealth,
+    TaskHealth,
     damage,
     late_transactions,
     recoveries,
     repaired,
 )
+from kafkalog.manager.health_rules import (
+    cleaner_stuck,
+    full_disks,
+    retention_overdue,
+    slow_disks,
+)
 from kafkalog.manager.manager_gate import ManagerGate
+from kafkalog.manager.metrics.collector import MetricsCollector, MetricsSources
+from kafkalog.manager.metrics.disk_space import free_space
+from kafkalog.manager.metrics.meters import ManagerMeters
+from kafkalog.manager.metrics.partitions import PartitionReader
+from kafkalog.manager.metrics.snapshot import MetricsSnapshot
 from kafkalog.manager.moving import PartitionMover
 from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
 from kafkalog.manager.opening import LogOpener
@@ -197,9 +212,8 @@ class LogManager(ClosingContextManager):
             clock,
             on_progress=dependencies.on_progress,
         )
-        files_max, mappings_max = config.log.open_files_max, config.log.mappings_max
-        self._pool = FilePool(self._filesystem, max_open_files=files_max, max_mappings=mappings_max)
-        self._open_log_limit = OpenLogLimit(default_open_log_limit(files_max + 2 * mappings_max))
+        self._meters = meters = ManagerMeters(group.by_path, registry.__contains__)
+        self._pool, self._open_log_limit = _make_pool(self._filesystem, config.log)
         self._opener = opener = LogOpener(
             settings,
             self._environment_of,
@@ -207,6 +221,7 @@ class LogManager(ClosingContextManager):
             self._open_log_limit,
             group.on_error,
             states.paused,
+            meters,
             read_only=dependencies.read_only,
         )
         self._followed: FollowedDirectories | None = None
@@ -222,7 +237,8 @@ class LogManager(ClosingContextManager):
         )
         self._compaction = self._compaction_on(scheduler)
         thread_count = config.commit_threads if _has_threads(scheduler) else 1
-        self._committers = DirectoryCommitters(group.all, thread_count)
+        self._committers = DirectoryCommitters(group.all, meters.disks, thread_count)
+        self._metrics = self._make_metrics()
         self._start(dependencies)
         self._end_warning = self._warn_unless_closed()
 
@@ -347,21 +363,60 @@ class LogManager(ClosingContextManager):
             return any(name.endswith(".log") for name in self._filesystem.list(directory))
 
     def health(self) -> ManagerHealth:
-        """Return the state of directories, tasks, cleaner and logs, and all present faults."""
+        """
+        Return the state of directories, tasks, cleaner and logs, and all present faults.
+
+        `ManagerConfig.health` has the thresholds of its findings.
+        """
         supervisor, registry = self._supervisor, self._current()
         limit_ms = self._settings.config.transaction_max_timeout_ms
+        tasks, cleaner = supervisor.health(), self._compaction.health()
         return ManagerHealth(
             self._directories.health(),
-            supervisor.health(),
+            tasks,
             supervisor.faults.all(),
-            self._compaction.health(),
+            cleaner,
             damage=damage(registry),
             late_transactions=late_transactions(registry, limit_ms),
             stray_partitions=self._directories.strays,
             recoveries=recoveries(registry),
             held_bytes=self._pool.retired_bytes,
             repaired=repaired(registry),
+            findings=tuple(self._findings(tasks, cleaner)),
         )
+
+    def _findings(
+        self, tasks: Sequence[TaskHealth], cleaner: CleanerHealth
+    ) -> Iterator[HealthFinding]:
+        limits, now_ms = self._settings.config.health, self._clock.now_ms()
+        yield from slow_disks(self._meters.disks, limits)
+        online = [each.path for each in self._directories.online]
+        spaces = {path: space for path in online if (space := free_space(path)) is not None}
+        yield from full_disks(spaces, limits)
+        yield from cleaner_stuck(cleaner, limits)
+        yield from retention_overdue(self._metrics.retention_debts(), tasks, now_ms, limits)
+
+    def metrics(self, *, partitions: bool = True, groups: bool = True) -> MetricsSnapshot:
+        """
+        Return all metrics as they are now; `docs/metrics.md` lists them.
+
+        No log is opened for it, except those of `__consumer_offsets` that have records. Counters
+        never decrease while the manager is open, also when a log is reopened.
+
+        >>> manager.metrics().value("kafkalog_log_appended_records_total", topic="orders")
+        1.0
+
+        Args:
+            partitions: whether each partition has samples; if False, those of a topic are merged,
+                with those of partitions that were deleted.
+            groups: whether to read the lag of groups.
+
+        Raises:
+            LogClosedError: the manager is closed.
+        """
+        self._gate.ensure_owner_process()
+        self._gate.ensure_open()
+        return self._metrics.collect(partitions=partitions, groups=groups)
 
     # ------------------------------------------------------------------------------- durability
 
@@ -909,7 +964,21 @@ class LogManager(ClosingContextManager):
             pause_cleaning=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,
+            meters=self._meters.of(name, partition.directory.path),
         )
+
+    def _make_metrics(self) -> MetricsCollector:
+        sources = MetricsSources(
+            meters=self._meters,
+            partitions=PartitionReader(self._registry, self._filesystem),
+            directories=self._directories,
+            deleted_directories=self._deleted_directories,
+            pool=self._pool,
+            clients=self._clients,
+            compaction=self._compaction,
+            supervisor=self._supervisor,
+        )
+        return MetricsCollector(sources, self._clock.now_ms)
 
     def _remove_positions(self, deleted: Sequence[TopicPartition]) -> None:
         """Remove positions of groups in deleted partitions, unless the names are in use again."""
@@ -961,6 +1030,12 @@ class LogManager(ClosingContextManager):
 
     def _on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.on_error(directory, error)
+
+
+def _make_pool(filesystem: FileSystem, config: LogConfig) -> tuple[FilePool, OpenLogLimit]:
+    files_max, mappings_max = config.open_files_max, config.mappings_max
+    pool = FilePool(filesystem, max_open_files=files_max, max_mappings=mappings_max)
+    return pool, OpenLogLimit(default_open_log_limit(files_max + 2 * mappings_max))
 
 
 def _has_threads(scheduler: Scheduler) -> bool:

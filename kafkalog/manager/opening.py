@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from time import perf_counter_ns
 
 from kafkalog.errors import (
     KafkaLogError,
@@ -25,6 +26,7 @@ from kafkalog.log.opening import open_partition
 from kafkalog.log.partition import LogEnvironment
 from kafkalog.manager.checkpoint_store import DirectoryCheckpointStore
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.metrics.meters import ManagerMeters
 from kafkalog.manager.open_log_limit import OpenLogLimit
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.manager.settings import TopicSettings
@@ -52,6 +54,7 @@ class LogOpener:
         open_log_limit: limits the logs with files open for writing.
         on_error: called with a directory and an error of its disk.
         pause_cleaning: pauses the cleaning of a partition; a running cleaning ends first.
+        meters: count and time the openings.
         read_only: True to open logs that another process may be writing. Errors of their disk are
             faults, and `on_error` is not called: each look finds out which directories are offline.
     """
@@ -64,6 +67,7 @@ class LogOpener:
         open_log_limit: OpenLogLimit,
         on_error: Callable[[DataDirectory, BaseException], object],
         pause_cleaning: Callable[[TopicPartition], AbstractContextManager[object]],
+        meters: ManagerMeters,
         *,
         read_only: bool = False,
     ) -> None:
@@ -74,6 +78,7 @@ class LogOpener:
         self._on_error = _ignore if read_only else on_error
         self._pause_cleaning = pause_cleaning
         self._is_read_only = read_only
+        self._meters = meters
         self._is_stopped = False
 
     def open(self, partition: ManagedPartition) -> Log:
@@ -173,6 +178,7 @@ class LogOpener:
 
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
+        started_ns = perf_counter_ns()
         try:
             store = DirectoryCheckpointStore.of(directory, name)
             if not self._is_read_only and not directory.sessions.is_clean(str(name)):
@@ -188,6 +194,7 @@ class LogOpener:
             if self._is_read_only and _was_removed(partition):
                 # Its writer has deleted it, which the next look finds out.
                 raise UnknownTopicOrPartitionError(f"{name} was deleted") from error
+            self._meters.record_failed_opening()
             partition.record_error(error)
             self._faults.record_failure(OPEN, name, error)
             self._on_error(directory, error)
@@ -197,6 +204,8 @@ class LogOpener:
         directory.journal.settle(str(name))
         log = Log(opened)
         partition.set_log(log)
+        self._meters.disks[directory.path].open.observe(perf_counter_ns() - started_ns)
+        self._meters.record_opening(log.recovery_report)
         self._faults.clear_error(OPEN, name)
         return log
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,7 @@ def test_histogram_counts_each_value_once(bounds: list[int], values: list[int]) 
         histogram.observe(value)
     present = [max(value, 0) for value in values]
     edges = [-1, *bounds, INT64_MAX]
-    expected = tuple(
-        sum(low < value <= high for value in present)
-        for low, high in zip(edges, edges[1:], strict=False)
-    )
+    expected = tuple(sum(low < value <= high for value in present) for low, high in pairwise(edges))
     assert (expected, sum(present)) == histogram.counts()
     assert (tuple(bounds), sum(present)) == (histogram.bounds, histogram.sum)
 

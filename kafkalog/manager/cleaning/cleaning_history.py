@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container
+from copy import copy
 from typing import Final
 
 from kafkalog.cleaner.cleaning import CleaningResult
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.clock import Clock
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.health import Fault, Subject
@@ -54,11 +56,17 @@ class CleaningHistory:
         self._guard = threading.Lock()
         self._last: dict[str, CleaningResult] = {}
         self._count = 0
+        self._totals = CleaningStatistics()
 
     @property
     def count(self) -> int:
         """Number of successful cleanings."""
         return self._count
+
+    def totals(self) -> CleaningStatistics:
+        """Return the sums over all successful cleanings."""
+        with self._guard:
+            return copy(self._totals)
 
     def last(self) -> dict[str, CleaningResult]:
         """Return the last cleaning of each worker, and the last one on demand."""
@@ -70,6 +78,7 @@ class CleaningHistory:
         with self._guard:
             self._last[worker] = cleaning
             self._count += 1
+            self._totals.add(cleaning.statistics)
         self._faults.clear_error(CLEANER, cleaning.topic_partition)
 
     def record_failure(self, partition: ManagedPartition, error: BaseException) -> None:

@@ -33,11 +33,13 @@ from kafkalog.manager.cleaning.cleaning_history import CLEANER_RETENTION, Cleani
 from kafkalog.manager.cleaning.health import (
     CleanerHealth,
     CleaningUnderWay,
+    DirtyLog,
     UncleanablePartition,
 )
 from kafkalog.manager.cleaning.log_selection import (
     REPORTED_ELSEWHERE,
     LogSelection,
+    SelectionResult,
     cleanable_bytes,
     cleanable_range,
     record_cleaned,
@@ -333,7 +335,21 @@ class Compaction:
             last_cleanings=self._history.last(),
             throttled_ms=self._throttle.waited_ms,
             memory_bytes=memory_share(self._config()),
+            candidates=() if result is None else tuple(self._dirty_logs(result)),
+            totals=self._history.totals(),
         )
+
+    def _dirty_logs(self, result: SelectionResult) -> Iterator[DirtyLog]:
+        for each in result.candidates:
+            partition = each.name
+            assert isinstance(partition, ManagedPartition)
+            if not partition.is_gone:
+                yield DirtyLog(
+                    partition.topic_partition,
+                    each.dirty_ratio,
+                    each.cleanable_bytes,
+                    each.is_due,
+                )
 
     def _uncleanable(self) -> Iterator[UncleanablePartition]:
         for fault in self._history.faults():

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
+from kafkalog.cleaner.cleaning_result import CleaningStatistics
 from kafkalog.model import TopicPartition
 
-__all__ = ["CleanerHealth", "CleaningUnderWay", "UncleanablePartition"]
+__all__ = ["CleanerHealth", "CleaningUnderWay", "DirtyLog", "UncleanablePartition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,24 @@ class UncleanablePartition:
 
 
 @dataclass(frozen=True, slots=True)
+class DirtyLog:
+    """
+    A compacted log at the last selection.
+
+    Attributes:
+        topic_partition: its name.
+        dirty_ratio: share of it that was not cleaned.
+        cleanable_bytes: size of that part, without the active segment.
+        is_due: whether it may be selected.
+    """
+
+    topic_partition: TopicPartition
+    dirty_ratio: float
+    cleanable_bytes: int
+    is_due: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CleanerHealth:
     """
     Health of compaction in `LogManager.health`.
@@ -79,6 +98,8 @@ class CleanerHealth:
             demand as "compact".
         throttled_ms: total time that threads have waited for the limit of bytes per second.
         memory_bytes: largest memory of one thread for keys.
+        candidates: compacted logs at the last selection, with their dirty parts.
+        totals: sums over all successful cleanings.
     """
 
     is_enabled: bool
@@ -96,6 +117,8 @@ class CleanerHealth:
     last_cleanings: Mapping[str, CleaningResult] = field(default_factory=dict)
     throttled_ms: int = 0
     memory_bytes: int = 0
+    candidates: tuple[DirtyLog, ...] = ()
+    totals: CleaningStatistics = field(default_factory=CleaningStatistics)
 
     @property
     def dead_count(self) -> int:

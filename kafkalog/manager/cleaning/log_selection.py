@@ -69,11 +69,13 @@ class SelectionResult:
         at_ms: its time, by the wall clock.
         max_dirty_ratio: dirty ratio of the dirtiest log.
         max_delay_ms: delay of the most overdue log.
+        candidates: the logs, but for those that failed or were being cleaned.
     """
 
     at_ms: int
     max_dirty_ratio: float = 0.0
     max_delay_ms: int = 0
+    candidates: tuple[CleaningCandidate, ...] = ()
 
 
 def cleanable_range(
@@ -209,6 +211,7 @@ class LogSelection:
             now_ms,
             max((each.dirty_ratio for each in candidates), default=0.0),
             max((each.delay_ms for each in candidates), default=0),
+            tuple(candidates),
         )
         return candidates
 

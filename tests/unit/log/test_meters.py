@@ -14,7 +14,7 @@ MINUTE_NS = 60 * 10**9
 
 
 def test_sync_times_running_syncs_are_known_until_they_end() -> None:
-    """A sync that hangs is visible, one that failed is not counted."""
+    """A sync that hangs is visible, a failed one is not counted."""
     times = SyncTimes()
     assert 0 == times.longest_running_ns()
     first, second = times.begin(), times.begin()

@@ -1,0 +1,1 @@
+"""Metrics of a manager: definitions, what is counted, and the snapshot."""
