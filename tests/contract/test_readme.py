@@ -133,3 +133,12 @@ def test_pages_with_python_are_in_the_list() -> None:
     """The tests of Spark run the pages about Spark."""
     pages = {path.stem for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text()}
     assert {page for page in pages if not page.startswith("spark")} == set(PAGES)
+
+
+def test_metrics_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the libraries of the extra."""
+    pytest.importorskip("prometheus_client", reason="needs the extra kafkalog[metrics]")
+    pytest.importorskip("opentelemetry.metrics", reason="needs the extra kafkalog[metrics]")
+    monkeypatch.chdir(tmp_path)
+    _run_blocks("docs/metrics.md", {})
+    assert (tmp_path / "data").is_dir()
