@@ -11,6 +11,7 @@ from typing import Self
 import pytest
 
 from kafkalog import (
+    HealthConfig,
     Log,
     LogClosedError,
     LogConfig,
@@ -34,6 +35,7 @@ from tests.support.managers import (
 )
 from tests.support.producing import Client
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.syncs import Syncs
 
 APPENDS = (
     "kafkalog_log_appends_total",
@@ -544,3 +546,64 @@ def test_metrics_during_all_kinds_of_changes_never_decrease(tmp_path: Path) -> N
         assert [] == repeated.errors
         appended = manager.metrics().value(APPENDS[2], topic="orders", partition="0")
         assert log(0).log_end_offset == appended
+
+
+def test_metrics_of_a_hanging_disk_show_the_sync_and_its_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape does not wait for the disk; callers that came meanwhile share the next sync."""
+    syncs = Syncs(monkeypatch)
+    limits = HealthConfig(sync_ms=1, free_bytes=1)
+    with LogManager([tmp_path], ManagerConfig(health=limits)) as manager:
+        manager.create_topic("orders")
+        log = manager.log("orders")
+        log.append([Record(value=b"one")], wait="durable")
+        before = syncs.count
+        syncs.hold()
+
+        def append() -> None:
+            log.append([Record(value=b"two")], wait="durable")
+
+        threads = [threading.Thread(target=append) for _ in range(4)]
+        threads[0].start()
+        syncs.wait_for(before + 1)
+        for thread in threads[1:]:
+            thread.start()
+        while manager.metrics().value("kafkalog_log_appended_records_total") < 5:
+            threads[0].join(0.001)
+        while not manager.metrics().value("kafkalog_sync_running_seconds") > 0.002:
+            threads[0].join(0.001)
+        health = manager.health()
+        assert ["slow disk"] == [each.rule for each in health.findings]
+        assert not health.is_healthy
+        assert 4 == manager.metrics().value("kafkalog_log_unsynced_records")
+        syncs.release()
+        for thread in threads:
+            thread.join()
+        snapshot = manager.metrics()
+        assert 0 == snapshot.value("kafkalog_sync_running_seconds")
+        assert 5 == snapshot.histogram("kafkalog_sync_callers").sum
+        assert 5 == snapshot.histogram("kafkalog_commit_seconds").count
+        assert manager.health().is_healthy
+
+
+def test_metrics_and_health_during_the_close_raise_nothing_else(tmp_path: Path) -> None:
+    """Scrapes in other threads end with a snapshot, or because the manager is closed."""
+    for _ in range(5):
+        manager = LogManager([tmp_path])
+        if "orders" not in manager.topics():
+            manager.create_topic("orders", 20)
+        for partition in range(20):
+            append_texts(manager, "orders", partition, "one")
+        closed = threading.Event()
+
+        def scrape(manager: LogManager = manager, closed: threading.Event = closed) -> None:
+            try:
+                manager.metrics()
+            except LogClosedError:
+                closed.wait(60)
+
+        with Repeated(scrape, scrape, manager.health) as repeated:
+            manager.close()
+            closed.set()
+        assert [] == repeated.errors
