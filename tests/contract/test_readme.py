@@ -94,6 +94,9 @@ def test_operations_blocks_in_order_run(
         assert manager.log("orders", 3).log_end_offset == 1
 
 
+# Libraries of an extra that a page uses.
+LIBRARIES = {"metrics": ("prometheus_client", "opentelemetry.metrics")}
+
 # Page, and a condition in Python that is true after its blocks.
 PAGES = {
     "clients": "True",
@@ -105,6 +108,7 @@ PAGES = {
     "fetching": "values[0] == b'v0'",
     "following": "len(found) == 2",
     "followers": "reader.is_closed",
+    "metrics": "b'kafkalog_log_end_offset{partition=' in text",
     "operations": "manager.is_closed",
     "quickstart": "True",
     "retention": "deletions == ()",
@@ -116,6 +120,8 @@ PAGES = {
 @pytest.mark.parametrize("page", PAGES)
 def test_page_blocks_in_an_empty_folder_run(page: str, tmp_path: Path) -> None:
     """USE-5: in a separate process without imports, where each warning is an error."""
+    for name in LIBRARIES.get(page, ()):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install kafkalog[metrics]")
     code = "\n".join(_python_blocks(f"docs/{page}.md"))
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"{code}\nassert {PAGES[page]}\n"],
@@ -133,12 +139,3 @@ def test_pages_with_python_are_in_the_list() -> None:
     """The tests of Spark run the pages about Spark."""
     pages = {path.stem for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text()}
     assert {page for page in pages if not page.startswith("spark")} == set(PAGES)
-
-
-def test_metrics_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the libraries of the extra."""
-    pytest.importorskip("prometheus_client", reason="needs the extra kafkalog[metrics]")
-    pytest.importorskip("opentelemetry.metrics", reason="needs the extra kafkalog[metrics]")
-    monkeypatch.chdir(tmp_path)
-    _run_blocks("docs/metrics.md", {})
-    assert (tmp_path / "data").is_dir()
