@@ -45,7 +45,7 @@ _ALL: Final = (
     ),
     MetricDefinition(
         "kafkalog_log_deleted_bytes_total", "counter", PARTITION,
-        "Size of the .log files of these segments.",
+        "Size of the .log files of segments that were removed.",
     ),
     MetricDefinition(
         "kafkalog_log_start_offset", "gauge", PARTITION, "Smallest offset that may be read.", "drop"
@@ -74,18 +74,20 @@ _ALL: Final = (
         "Corrupt ranges of an open log that recovery or readers have found.",
     ),
     MetricDefinition(
-        "kafkalog_log_damaged_bytes", "gauge", PARTITION, "Size of these ranges."
+        "kafkalog_log_damaged_bytes", "gauge", PARTITION,
+        "Size of the corrupt ranges of an open log.",
     ),
     MetricDefinition(
         "kafkalog_retention_overdue_segments", "gauge", PARTITION,
         "Segments of an open log that the next run of retention deletes.",
     ),
     MetricDefinition(
-        "kafkalog_retention_overdue_bytes", "gauge", PARTITION, "Size of these segments."
+        "kafkalog_retention_overdue_bytes", "gauge", PARTITION,
+        "Size of the segments that the next run of retention deletes.",
     ),
     MetricDefinition(
         "kafkalog_retention_overdue_seconds", "gauge", PARTITION,
-        "Time since retention.ms of the oldest of these segments was over.", "max",
+        "Time since retention.ms of the oldest overdue segment was over.", "max",
     ),
     MetricDefinition(
         "kafkalog_cleaner_dirty_ratio", "gauge", PARTITION,
@@ -93,7 +95,7 @@ _ALL: Final = (
     ),
     MetricDefinition(
         "kafkalog_cleaner_cleanable_bytes", "gauge", PARTITION,
-        "Size of that part, without the active segment.",
+        "Part of a compacted log that was not cleaned, without the active segment.",
     ),
     # --------------------------------------------------------------------------- directories
     MetricDefinition(
@@ -135,7 +137,10 @@ _ALL: Final = (
     MetricDefinition(
         "kafkalog_directory_partitions", "gauge", DIRECTORY, "Partitions of the data directory."
     ),
-    MetricDefinition("kafkalog_directory_open_logs", "gauge", DIRECTORY, "Open logs of them."),
+    MetricDefinition(
+        "kafkalog_directory_open_logs", "gauge", DIRECTORY,
+        "Open logs of the data directory.",
+    ),
     MetricDefinition(
         "kafkalog_directory_removed_bytes", "gauge", DIRECTORY,
         "Size of deleted partitions that wait for file.delete.delay.ms (dead).",
@@ -180,7 +185,8 @@ _ALL: Final = (
         "Batches that are full or due, and not written.",
     ),
     MetricDefinition(
-        "kafkalog_producer_waiting_seconds", "gauge", (), "Age of the oldest of these batches."
+        "kafkalog_producer_waiting_seconds", "gauge", (),
+        "Age of the oldest batch that is full or due, and not written.",
     ),
     MetricDefinition(
         "kafkalog_producer_retries_total", "counter", (),
@@ -209,13 +215,15 @@ _ALL: Final = (
         "kafkalog_cleaner_cleanings_total", "counter", (), "Successful cleanings of a log."
     ),
     MetricDefinition(
-        "kafkalog_cleaner_read_bytes_total", "counter", (), "Bytes that these cleanings read."
+        "kafkalog_cleaner_read_bytes_total", "counter", (), "Bytes that successful cleanings read."
     ),
     MetricDefinition(
-        "kafkalog_cleaner_written_bytes_total", "counter", (), "Bytes that they wrote."
+        "kafkalog_cleaner_written_bytes_total", "counter", (),
+        "Bytes that successful cleanings wrote.",
     ),
     MetricDefinition(
-        "kafkalog_cleaner_removed_records_total", "counter", (), "Records that they removed."
+        "kafkalog_cleaner_removed_records_total", "counter", (),
+        "Records that successful cleanings removed.",
     ),
     MetricDefinition(
         "kafkalog_cleaner_throttled_seconds_total", "counter", (),
@@ -235,7 +243,7 @@ _ALL: Final = (
     ),
     MetricDefinition(
         "kafkalog_cleaner_uncleanable_bytes", "gauge", DIRECTORY,
-        "Size of the part of them that was not cleaned.",
+        "Size of the dirty parts of partitions whose cleaning fails.",
     ),
 )  # fmt: skip
 
