@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalog.errors import LogClosedError
 from kafkalog.manager.metrics.definitions import DEFINITIONS
 from kafkalog.manager.metrics.snapshot import HistogramValue, MetricFamily, MetricsSnapshot
-from kafkalog.metrics.source import MetricsSource
+from kafkalog.metrics.source import MetricsSource, label_text
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -172,4 +172,4 @@ def _sums(family: MetricFamily) -> Iterator[_Pair]:
 
 
 def _labels(family: MetricFamily, values: tuple[str, ...]) -> dict[str, str]:
-    return dict(zip(family.definition.labels, values, strict=True))
+    return dict(zip(family.definition.labels, map(label_text, values), strict=True))

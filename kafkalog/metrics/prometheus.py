@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog.errors import LogClosedError
 from kafkalog.manager.metrics.definitions import DEFINITIONS
 from kafkalog.manager.metrics.snapshot import HistogramValue, MetricDefinition, MetricFamily
-from kafkalog.metrics.source import MetricsSource
+from kafkalog.metrics.source import MetricsSource, label_text
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -84,7 +84,7 @@ class PrometheusCollector:
         made: Any = self._new(family.definition)
         for sample in family.samples:
             value = sample.value
-            labels = [_text(each) for each in sample.labels]
+            labels = [label_text(each) for each in sample.labels]
             if isinstance(value, HistogramValue):
                 buckets = [(self._bound(bound), count) for bound, count in value.buckets]
                 made.add_metric(labels, buckets=buckets, sum_value=value.sum)
@@ -102,8 +102,3 @@ class PrometheusCollector:
 
     def _bound(self, bound: float) -> str:
         return "+Inf" if bound == float("inf") else repr(bound)
-
-
-def _text(label: str) -> str:
-    # Names of files may have bytes that are not UTF-8.
-    return label.encode("utf-8", "backslashreplace").decode("utf-8")

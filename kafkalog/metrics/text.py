@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kafkalog.manager.metrics.snapshot import HistogramValue, MetricFamily
-from kafkalog.metrics.source import MetricsSource
+from kafkalog.metrics.source import MetricsSource, label_text
 
 __all__ = ["prometheus_text"]
 
@@ -58,9 +58,7 @@ def _labels(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    # Names of files may have bytes that are not UTF-8.
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return label_text(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _escaped_help(text: str) -> str:

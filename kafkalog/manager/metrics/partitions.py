@@ -155,7 +155,8 @@ class PartitionReader:
         sizes = {
             base: extent.size_bytes
             for each, extent in extents.items()
-            if (base := live_base_offset(each, FileKind.LOG.value)) is not None
+            if not extent.refusal
+            and (base := live_base_offset(each, FileKind.LOG.value)) is not None
         }
         made = _Listing(
             partition,

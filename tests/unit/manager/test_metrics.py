@@ -15,10 +15,12 @@ from kafkalog import (
     Log,
     LogClosedError,
     LogConfig,
+    LogFacts,
     LogManager,
     ManagerConfig,
     MetricsSnapshot,
     Record,
+    RetentionDecision,
     TopicPartition,
 )
 from kafkalog.errors import ForkedLogError
@@ -179,6 +181,43 @@ def test_metrics_size_retention_debt_has_no_age(tmp_path: Path) -> None:
             "kafkalog_retention_overdue_bytes",
             "kafkalog_retention_overdue_seconds",
         )
+
+
+def test_metrics_debt_of_own_policies_is_theirs(tmp_path: Path) -> None:
+    """It has no age; a policy that raises has none, and is a fault of retention itself."""
+    kept: list[int] = [1]
+
+    def keep_last(log: LogFacts) -> RetentionDecision:
+        count = kept[0]
+        return RetentionDecision(log.segments[-count].base_offset, f"keeps {count}")
+
+    debt = ("kafkalog_retention_overdue_segments", "kafkalog_retention_overdue_seconds")
+    with manual_manager(tmp_path, retention=[keep_last]) as manager:
+        manager.create_topic("orders")
+        log = manager.log("orders")
+        for _ in range(3):
+            log.append([Record(value=b"x" * 500)])
+        assert (2, 0) == figures(manager, *debt)
+        kept[0] = 9
+        assert (0, 0) == figures(manager, *debt)
+        with pytest.raises(IndexError):
+            log.apply_retention()
+
+
+def test_metrics_ages_of_a_topic_are_the_largest(tmp_path: Path) -> None:
+    """Sizes are added up; offsets have no sum."""
+    config = ManagerConfig(log=SMALL_LOG.replace(retention_ms=60_000, retention_bytes=-1))
+    with manual_manager(tmp_path, config=config) as manager:
+        manager.create_topic("orders", 2)
+        append_texts(manager, "orders", 0, "one")
+        scheduler_of(manager).clock.advance(5_000)
+        append_texts(manager, "orders", 1, "two", "three")
+        scheduler_of(manager).clock.advance(62_000)
+        snapshot = manager.metrics(partitions=False)
+        assert 7 == snapshot.value("kafkalog_retention_overdue_seconds", topic="orders")
+        assert 2 == snapshot.value("kafkalog_retention_overdue_segments", topic="orders")
+        assert 3 == snapshot.value("kafkalog_log_unsynced_records", topic="orders")
+        assert not snapshot.has("kafkalog_log_end_offset")
 
 
 def test_metrics_damage_counts_ranges_that_were_found(tmp_path: Path) -> None:

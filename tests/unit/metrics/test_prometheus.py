@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +113,19 @@ def test_prometheus_is_imported_by_its_adapter_only() -> None:
         "    else: raise SystemExit('no error')\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_prometheus_of_a_path_that_is_not_utf8_is_valid(tmp_path: Path) -> None:
+    """Its odd bytes are escaped, in the text and in the registry."""
+    directory = tmp_path / os.fsdecode(b"data-\xff")
+    with LogManager([directory]) as manager:
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(kafkalog.metrics.prometheus(manager))
+        texts = [
+            kafkalog.metrics.prometheus_text(manager).encode(),
+            prometheus_client.generate_latest(registry),
+        ]
+    for text in texts:
+        _kinds, samples = parsed(text.decode())
+        (key,) = [key for key in samples if key[0] == "kafkalog_directory_online"]
+        assert dict(key[1])["directory"].endswith("data-\\udcff")
