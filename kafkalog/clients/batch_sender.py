@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 from kafkalog.clients.accumulator import (
@@ -31,6 +32,7 @@ from kafkalog.clients.producer_batch import ProducerBatch
 from kafkalog.errors import BufferExhaustedError, DiskFullError, KafkaLogError
 from kafkalog.log.log import Log
 from kafkalog.model import TopicPartition
+from kafkalog.pace import Pace
 from kafkalog.scheduler import Scheduler
 
 __all__ = ["BatchSender", "ReportFull", "WaitingBatches"]
@@ -129,6 +131,19 @@ class BatchSender:
         self._report_full(accumulator.where, full)
         self._complete(acknowledged)
         self._on_write(accumulator.where.topic, now_ms)
+
+    def write_open(self, between: Callable[[], object]) -> None:
+        """
+        Write the open batches before `linger.ms` is over; wait for no other thread.
+
+        Args:
+            between: called after each partition.
+        """
+        while (opened := self._next_lingering(None)) is not None:
+            _due_ms, accumulator, number = opened
+            if accumulator.close_open(number):
+                self.write(accumulator)
+                between()
 
     def flush(self, timeout_ms: int | None) -> int:
         """
@@ -255,14 +270,21 @@ class BatchSender:
 
     def _write_lingering(self) -> None:
         now_ms = self._settings.clock.monotonic_ms()
-        while self._lingering:
-            due_ms, accumulator, number = self._lingering[0]
-            if due_ms > now_ms:
-                self._schedule("producer-linger", self._write_lingering, due_ms - now_ms)
-                return
-            self._lingering.popleft()
+        while (opened := self._next_lingering(now_ms)) is not None:
+            _due_ms, accumulator, number = opened
             if accumulator.close_open(number):
                 self.write(accumulator)
+        with suppress(IndexError):
+            # Else another thread has written the rest.
+            left_ms = self._lingering[0][0] - now_ms
+            self._schedule("producer-linger", self._write_lingering, max(left_ms, 0))
+
+    def _next_lingering(self, now_ms: int | None) -> tuple[int, Accumulator, int] | None:
+        """Remove and return an open batch: the oldest if it is due, or any if the time is None."""
+        with self._lock:
+            if self._lingering and (now_ms is None or self._lingering[0][0] <= now_ms):
+                return self._lingering.popleft()
+            return None
 
     def _retry(self) -> None:
         with self._lock:
@@ -285,9 +307,11 @@ class BatchSender:
             self._return(unsynced)
             raise
         acknowledged: list[Acknowledgement] = []
+        pace = Pace()
         for each in unsynced:
             acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
-        self._complete(acknowledged)
+            pace.step()
+        self._complete(acknowledged, pace)
 
     def _report_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
         if error is None and where not in self._full:
@@ -307,7 +331,7 @@ class BatchSender:
                 self._unsynced.add(each.accumulator)
         self._schedule_sync()
 
-    def _complete(self, acknowledged: Sequence[Acknowledgement]) -> None:
+    def _complete(self, acknowledged: Sequence[Acknowledgement], pace: Pace | None = None) -> None:
         # Of all, and before any future: a callback may send, and wait for memory.
         freed_bytes = 0
         for _outcome, reserved_bytes, _info, _error in acknowledged:
@@ -315,6 +339,8 @@ class BatchSender:
         if freed_bytes:
             self._settings.memory.release(freed_bytes)
         for outcome, reserved_bytes, info, error in acknowledged:
+            if pace is not None:
+                pace.step()
             if error is not None:
                 self._settings.counters.add_failure()
                 self._on_failure(error)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -403,6 +403,23 @@ class Producer(ClosingContextManager):
         self._ensure_own()
         return self._sender.flush(timeout_ms)
 
+    def write_batches(self, between: Callable[[], object] | None = None) -> None:
+        """
+        Write all batches that are being filled, before `linger.ms` is over.
+
+        It waits neither for the disk nor for space on it: see the futures, or `flush`. It costs
+        time for the partitions of these batches only, whereas `flush` looks at all partitions.
+
+        Args:
+            between: called after the batches of each partition, for example to let other threads
+                run.
+
+        Raises:
+            ForkedLogError: the producer was made by the process that this one was forked from.
+        """
+        self._ensure_own()
+        self._sender.write_open(_nothing if between is None else between)
+
     def close(self, timeout_ms: int | None = None) -> None:
         """
         Deliver all sent records, and refuse more. Idempotent.
@@ -557,6 +574,10 @@ class Producer(ClosingContextManager):
         error = TransactionAbortedError("the transaction was aborted before this was written")
         self._sender.drop(error)
         transaction.abort()
+
+
+def _nothing() -> None:
+    """Do nothing between two partitions."""
 
 
 def _invalid_key(key: object) -> TypeError:

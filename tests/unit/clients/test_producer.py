@@ -145,6 +145,23 @@ def test_send_with_linger_writes_one_batch(logs: Logs) -> None:
     producer.close()
 
 
+def test_write_batches_writes_before_linger_is_over(logs: Logs) -> None:
+    """The open batch of each partition, once; later batches keep their time."""
+    producer = producer_of(logs, linger_ms=20)
+    sent = [producer.send("orders", b"v", partition=number % 3) for number in range(6)]
+    calls: list[int] = []
+    producer.write_batches(lambda: calls.append(1))
+    assert ([True] * 6, 3) == ([each.done() for each in sent], len(calls))
+    producer.write_batches()
+    logs.scheduler.advance(10)
+    later = producer.send("orders", b"later", partition=0)
+    logs.scheduler.advance(19)
+    assert not later.done()
+    logs.scheduler.advance(1)
+    assert later.result(0).offset == 2
+    producer.close()
+
+
 def test_send_filling_a_batch_writes_at_once(logs: Logs) -> None:
     """In the sending thread; no batch is above `batch.size`."""
     producer = producer_of(logs, linger_ms=1000, batch_size=1000)
