@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -132,6 +132,7 @@ class Consumer(ClosingContextManager):
         self._woken = False
         self._changed = threading.Event()
         self._async_waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._on_change: Callable[[], object] | None = None
         refuse_in_children(self)
 
     def __repr__(self) -> str:
@@ -321,6 +322,36 @@ class Consumer(ClosingContextManager):
         finally:
             self._async_waiter = None
 
+    def notify_with(self, on_change: Callable[[], object]) -> None:
+        """
+        Call a function when there may be new records, and after `wakeup` and `close`.
+
+        For a program that does not wait in `poll`. The thread that appended the records
+        calls it, so it must be quick, and must not raise.
+        """
+        self._on_change = on_change
+
+    @property
+    def look_interval_ms(self) -> int | None:
+        """
+        Longest time to wait before the next `poll`, None if there is none.
+
+        New partitions of topics, and records of another process, are only found by a `poll`.
+        """
+        if self._topics or any(each.log.is_read_only for each in self._assigned.values()):
+            return self.config.poll_interval_ms
+        return None
+
+    def hand_out(
+        self, found: dict[TopicPartition, list[Record]]
+    ) -> Generator[ConsumerRecord, None, None]:
+        """
+        Yield the records of the last `poll` one at a time, each with the position after it.
+
+        If the iterator is closed before its end, the next `poll` returns the others again.
+        """
+        return self._one_by_one(found)
+
     def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """
         Yield records as they arrive; `position` is after the record that was yielded last.
@@ -372,7 +403,7 @@ class Consumer(ClosingContextManager):
         """Refuse to work: this process was forked, and only its parent may use the consumer."""
         self._is_inherited = self._closed = True
         self._changed = threading.Event()
-        self._async_waiter = None
+        self._async_waiter = self._on_change = None
 
     def _ensure_own(self) -> None:
         if self._is_inherited:
@@ -560,7 +591,9 @@ class Consumer(ClosingContextManager):
         if self._on_lost is not None:
             self._on_lost(lost)
 
-    def _one_by_one(self, found: dict[TopicPartition, list[Record]]) -> Iterator[ConsumerRecord]:
+    def _one_by_one(
+        self, found: dict[TopicPartition, list[Record]]
+    ) -> Generator[ConsumerRecord, None, None]:
         """Yield the records of a poll one at a time, each with the position after it."""
         turns = {where: self._assigned[where].turn for where in found}
         for where, records in found.items():
@@ -594,16 +627,13 @@ class Consumer(ClosingContextManager):
             self._woken = False
             return 0
         left = deadline_ms - self._clock.monotonic_ms()
-        if self._topics or self._follows():
-            return min(left, self.config.poll_interval_ms)
-        return left
-
-    def _follows(self) -> bool:
-        """Return whether another process writes one of the logs."""
-        return any(each.log.is_read_only for each in self._assigned.values())
+        interval_ms = self.look_interval_ms
+        return left if interval_ms is None else min(left, interval_ms)
 
     def _notify(self) -> None:
         self._changed.set()
+        if self._on_change is not None:
+            self._on_change()
         waiter = self._async_waiter
         if waiter is not None:
             loop, changed = waiter

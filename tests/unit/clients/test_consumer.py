@@ -62,6 +62,28 @@ def test_poll_returns_available_then_appended_records(logs: Logs) -> None:
         assert consumer.lag(FIRST) == 0
 
 
+def test_consumer_of_another_loop_is_notified_and_hands_out(logs: Logs) -> None:
+    """After an append, `wakeup` and `close`; records not handed out are polled again."""
+    fill(logs, 0, 3)
+    consumer = consumer_of(logs, auto_offset_reset="earliest")
+    calls: list[int] = []
+    consumer.notify_with(lambda: calls.append(1))
+    consumer.assign([FIRST])
+    assert consumer.look_interval_ms is None
+    handed_out = consumer.hand_out(consumer.poll())
+    assert [0, 1] == [next(handed_out).record.offset for _ in range(2)]
+    assert consumer.position(FIRST) == 2
+    handed_out.close()
+    assert {FIRST: [2]} == offsets_of(consumer.poll())
+    fill(logs, 0, 1)
+    assert len(calls) == 1
+    consumer.wakeup()
+    consumer.subscribe("orders")
+    assert consumer.look_interval_ms == consumer.config.poll_interval_ms
+    consumer.close()
+    assert len(calls) == 3
+
+
 def test_poll_respects_max_records_and_rotates_partitions(logs: Logs) -> None:
     """A partition that was read waits until the others were."""
     for partition in (0, 1):
