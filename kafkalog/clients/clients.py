@@ -39,7 +39,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 from kafkalog.settings import settings_of, unknown_name
 
-__all__ = ["Clients", "OpenPositions", "ProducerFigures"]
+__all__ = ["Clients", "OpenPositions", "ProducerFigures", "consumer_config", "producer_config"]
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Clients:
         self._recover()
         made = Producer(
             self._source,
-            _config(ProducerConfig, settings),
+            producer_config(settings),
             rules=DeliveryRules(wait, on_full, self._on_full, self._counters),
             clock=self._clock,
             scheduler=self._scheduler,
@@ -164,7 +164,7 @@ class Clients:
             open_positions: returns the positions of the group, given those in the directories.
         """
         self._recover()
-        config: ConsumerConfig = _config(ConsumerConfig, settings)
+        config = consumer_config(settings)
         if open_positions is not None and not group:
             raise ValueError("group must be named for a consumer with a file of positions")
         if self._is_read_only and open_positions is None and group and config.enable_auto_commit:
@@ -272,6 +272,18 @@ class Clients:
         with self._lock:
             if not self._has_recovered:
                 self._has_recovered = self._coordinator.recover()
+
+
+def producer_config(settings: dict[str, Any]) -> ProducerConfig:
+    """Return the settings of a producer, given as fields; ConfigError of a wrong one."""
+    made: ProducerConfig = _config(ProducerConfig, settings)
+    return made
+
+
+def consumer_config(settings: dict[str, Any]) -> ConsumerConfig:
+    """Return the settings of a consumer, given as fields; ConfigError of a wrong one."""
+    made: ConsumerConfig = _config(ConsumerConfig, settings)
+    return made
 
 
 def _config(kind: type[Any], settings: dict[str, Any]) -> Any:

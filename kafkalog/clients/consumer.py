@@ -495,9 +495,8 @@ class Consumer(ClosingContextManager):
 
     def _fetch(self, max_records: int | None) -> dict[TopicPartition, list[Record]]:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._discovered_ms >= self.config.poll_interval_ms and (
-            self._topics or self._follows()
-        ):
+        interval_ms = self.look_interval_ms
+        if interval_ms is not None and now_ms - self._discovered_ms >= interval_ms:
             # Also notices that assigned partitions of another process's logs have gone.
             self._discover_partitions()
         due = now_ms - self._committed_ms >= self.config.auto_commit_interval_ms

@@ -100,7 +100,7 @@ from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.settings import ConfigChange
 from kafkalog.topic_configs import TopicConfigs
 
-__all__ = ["LogManager"]
+__all__ = ["LogManager", "ManagerOptions"]
 
 logger = logging.getLogger(__name__)
 

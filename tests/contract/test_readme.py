@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -65,6 +66,24 @@ def test_quickstart_blocks_in_order_print_the_stated_output(
     ] == capsys.readouterr().out.splitlines()
 
 
+def test_asyncio_blocks_in_order_print_the_stated_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program, and functions that it could call."""
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, Any] = {}
+    _run_blocks("docs/asyncio.md", session)
+    assert ["100 records on the disk", "read up to 101"] == capsys.readouterr().out.splitlines()
+
+    async def use() -> list[object]:
+        async with session["aio"].open_manager(["data"]) as manager:
+            producer = manager.producer(buffer_memory=1 << 20)
+            found = [session["has_space"](producer, size) for size in (1 << 20, 2 << 20)]
+            return [*found, await session["send_within"](producer, 60)]
+
+    assert [True, False, "1 ranges, rows without an offset: []"] == asyncio.run(use())
+
+
 def test_clients_blocks_in_order_print_the_stated_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +118,7 @@ LIBRARIES = {"metrics": ("prometheus_client", "opentelemetry.metrics")}
 
 # Page, and a condition in Python that is true after its blocks.
 PAGES = {
+    "asyncio": "True",
     "clients": "True",
     "columns": "(len(table), len(frame), size, len(some), longest, first)"
     " == (10, 10, 20, 1, 2, b'v0')",

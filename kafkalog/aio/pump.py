@@ -1,0 +1,159 @@
+"""Thread of a producer: begins the requests of the tasks in their order.
+
+Everything that may wait is done here: opening logs, writing, memory of the producer, transactions.
+The loop only adds requests to a queue, which takes no lock. After each round of requests the
+batches are written, so a record waits for those that came with it, and for no timer.
+
+The thread is started by the first request, and ends with `close`, or when the producer of the tasks
+is dropped. An error of a request is that of its task, and never ends the thread.
+
+Crash points: those of the producer. A request that was not begun has left no trace.
+
+Thread-safety: `put` from any thread, without a lock once the thread runs; `close` from any thread
+but the pump's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from kafkalog.aio.requests import Request
+from kafkalog.clients.producer import Producer
+from kafkalog.errors import ClientClosedError, KafkaLogError
+from kafkalog.pace import Pace
+
+__all__ = ["Pump"]
+
+logger = logging.getLogger(__name__)
+
+# Largest number of requests of a round, after which batches are written.
+ROUND_REQUESTS: Final = 1000
+
+
+class Pump:
+    """
+    Queue of requests, and the thread that begins them.
+
+    Args:
+        open_producer: makes the producer, on the thread; called again if it failed.
+        writes_at_once: whether batches are written after each round, or by the timers of the
+            producer (`linger.ms`).
+        name: name of the producer in errors.
+    """
+
+    def __init__(
+        self, open_producer: Callable[[], Producer], *, writes_at_once: bool, name: str
+    ) -> None:
+        self._open_producer = open_producer
+        self._writes_at_once = writes_at_once
+        self._name = name
+        # An item of None ends the thread.
+        self._queue: SimpleQueue[Request | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._producer: Producer | None = None
+        self._is_closed = False
+
+    def put(self, request: Request) -> None:
+        """Add a request; of a closed pump its task gets a ClientClosedError."""
+        if self._thread is None:
+            self._start()
+        self._queue.put(request)
+        if self._is_closed:
+            self._refuse_waiting()
+
+    def end(self) -> None:
+        """End the thread after the requests that are there; do not wait."""
+        self._queue.put(None)
+
+    def close(self, timeout: float) -> None:
+        """
+        Begin the waiting requests, deliver their records, and close the producer. Idempotent.
+
+        Args:
+            timeout: seconds for this; then what is not delivered fails with a ClientClosedError.
+
+        Raises:
+            KafkaLogError: as for `Producer.close`; it is closed nevertheless.
+        """
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            thread = self._thread
+            if thread is None:
+                self._is_closed = True
+        if thread is not None:
+            self._queue.put(None)
+            thread.join(timeout)
+            self._is_closed = True
+            if thread.is_alive() and self._producer is not None:
+                # It waits for memory of the producer: this refuses its requests.
+                self._close_producer(self._producer, 0)
+            thread.join()
+        self._refuse_waiting()
+        if self._producer is not None:
+            self._close_producer(self._producer, max(deadline - time.monotonic(), 0))
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                thread = threading.Thread(target=self._run, name="kafkalog-aio-pump", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _close_producer(self, producer: Producer, timeout: float) -> None:
+        producer.close(timeout_ms=int(min(timeout, threading.TIMEOUT_MAX / 2) * 1000))
+
+    def _refuse_waiting(self) -> None:
+        error = ClientClosedError(f"{self._name} was closed before the call began")
+        while True:
+            try:
+                request = self._queue.get_nowait()
+            except Empty:
+                return
+            if request is not None:
+                request.refuse(error)
+
+    def _run(self) -> None:
+        pace, is_running = Pace(), True
+        while is_running:
+            request = self._queue.get()
+            pace.restart()
+            is_running = self._run_round(request, pace)
+            if self._writes_at_once and self._producer is not None:
+                try:
+                    self._producer.write_batches(pace.step)
+                except Exception:
+                    # The timers of the producer write the rest.
+                    logger.exception("%s: batches could not be written now", self._name)
+
+    def _run_round(self, request: Request | None, pace: Pace) -> bool:
+        """Begin the requests that are there; return False after the end of the queue."""
+        for _ in range(ROUND_REQUESTS):
+            if request is None:
+                return False
+            self._run_request(request)
+            pace.step()
+            try:
+                request = self._queue.get_nowait()
+            except Empty:
+                return True
+        if request is not None:
+            self._run_request(request)
+        return request is not None
+
+    def _run_request(self, request: Request) -> None:
+        producer = self._producer
+        if producer is None:
+            try:
+                producer = self._producer = self._open_producer()
+            except Exception as error:
+                if not isinstance(error, KafkaLogError):
+                    logger.exception("%s: the producer could not be made", self._name)
+                request.refuse(error)
+                return
+        request.run(producer)

@@ -1,0 +1,286 @@
+"""Requests of a producer: from the task that made them through the pump to the result.
+
+    task -> queue -> pump: `run` calls the producer -> future of the producer -> mailbox -> task
+
+A request is either withdrawn, by the task that is cancelled, or begun by the pump, never both: what
+was withdrawn did not happen, and what was begun ends, whether a task waits for it or not.
+
+Thread-safety: `run` and `refuse` by the pump, `try_withdraw` and `finish` by the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from kafkalog.aio.joined_sends import JoinedSends
+from kafkalog.aio.once import Once
+from kafkalog.aio.records_to_send import RecordsPart, RecordsToSend
+from kafkalog.clients.delivery import RecordMetadata
+from kafkalog.clients.many_records import SentRange
+from kafkalog.clients.producer import Producer
+from kafkalog.pace import Pace
+
+__all__ = ["ProducerCall", "Request", "SendMany", "SendOne", "Work", "error_for_task"]
+
+
+class Work(Protocol):
+    """Part of a request that calls the producer."""
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        ...
+
+    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+        """Call the producer; `on_done` is called once by any thread when the result is there."""
+        ...
+
+    def result(self) -> Any:
+        """Return the result, or raise its error."""
+        ...
+
+
+class ProducerCall:
+    """
+    Call of a producer without records, such as the commit of a transaction.
+
+    Args:
+        function: is given the producer.
+    """
+
+    record_count = 0
+
+    def __init__(self, function: Callable[[Producer], Any]) -> None:
+        self._function = function
+        self._result: Any = None
+
+    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+        """Call the function, and then `on_done`."""
+        self._result = self._function(producer)
+        on_done()
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+
+class SendOne:
+    """
+    Record that is sent.
+
+    Args:
+        topic: the topic.
+        arguments: keyword arguments of `Producer.send`.
+    """
+
+    record_count = 1
+
+    def __init__(self, topic: str, **arguments: Any) -> None:
+        self._topic = topic
+        self._arguments = arguments
+        self._delivery: Future[RecordMetadata] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True once the record is in the log, or never will be."""
+        return self._delivery is not None and self._delivery.done()
+
+    @property
+    def delivered(self) -> list[SentRange]:
+        """The range of the record, if it is in the log."""
+        delivery = self._delivery
+        if delivery is None or not delivery.done() or delivery.exception() is not None:
+            return []
+        found = delivery.result()
+        return [SentRange(found.partition, found.offset, 1)]
+
+    @property
+    def failed_rows(self) -> list[int]:
+        """The number of the record, if it will not be in the log."""
+        delivery = self._delivery
+        is_failed = delivery is not None and delivery.done() and delivery.exception() is not None
+        return [0] if is_failed else []
+
+    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+        """Send the record."""
+        delivery = self._delivery = producer.send(self._topic, **self._arguments)
+        delivery.add_done_callback(lambda _delivery: on_done())
+
+    def result(self) -> RecordMetadata:
+        """Return the position of the record, or raise its error."""
+        assert self._delivery is not None
+        return self._delivery.result(0)
+
+
+class SendMany:
+    """
+    Records of one `send_many`.
+
+    Args:
+        topic: the topic.
+        records: the records, measured.
+        partition: their partition, None to select it by the keys.
+    """
+
+    def __init__(self, topic: str, records: RecordsToSend, partition: int | None) -> None:
+        self.record_count = sum(len(part.values) for part in records.parts)
+        self._topic = topic
+        self._parts = records.parts
+        self._partition = partition
+        self._sends: JoinedSends | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True once each record is in the log, or never will be."""
+        return self._sends is not None and self._sends.is_done
+
+    @property
+    def delivered(self) -> list[SentRange]:
+        """The ranges that are in the log so far."""
+        return [] if self._sends is None else self._sends.delivered
+
+    @property
+    def failed_rows(self) -> list[int]:
+        """Numbers of the records that will not be in the log."""
+        return [] if self._sends is None else self._sends.failed_rows
+
+    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+        """Send the records, part by part; an error of the first part is raised."""
+        sends, pace = JoinedSends(on_done), Pace()
+        # The records belong to the batches from then on.
+        parts, self._parts = self._parts, []
+        for part in parts:
+            try:
+                sent = self._send(producer, part)
+            except Exception as error:
+                if self._sends is None:
+                    raise
+                sends.refuse(range(part.first_row, self.record_count), error)
+                break
+            sends.add(part.first_row, sent)
+            self._sends = sends
+            pace.step()
+        sends.end()
+
+    def result(self) -> list[SentRange]:
+        """Return the ranges, or raise the error of the first record that is not in the log."""
+        assert self._sends is not None
+        error = self._sends.error
+        if error is not None:
+            raise error
+        return self._sends.delivered
+
+    def _send(self, producer: Producer, part: RecordsPart) -> Any:
+        return producer.send_many(
+            self._topic,
+            part.keys,
+            part.values,
+            timestamps=part.timestamps,
+            headers=part.headers,
+            partition=self._partition,
+        )
+
+
+class Request:
+    """
+    Request of a task.
+
+    Args:
+        work: what the pump does.
+        future: the future of the task.
+        post: calls a function on the loop of the task.
+        on_end: called on the loop at the end.
+    """
+
+    __slots__ = ("_claim", "_error", "_future", "_is_withdrawn", "_on_end", "_post", "_work")
+
+    def __init__(
+        self,
+        work: Work,
+        future: asyncio.Future[Any],
+        post: Callable[[Callable[[], object]], object],
+        on_end: Callable[[], object],
+    ) -> None:
+        self._work: Work | None = work
+        self._future = future
+        self._post = post
+        self._on_end = on_end
+        self._claim = Once()
+        self._is_withdrawn = False
+        self._error: BaseException | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """True from the beginning by the pump, unless the producer refused the whole request."""
+        return self._claim.is_taken and not self._is_withdrawn and self._error is None
+
+    def try_withdraw(self) -> bool:
+        """Return True if the pump has not begun the request, and never will; that is its end."""
+        if not self._claim.try_take():
+            return False
+        self._is_withdrawn = True
+        self._work = None
+        self._on_end()
+        return True
+
+    def run(self, producer: Producer) -> None:
+        """Begin the request, unless it was withdrawn; an error of it is that of its task."""
+        if not self._claim.try_take():
+            return
+        work = self._work
+        assert work is not None
+        try:
+            work.begin(producer, self._on_done)
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def refuse(self, error: BaseException) -> None:
+        """Raise an error from the call of the task, unless the request was begun or withdrawn."""
+        if self._claim.try_take():
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._on_done()
+
+    def _on_done(self) -> None:
+        self._post(self._finish)
+
+    def _finish(self) -> None:
+        self._on_end()
+        # The work refers to this object: a cycle would wait for a garbage collection.
+        work, self._work = self._work, None
+        future, error = self._future, self._error
+        if future.done():
+            # The task was cancelled.
+            return
+        if error is not None:
+            future.set_exception(error_for_task(error))
+            return
+        assert work is not None
+        try:
+            future.set_result(work.result())
+        except Exception as raised:  # noqa: BLE001 - raised by the task
+            future.set_exception(error_for_task(raised))
+
+
+def error_for_task(error: BaseException) -> BaseException:
+    """
+    Return an error for one task, of an error that the records of many tasks share.
+
+    Each `raise` of an exception adds to its traceback.
+    """
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+        return RuntimeError(f"the call ended with {error!r}")
+    try:
+        made = copy.copy(error)
+    except Exception:  # noqa: BLE001 - an error of another library that cannot be copied
+        return error
+    made.__cause__ = error.__cause__
+    return made

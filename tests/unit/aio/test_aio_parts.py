@@ -1,0 +1,245 @@
+"""Tests of the parts below the asyncio interface: budget, flushes, mailbox, lanes, wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from kafkalog.aio.byte_budget import ByteBudget
+from kafkalog.aio.calls import BlockingCalls, Lane
+from kafkalog.aio.in_flight import InFlight
+from kafkalog.aio.mailbox import LoopMailbox
+from kafkalog.aio.once import Once
+from kafkalog.aio.records_to_send import RecordsToSend, record_bytes
+from kafkalog.aio.wake_up import WakeUp
+from kafkalog.errors import BufferExhaustedError, ClientClosedError, LogClosedError
+from tests.support.loops import eventually
+
+
+def test_budget_is_never_exceeded_and_never_leaks() -> None:
+    """Random sizes, timeouts and cancellations of 300 tasks."""
+
+    async def main() -> None:
+        budget = ByteBudget(100)
+        most = 0
+
+        async def use(number: int) -> None:
+            nonlocal most
+            size = 1 + number * 37 % 60
+            await budget.reserve(size, 0.001 * (number % 40))
+            most = max(most, budget.pending_bytes)
+            await asyncio.sleep(0.0005 * (number % 5))
+            budget.release(size)
+
+        tasks = [asyncio.create_task(use(number)) for number in range(300)]
+        for number, task in enumerate(tasks):
+            if number % 7 == 3:
+                await asyncio.sleep(0)
+                task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        kinds = {type(each) for each in results}
+        assert kinds <= {type(None), BufferExhaustedError, asyncio.CancelledError}
+        assert type(None) in kinds
+        assert (0, 0, 100) == (budget.pending_bytes, budget.waiting_count, budget.available_bytes)
+        assert most <= 100
+
+    asyncio.run(main())
+
+
+def test_budget_expired_large_request_is_followed_by_small_ones() -> None:
+    """The first in the queue is given up; the next fits."""
+
+    async def main() -> None:
+        budget = ByteBudget(100)
+        assert budget.try_reserve(50)
+        large = asyncio.create_task(budget.reserve(90, 0.01))
+        await asyncio.sleep(0)
+        small = asyncio.create_task(budget.reserve(10, 10))
+        with pytest.raises(BufferExhaustedError):
+            await large
+        await small
+        assert budget.pending_bytes == 60
+        waiting = asyncio.create_task(budget.reserve(90, 10))
+        await asyncio.sleep(0)
+        budget.refuse_waiting(ClientClosedError("closed"))
+        with pytest.raises(ClientClosedError):
+            await waiting
+
+    asyncio.run(main())
+
+
+def test_in_flight_flush_waits_for_earlier_requests_only() -> None:
+    """Later requests do not delay it; a timeout returns the number of records."""
+
+    async def main() -> None:
+        requests = InFlight()
+        assert await requests.wait_for_earlier() == 0
+        first, second = requests.add(3), requests.add(4)
+        flush = asyncio.create_task(requests.wait_for_earlier())
+        await asyncio.sleep(0)
+        later = requests.add(5)
+        assert await requests.wait_for_earlier(0.001) == 12
+        requests.remove(second, 4)
+        await asyncio.sleep(0)
+        assert not flush.done()
+        requests.remove(first, 3)
+        assert await flush == 0
+        assert await requests.wait_for_earlier(0.001) == 5
+        requests.remove(later, 5)
+        assert await requests.wait_for_earlier() == 0
+        assert requests.record_count == 0
+
+    asyncio.run(main())
+
+
+def test_mailbox_delivers_in_order_with_few_wake_ups() -> None:
+    """Other tasks run in between; threads post at the same time; a closed loop takes nothing."""
+
+    async def main() -> LoopMailbox:
+        loop = asyncio.get_running_loop()
+        mailbox = LoopMailbox(loop)
+        found: list[tuple[int, int]] = []
+
+        def poster(thread: int) -> Callable[[], None]:
+            def post() -> None:
+                for number in range(1000):
+                    mailbox.post(partial(found.append, (thread, number)))
+
+            return post
+
+        threads = [threading.Thread(target=poster(number)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        turns = 0
+        while len(found) < 4000:
+            before = len(found)
+            await asyncio.sleep(0)
+            turns += 1
+            assert len(found) - before <= 200
+        for thread in threads:
+            thread.join()
+        for thread_number in range(4):
+            assert list(range(1000)) == [each for which, each in found if which == thread_number]
+        return mailbox
+
+    mailbox = asyncio.run(main())
+    called: list[int] = []
+    mailbox.post(lambda: called.append(1))
+    assert [] == called
+
+
+def test_lane_runs_calls_one_after_the_other_in_order() -> None:
+    """In several threads; other lanes run at the same time; a closed pool refuses."""
+
+    async def main() -> None:
+        calls = BlockingCalls(4, "a test")
+        lanes = [Lane(calls) for _ in range(3)]
+        running = [0, 0, 0]
+        order: list[list[int]] = [[], [], []]
+
+        def work(lane: int, number: int) -> int:
+            running[lane] += 1
+            assert running[lane] == 1
+            order[lane].append(number)
+            running[lane] -= 1
+            return number
+
+        tasks = [
+            calls.run(partial(work, lane, number), lane=lanes[lane])
+            for number in range(100)
+            for lane in range(3)
+        ]
+        assert sorted(await asyncio.gather(*tasks)) == sorted(list(range(100)) * 3)
+        assert [list(range(100))] * 3 == order
+        calls.close()
+        for lane in (None, lanes[0]):
+            with pytest.raises(LogClosedError, match="a test is closed"):
+                await calls.run(lambda: 1, lane=lane)
+        await eventually(
+            lambda: not any(each.name == "kafkalog-aio" for each in threading.enumerate())
+        )
+
+    asyncio.run(main())
+
+
+def test_calls_error_of_any_kind_reaches_the_task() -> None:
+    """An exception that may not be raised by a future, and one outside Exception, too."""
+
+    async def main() -> None:
+        calls = BlockingCalls(1, "a test")
+
+        def fail(error: BaseException) -> None:
+            raise error
+
+        for error, kind in (
+            (KeyError("k"), KeyError),
+            (StopIteration(1), RuntimeError),
+            (SystemExit(3), RuntimeError),
+        ):
+            with pytest.raises(kind):
+                await calls.run(partial(fail, error))
+        assert await calls.run(lambda: 1) == 1
+        calls.close()
+
+    asyncio.run(main())
+    with pytest.raises(ValueError, match="thread_count must be >= 1"):
+        BlockingCalls(0, "a test")
+
+
+def test_wake_up_notified_before_the_wait_ends_it() -> None:
+    """By another thread, and any number of times."""
+
+    async def main() -> None:
+        wake_up = WakeUp()
+        wake_up.notify()
+        for _ in range(50):
+            wake_up.clear()
+            threads = [threading.Thread(target=wake_up.notify) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            async with asyncio.timeout(20):
+                await wake_up.wait(None)
+            for thread in threads:
+                thread.join()
+        wake_up.clear()
+        await wake_up.wait(0.001)
+
+    asyncio.run(main())
+
+
+def test_once_is_taken_by_one_thread() -> None:
+    """Of many that try at the same time."""
+    once, taken = Once(), []
+    start = threading.Barrier(8)
+
+    def try_to_take() -> None:
+        start.wait()
+        if once.try_take():
+            taken.append(1)
+
+    threads = [threading.Thread(target=try_to_take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ([1], True) == (taken, once.is_taken)
+
+
+def test_records_are_measured_as_their_parts_are() -> None:
+    """The size of a call is the sum of those of its records."""
+    keys = [b"k" * (each % 5) if each % 3 else None for each in range(2500)]
+    values = [b"v" * (each % 7) if each % 4 else None for each in range(2500)]
+    headers = [(("name", b"x"),) if each % 2 else None for each in range(2500)]
+    records = RecordsToSend(keys, values, None, headers)
+    assert not records.is_small
+    records.measure()
+    expected = sum(map(record_bytes, keys, values, headers))
+    assert (expected, [0, 1000, 2000]) == (
+        records.size_bytes,
+        [part.first_row for part in records.parts],
+    )
+    assert values == [value for part in records.parts for value in part.values]
