@@ -101,7 +101,8 @@ class DiskMeters:
         append: time of one append of 16, with the wait for the log's lock, without a wait for the
             disk.
         open: time of each opening of a log, with its recovery.
-        syncs: time of each sync of a log: its files, transaction indexes and names.
+        syncs: time of each sync of a log: its files, transaction indexes and names; and of each
+            sync of a commit journal.
         commit: time of each wait of a caller for the disk.
         sync_callers: number of callers that each sync of a log served.
         commit_logs: number of logs of each group commit.

@@ -161,6 +161,8 @@ def open_partition(
             if not paths.is_standalone:
                 # The caller's path may be a link; names inside of a data directory may not.
                 ensure_no_link(paths.filesystem, paths.directory)
+                if environment.directory_lock is None:
+                    ensure_applied(paths.filesystem, paths.state_directory)
             opened = _load_for_writing(store, context, environment)
         ending = _Ending(environment.scheduler, clock)
         partition = Partition(store, opened, ending.scheduler, environment, ending.close)
@@ -301,8 +303,6 @@ def _load_for_writing(
     store: CheckpointStore, context: SegmentContext, environment: LogEnvironment
 ) -> OpenedLog:
     paths = store.paths
-    if environment.directory_lock is None and not paths.is_standalone:
-        ensure_applied(paths.filesystem, paths.state_directory)
     lock = acquire_partition_lock(
         paths.filesystem,
         paths.directory,

@@ -49,6 +49,7 @@ from kafkalog.files.errors import translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.flusher import PendingCommit
 from kafkalog.log.log import Log, partition_of
+from kafkalog.log.meters import SyncTimes
 from kafkalog.state.commit_journal import (
     ANCHOR_BYTES,
     CommitBuilder,
@@ -87,6 +88,7 @@ class JournalOptions:
             partitions that could not be recovered.
         size_bytes: size of both files together.
         log_bytes_max: a log with more to commit syncs its own files.
+        syncs: times of the syncs of commits.
         on_failure: called with the error after which the data directory must go offline.
         request_checkpoint: lets another thread call `checkpoint` soon.
     """
@@ -94,6 +96,7 @@ class JournalOptions:
     takes_commits: bool
     size_bytes: int
     log_bytes_max: int
+    syncs: SyncTimes
     on_failure: Callable[[BaseException], object]
     request_checkpoint: Callable[[], object]
 
@@ -208,10 +211,13 @@ class CommitJournal:
                 file.append(builder, self._next_sequence, self._first_live)
             except OSError as error:
                 return self._results_of_refusal(error, pending)
+            number = self._options.syncs.begin()
             try:
                 file.sync()
             except BaseException as error:  # noqa: BLE001 - every log of the commit gets it
+                self._options.syncs.end(number, has_succeeded=False)
                 return dict.fromkeys(pending, self._fail(error))
+            self._options.syncs.end(number)
             self._accept(file, builder)
             return {log: self._finish(log, each) for log, each in pending.items()}
 

@@ -255,11 +255,11 @@ class FollowedDirectories:
                 return
             self._is_looking = True
             try:
-                self._look()
+                self._update()
             finally:
                 self._is_looking = False
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         for look in self._looks:
             if not look.is_current():
                 self._list(look)

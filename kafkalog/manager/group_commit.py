@@ -309,14 +309,15 @@ def _journal_options(
     config: ManagerConfig,
     supervisor: Supervisor,
     on_failure: Callable[[BaseException], object],
-    checkpoint: Callable[[], object],
+    committer: GroupCommitter,
 ) -> JournalOptions:
     return JournalOptions(
         takes_commits=config.journal_enable,
         size_bytes=config.journal_bytes,
         log_bytes_max=config.journal_log_max_bytes,
+        syncs=committer.meters.syncs,
         on_failure=on_failure,
-        request_checkpoint=lambda: supervisor.once(JOURNAL_CHECKPOINT, checkpoint, 0),
+        request_checkpoint=lambda: supervisor.once(JOURNAL_CHECKPOINT, committer.checkpoint, 0),
     )
 
 
@@ -384,8 +385,8 @@ class DirectoryCommitters:
         for directory in directories:
             if directory.is_online:
                 fail = partial(on_failure, directory)
-                checkpoint = self._committers[directory.path].checkpoint
-                options = _journal_options(config, supervisor, fail, checkpoint)
+                committer = self._committers[directory.path]
+                options = _journal_options(config, supervisor, fail, committer)
                 try:
                     directory.journal.begin(directory.inventory.partitions, options)
                 except LogStorageError as error:

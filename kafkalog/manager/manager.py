@@ -197,10 +197,7 @@ class LogManager(ClosingContextManager):
         self._cleaning_states = states = CleaningStates()
         self._gate = ManagerGate(states, is_read_only=dependencies.read_only)
         self._clients = self._make_clients(config, dependencies.scheduler)
-        self._own_scheduler: BackgroundThreads | None = None
-        scheduler = dependencies.scheduler
-        if scheduler is None:
-            scheduler = self._own_scheduler = BackgroundThreads(clock, config.background_threads)
+        scheduler = self._make_scheduler(dependencies.scheduler, config.background_threads)
         self._supervisor = supervisor = Supervisor(scheduler, clock)
         self._registry = registry = PartitionRegistry()
         self._settings = settings = TopicSettings(config, clock, self._on_directory_error)
@@ -219,10 +216,9 @@ class LogManager(ClosingContextManager):
             self._environment_of,
             supervisor.faults,
             self._open_log_limit,
-            group.on_error,
+            None if dependencies.read_only else group.on_error,
             states.paused,
             meters,
-            read_only=dependencies.read_only,
         )
         self._followed: FollowedDirectories | None = None
         self._deleted_directories = deleted = DeletedDirectories(
@@ -917,6 +913,13 @@ class LogManager(ClosingContextManager):
     def _warn_unless_closed(self) -> Callable[[], object]:
         has_written = not self._gate.is_read_only
         return warn_unless_closed(self, f"manager of {self._paths}", has_written=has_written)
+
+    def _make_scheduler(self, scheduler: Scheduler | None, thread_count: int) -> Scheduler:
+        """Return the caller's scheduler, or a new one that the manager closes."""
+        self._own_scheduler: BackgroundThreads | None = None
+        if scheduler is None:
+            scheduler = self._own_scheduler = BackgroundThreads(self._clock, thread_count)
+        return scheduler
 
     def _make_clients(self, config: ManagerConfig, scheduler: Scheduler | None) -> Clients:
         return Clients(

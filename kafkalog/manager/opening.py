@@ -52,11 +52,11 @@ class LogOpener:
         environment_of: returns the dependencies of a partition's log.
         faults: gets failures.
         open_log_limit: limits the logs with files open for writing.
-        on_error: called with a directory and an error of its disk.
+        on_error: called with a directory and an error of its disk. None to open logs read-only,
+            which another process may be writing: errors of their disk are faults, and each look
+            finds out which directories are offline.
         pause_cleaning: pauses the cleaning of a partition; a running cleaning ends first.
         meters: count and time the openings.
-        read_only: True to open logs that another process may be writing. Errors of their disk are
-            faults, and `on_error` is not called: each look finds out which directories are offline.
     """
 
     def __init__(
@@ -65,19 +65,17 @@ class LogOpener:
         environment_of: Callable[[ManagedPartition], LogEnvironment],
         faults: FaultRegistry,
         open_log_limit: OpenLogLimit,
-        on_error: Callable[[DataDirectory, BaseException], object],
+        on_error: Callable[[DataDirectory, BaseException], object] | None,
         pause_cleaning: Callable[[TopicPartition], AbstractContextManager[object]],
         meters: ManagerMeters,
-        *,
-        read_only: bool = False,
     ) -> None:
         self._settings = settings
         self._environment_of = environment_of
         self._faults = faults
         self._open_log_limit = open_log_limit
-        self._on_error = _ignore if read_only else on_error
+        self._on_error = _ignore if on_error is None else on_error
         self._pause_cleaning = pause_cleaning
-        self._is_read_only = read_only
+        self._is_read_only = on_error is None
         self._meters = meters
         self._is_stopped = False
 

@@ -48,7 +48,7 @@ def test_committer_reports_callers_of_each_sync() -> None:
         assert proceed.acquire(timeout=60)
         return reached
 
-    committer = Committer(sync, 0, served.append)
+    committer = Committer(sync, 0, on_sync=served.append)
     threads = [threading.Thread(target=committer.wait_until_durable, args=(10,))]
     threads[0].start()
     assert started.acquire(timeout=60)
@@ -69,7 +69,7 @@ def test_committer_reports_callers_of_each_sync() -> None:
 def test_committer_flush_serves_one_caller() -> None:
     """A flush waits for no offset."""
     served: list[int] = []
-    committer = Committer(lambda: 5, 0, served.append)
+    committer = Committer(lambda: 5, 0, on_sync=served.append)
     assert 5 == committer.flush()
     assert [1] == served
 
@@ -85,7 +85,7 @@ def test_committer_forgets_awaited_offsets_after_failure_and_truncation() -> Non
         committer.lower(3)
         return 3
 
-    committer = Committer(sync, 0, served.append)
+    committer = Committer(sync, 0, on_sync=served.append)
     assert 0 == committer.wait_until_durable(9)
     assert ([1], 0) == (served, committer.waiting_count)
     error.append(OSError(5, "no"))
