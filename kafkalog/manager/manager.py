@@ -915,7 +915,7 @@ class LogManager(ClosingContextManager):
         return warn_unless_closed(self, f"manager of {self._paths}", has_written=has_written)
 
     def _make_scheduler(self, scheduler: Scheduler | None, thread_count: int) -> Scheduler:
-        """Return the caller's scheduler, or a new one that the manager closes."""
+        """Return the caller's scheduler, or new threads, which the manager closes."""
         self._own_scheduler: BackgroundThreads | None = None
         if scheduler is None:
             scheduler = self._own_scheduler = BackgroundThreads(self._clock, thread_count)
