@@ -630,7 +630,7 @@ def test_interrupted_reads_lose_and_repeat_nothing(manager: LogManager, tmp_path
                 except Interrupted:
                     interrupts += 1
                     if not polled:
-                        # A result that the interrupt took before it got here is read again.
+                        # A result that was interrupted after the poll is read again.
                         follower.seek(T0, len(found))
                 found += [record.value for records in polled.values() for record in records]
         finally:
