@@ -95,6 +95,7 @@ def roll(directory: str, count: str) -> None:
             log.append([Record(value=b"%d " % number + bytes(number % 700))])
         for partition in range(2):
             manager.log("t", partition).append([Record(value=END)])
+        manager.flush()
         say("segments", len(manager.log("t", 0).segments()))
         sys.stdin.read()
 
