@@ -148,8 +148,8 @@ def idle_tail(directory: str, durable: bool, seconds: float, connection: Connect
     begun = time.perf_counter()
     with kafkalog.follow(directory, durable=durable) as follower:
         opened = time.perf_counter() - begun
-        # The first sweeps learn the marks of all partitions.
-        follower.poll(6_000)
+        # The first sweeps learn the marks of all partitions, and list the directory once more.
+        follower.poll(12_000)
         cpu, wall = time.process_time(), time.perf_counter()
         follower.poll(int(seconds * 1000))
         share = (time.process_time() - cpu) / (time.perf_counter() - wall)
