@@ -16,9 +16,10 @@ Which partitions are served is decided by the rules of a start (`incarnations`).
 are read again when their file has changed. Nothing is written, created or locked.
 
 A look at an unchanged directory is one look-up of its attributes. Its change mark must be old
-enough to show the next change; until it is, the directory is listed again at each look, though no
-more often than in one of LISTING_SHARE of the time unless its attributes differ. It is listed at
-least every LISTED_SECONDS, for systems whose marks cannot be trusted.
+enough to show the next change on any file system. Until it is, the directory is listed again: at
+each look if its attributes differ, or if it was listed within TICK_MS of its last change; else
+after LISTING_SHARE times the duration of a listing. It is listed at least every LISTED_SECONDS, for
+systems whose marks cannot be trusted.
 
 Thread-safety: `refresh` from any thread; looks exclude each other. The lock is taken before the
 locks of partitions. A callback of a log that is closed by a look may call the manager.
@@ -65,6 +66,8 @@ logger = logging.getLogger(__name__)
 LISTED_SECONDS: Final = 10.0
 # A directory that has just changed is listed again after this many times the duration of a listing.
 LISTING_SHARE: Final = 10
+# Longer than the clock of a local file system needs to show another time.
+TICK_MS: Final = 20
 # Time after which a directory that could not be read is read again.
 RETRY_SECONDS: Final = 1.0
 # Listings of one look while names change between a listing and the reading of a partition.
@@ -107,6 +110,8 @@ class _Look:
         self._facts: FileFacts | None = None
         self._listed_at = float("-inf")
         self._took_seconds = 0.0
+        # True if the last change was long enough before the listing: the next has another time.
+        self._is_settled = False
         # Partition directories that were empty, with their attributes.
         self._pending: dict[Path, FileFacts | None] = {}
 
@@ -135,7 +140,7 @@ class _Look:
                 return False
             if self._mark is not None:
                 return filesystem.change_mark(path) == self._mark
-            is_early = age < self._took_seconds * LISTING_SHARE
+            is_early = self._is_settled and age < self._took_seconds * LISTING_SHARE
             return is_early and filesystem.stat(path) == self._facts
         except OSError:
             return False
@@ -150,7 +155,8 @@ class _Look:
         """
         directory, began_at = self.directory, time.monotonic()
         filesystem, path = directory.filesystem, directory.path
-        self._listed_at, self._mark = began_at, None
+        self._listed_at, self._mark, self._is_settled = began_at, None, False
+        now_ms = time.time_ns() // 1_000_000
         with storage_errors(path, doing="listing"):
             mark, facts = filesystem.change_mark(path), filesystem.stat(path)
         directory.read()
@@ -167,6 +173,7 @@ class _Look:
                 found[name] = seen
         self.partitions, self._pending = found, pending
         self._mark, self._facts = mark, facts
+        self._is_settled = facts is not None and now_ms - facts.modified_ms > TICK_MS
         self._took_seconds = time.monotonic() - began_at
 
     def _read_partition(

@@ -513,7 +513,7 @@ def test_deleted_topic_costs_no_record_of_another(writer: LogManager, reader: Lo
 def test_callback_of_a_closed_log_may_call_the_manager(
     writer: LogManager, reader: LogManager
 ) -> None:
-    """A look that closes the log of a deleted topic notifies its watchers."""
+    """A look that closes the log of a deleted topic calls its watchers."""
     found: list[dict[str, tuple[int, ...]]] = []
     reader.log("orders").watch(lambda: found.append(reader.topics()))
     writer.delete_topic("orders")
