@@ -540,8 +540,14 @@ class Consumer(ClosingContextManager):
             assigned.seek(self._reset_position(assigned))
             assert assigned.position is not None
             self._report_lost(LostRecords(assigned.where, position, assigned.position))
-            return assigned.fetch(count)
-        except LogClosedError:
+            # Truncated or deleted once more since: the next fetch resets the position again.
+            with suppress(OffsetOutOfRangeError):
+                return assigned.fetch(count)
+            return []
+        except (LogClosedError, LogStorageError) as error:
+            # The files of another process's log are removed before its deletion is noticed.
+            if isinstance(error, LogStorageError) and not assigned.log.is_read_only:
+                raise
             try:
                 if self._source.log(*assigned.where) is assigned.log:
                     raise

@@ -7,15 +7,19 @@ thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from kafkalog._core.record import Record
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import KafkaLogError, OffsetOutOfRangeError
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.log import Log
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.model import TopicPartition
 
 __all__ = ["AssignedPartition"]
+
+# Attempts of one fetch while truncations cut the end of what it reads.
+ATTEMPTS: Final = 5
 
 
 class AssignedPartition:
@@ -103,20 +107,30 @@ class AssignedPartition:
             CorruptRecordError: it is in a corrupt range; the records before were returned first.
         """
         found: list[Record] = []
+        attempts = ATTEMPTS
         while len(found) < count:
-            records = self._records
-            if records is None:
-                records = self._begin()
+            try:
+                records = self._begin() if self._records is None else self._records
                 if records is None:
                     break
-            try:
                 self._collect(records, count, found)
-            except KafkaLogError:
+            except KafkaLogError as error:
                 self._records = None
-                if not found:
+                if found:
+                    break
+                attempts -= 1
+                if not attempts or not self._was_end_cut(error):
                     raise
-                break
         return found
+
+    def _was_end_cut(self, error: KafkaLogError) -> bool:
+        """Return whether a truncation has cut the end of the read, and not the position."""
+        position = self.position
+        return (
+            isinstance(error, OffsetOutOfRangeError)
+            and position is not None
+            and self.log.log_start_offset <= position <= self.end_offset
+        )
 
     def begin_hand_out(self, offset: int) -> None:
         """Set the position to the first of the fetched records, which are handed out one by one."""
