@@ -8,7 +8,7 @@ the machine, whose processors and disk are the same.
 
 Clients send requests of ten records of 200 bytes, durable, to random keys. The time of their own
 code on the loop is part of a stall. The full disk is a file system in memory of 24 MiB, where the
-user may mount one.
+user may mount one. The longest garbage collection is shown as well: it stops all threads.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
+import logging
 import os
 import random
 import shutil
@@ -102,14 +104,32 @@ async def be_idle() -> None:
 @contextlib.asynccontextmanager
 async def measured(name: str, idle: IdleProcess) -> AsyncIterator[list[str]]:
     """Print the stalls of a block, and what it adds to the list."""
-    heart, notes = Heartbeat(), list[str]()
+    heart, notes, begun, longest = Heartbeat(), list[str](), 0.0, 0.0
+
+    def on_collection(phase: str, _facts: dict[str, int]) -> None:
+        nonlocal begun, longest
+        now = time.perf_counter()
+        if phase == "start":
+            begun = now
+        else:
+            longest = max(longest, now - begun)
+
     idle.take()
+    gc.callbacks.append(on_collection)
     task = asyncio.create_task(heart.beat())
     try:
         yield notes
     finally:
         task.cancel()
-        print(f"{name:18}{heart.take()} |{idle.take()}  {' '.join(notes)}", flush=True)
+        gc.callbacks.remove(on_collection)
+        note = f"{longest * 1e3:5.0f} ms gc; {' '.join(notes)}"
+        print(f"{name:18}{heart.take()} |{idle.take()}  {note}", flush=True)
+
+
+def freeze() -> None:
+    """Exempt all present objects from collections, as a service does after its start."""
+    gc.collect()
+    gc.freeze()
 
 
 async def run_clients(
@@ -150,8 +170,10 @@ async def load(root: Path, options: Options) -> None:
         await manager.create_topic("records", options.partitions)
         async with manager.producer(wait="durable") as producer:
             await run_clients(producer, 6)
-            async with measured("load", options.idle) as notes:
-                notes.append(await run_clients(producer, options.seconds))
+            for name in ("load", "load, frozen"):
+                async with measured(name, options.idle) as notes:
+                    notes.append(await run_clients(producer, options.seconds))
+                freeze()
 
 
 async def opening(root: Path, options: Options) -> None:
@@ -177,6 +199,7 @@ async def full_buffer(root: Path, options: Options) -> None:
         await manager.create_topic("records", options.partitions)
         async with manager.producer(wait="durable", buffer_memory=64 << 10) as producer:
             await run_clients(producer, 6)
+            freeze()
             async with measured("full buffer", options.idle) as notes:
                 notes.append(await run_clients(producer, options.seconds, clients=512))
 
@@ -287,6 +310,11 @@ async def run_scenario(name: str, options: Options) -> None:
         await SCENARIOS[name](Path(root), options)
 
 
+def arguments_for(name: str, options: Options) -> list[str]:
+    """Return the arguments of a process that runs one scenario."""
+    return [name, f"--seconds={options.seconds}", f"--partitions={options.partitions}"]
+
+
 def main() -> None:
     """Measure the scenarios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -298,12 +326,25 @@ def main() -> None:
     if options.is_idle:
         asyncio.run(be_idle())
         return
+    logging.getLogger("kafkalog").setLevel(logging.CRITICAL)
+    if len(options.scenarios) != 1:
+        # Each in a new process: the objects of one would be collected in the next.
+        for name in options.scenarios or SCENARIOS:
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "asv_bench.peers.loop_stalls",
+                    *arguments_for(name, options),
+                ],
+                check=True,
+            )
+        return
     options.idle = IdleProcess()
     columns = "".join(f"{each:>8}" for each in ("p50", "p99", "p99.9", "max"))
     print(f"{'lateness, ms':18}{columns} |{columns}  (right: idle process)")
     try:
-        for name in options.scenarios or SCENARIOS:
-            asyncio.run(run_scenario(name, options))
+        asyncio.run(run_scenario(options.scenarios[0], options))
     finally:
         options.idle.close()
 

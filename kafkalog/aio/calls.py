@@ -17,6 +17,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from kafkalog.aio.once import Once
 from kafkalog.aio.requests import error_for_task
 from kafkalog.errors import LogClosedError
 from kafkalog.forking import forked_error, refuse_in_children
+from kafkalog.manager.background import taken_from
 
 __all__ = ["BlockingCalls", "Lane"]
 
@@ -179,7 +181,12 @@ class Lane:
     def submit(self, task: Callable[[], object]) -> None:
         """Run a function, which must not raise, after those that were submitted before."""
         self._waiting.append(task)
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            with suppress(ValueError):
+                self._waiting.remove(task)
+            raise
 
     def _begin(self) -> None:
         if not self._running.acquire(blocking=False):
@@ -187,20 +194,17 @@ class Lane:
         try:
             self._calls.submit(self._work)
         except BaseException:
-            self._waiting.clear()
             self._running.release()
             raise
 
     def _work(self) -> None:
-        while self._waiting:
-            self._waiting.popleft()()
-        self._running.release()
-        # A call that was added since found the lock held.
-        if self._waiting:
-            try:
-                self._begin()
-            except LogClosedError:
-                logger.debug("calls were dropped with their closed owner")
+        while True:
+            for task in taken_from(self._waiting):
+                task()
+            self._running.release()
+            # A call that was added since found the lock held.
+            if not self._waiting or not self._running.acquire(blocking=False):
+                return
 
 
 class _Call(Generic[T]):

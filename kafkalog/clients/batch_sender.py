@@ -297,17 +297,24 @@ class BatchSender:
         """Commit the written batches of all partitions together, and acknowledge them together."""
         with self._lock:
             accumulators, self._unsynced = self._unsynced, set()
-        unsynced = [each for one in accumulators if (each := one.take_unsynced()) is not None]
-        if not unsynced:
-            return
+        unsynced: list[Unsynced] = []
+        pace = Pace()
         try:
+            for accumulator in accumulators:
+                if (taken := accumulator.take_unsynced()) is not None:
+                    unsynced.append(taken)
+                pace.step()
+            if not unsynced:
+                return
             failures = self._settings.source.commit({each.log for each in unsynced})
         except BaseException:
             # The thread was interrupted, and what is synced is unknown: another call syncs again.
+            with self._lock:
+                self._unsynced |= accumulators
             self._return(unsynced)
             raise
         acknowledged: list[Acknowledgement] = []
-        pace = Pace()
+        pace.restart()
         for each in unsynced:
             acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
             pace.step()

@@ -600,21 +600,25 @@ class Consumer(ClosingContextManager):
         self, found: dict[TopicPartition, list[Record]]
     ) -> Generator[ConsumerRecord, None, None]:
         """Yield the records of a poll one at a time, each with the position after it."""
-        turns = {where: self._assigned[where].turn for where in found}
-        for where, records in found.items():
-            self._assigned[where].begin_hand_out(records[0].offset)
+        # Another thread may assign others, or close the consumer.
+        assigned = [(where, self._assigned.get(where)) for where in found]
+        turns = {where: each.turn for where, each in assigned if each is not None}
+        for where, each in assigned:
+            if each is not None:
+                each.begin_hand_out(found[where][0].offset)
         try:
             for where, records in found.items():
-                assigned = self._assigned.get(where)
-                if assigned is None:
+                present = self._assigned.get(where)
+                if present is None or where not in turns:
                     continue
-                for record in assigned.hand_out(records, turns[where]):
+                for record in present.hand_out(records, turns[where]):
                     yield ConsumerRecord(where, record)
         finally:
             # Records that were not yielded are fetched again.
             for where in found:
-                if where in self._assigned:
-                    self._assigned[where].rewind()
+                present = self._assigned.get(where)
+                if present is not None:
+                    present.rewind()
 
     def _commit_positions(self) -> None:
         """Commit the known positions of partitions that were read."""

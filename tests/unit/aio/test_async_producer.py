@@ -10,7 +10,7 @@ import subprocess
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -756,6 +756,28 @@ def test_aclose_timeout_fails_what_a_full_disk_holds(loops: Loops, disk: HeldDis
 
     loops.run(main)
     assert [b"first"] == loops.values()
+
+
+def test_aclose_ends_a_commit_that_waits_for_space(loops: Loops, disk: HeldDisk) -> None:
+    """The commit waits in the thread of the producer, whose task gets an error; nothing hangs."""
+
+    async def main(manager: aio.AsyncLogManager) -> None:
+        producer = manager.producer(transactional_id="tx", retry_backoff_ms=5)
+        await producer.begin_transaction()
+        await producer.send("t", b"1", partition=0)
+        with disk.full():
+            sent = asyncio.create_task(producer.send("t", b"2", partition=0))
+            await eventually(lambda: not manager.manager.health().is_healthy)
+            commit = asyncio.create_task(producer.commit_transaction())
+            done, _pending = await asyncio.wait([commit], timeout=0.05)
+            assert not done
+            with suppress(LogStorageError):
+                await producer.aclose(0.05)
+            errors = await asyncio.gather(sent, commit, return_exceptions=True)
+        assert [TransactionAbortedError] * 2 == [type(error) for error in errors]
+        assert [] == committed(manager)
+
+    loops.run(main)
 
 
 def test_aclose_aborts_an_open_transaction(loops: Loops) -> None:
