@@ -23,7 +23,7 @@ from kafkalog.aio.pending_open import PendingOpen
 from kafkalog.clients.clients import consumer_config, producer_config
 from kafkalog.clients.consumer import LostRecords
 from kafkalog.clients.producer import DeliveryRules, OnFull, Producer
-from kafkalog.errors import KafkaLogError, LogClosedError, TopicExistsError
+from kafkalog.errors import ForkedLogError, KafkaLogError, LogClosedError, TopicExistsError
 from kafkalog.files.directories import Paths
 from kafkalog.log.log import Log, Wait
 from kafkalog.log.opening import open_log as open_blocking_log
@@ -245,6 +245,9 @@ class AsyncLogManager:
         except LogClosedError:
             # An earlier call has closed it.
             return
+        except ForkedLogError:
+            # In a forked child only descriptors are released.
+            self.manager.close()
         finally:
             self._calls.close()
         if errors:

@@ -369,7 +369,7 @@ class AsyncProducer:
         request, future = side.new_request(work, size)
         if receipt is not None and isinstance(work, SendOne | SendMany):
             receipt.show(request, work)
-        self._pump.put(request)
+        self._put(request)
         try:
             return await future
         except asyncio.CancelledError as error:
@@ -385,7 +385,15 @@ class AsyncProducer:
             request, future = self._use_side().new_request(ProducerCall(function), 0)
             # No task waits for it.
             future.cancel()
+            self._put(request)
+
+    def _put(self, request: Request) -> None:
+        try:
             self._pump.put(request)
+        except BaseException:
+            # The system starts no more threads: the request frees its memory.
+            request.try_withdraw()
+            raise
 
     def _refusal(self) -> KafkaLogError:
         if self._is_inherited:

@@ -884,6 +884,29 @@ def test_closed_loop_aclose_by_another_loop_ends(tmp_path: Path, disk: HeldDisk)
         assert [b"v"] == [record.value for record in blocking.log("t").records()]
 
 
+def test_system_without_threads_frees_the_memory(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call raises, and the next one succeeds once a thread starts."""
+
+    async def main(manager: aio.AsyncLogManager) -> None:
+        producer = manager.producer()
+        with monkeypatch.context() as patched:
+
+            def refuse(_thread: threading.Thread) -> None:
+                raise RuntimeError("can't start new thread")
+
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="new thread"):
+                await producer.send("t", b"lost")
+            assert producer.pending_bytes == 0
+        await producer.send("t", b"v")
+        assert await producer.flush() == 0
+
+    loops.run(main)
+    assert [b"v"] == loops.values()
+
+
 def test_two_open_loops_are_refused(loops: Loops) -> None:
     """A producer belongs to one loop; aclose may be called by another."""
 
@@ -951,6 +974,7 @@ def test_forked_child_every_call_is_refused(tmp_path: Path, disk: HeldDisk) -> N
             errors = await asyncio.gather(*calls, return_exceptions=True)
             await producer.aclose()
             await consumer.aclose()
+            await manager.aclose()
             return " ".join(sorted({type(error).__name__ for error in errors}))
 
         async def main() -> str:
