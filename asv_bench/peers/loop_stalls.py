@@ -209,6 +209,8 @@ async def rolls(root: Path, options: Options) -> None:
     async with aio.open_manager([root], config_of(segment_bytes=64 << 10)) as manager:
         await manager.create_topic("records", 20)
         producer = manager.producer(wait="durable")
+        await run_clients(producer, 1)
+        freeze()
         async with measured("rolls", options.idle) as notes:
             notes.append(await run_clients(producer, options.seconds))
 
@@ -219,6 +221,8 @@ async def large_requests(root: Path, options: Options) -> None:
     async with aio.open_manager([root]) as manager:
         await manager.create_topic("records", 100)
         producer = manager.producer(wait="durable", buffer_memory=128 << 20)
+        await producer.send_many("records", keys, values)
+        freeze()
         async with measured("large requests", options.idle) as notes:
             end, count = time.perf_counter() + options.seconds, 0
             while time.perf_counter() < end:
@@ -241,6 +245,8 @@ async def consumers(root: Path, options: Options) -> None:
 
         async with manager.producer(wait="durable") as producer:
             tasks = [asyncio.create_task(consume(number)) for number in range(4)]
+            await run_clients(producer, 1, clients=16)
+            freeze()
             async with measured("consumers", options.idle) as notes:
                 notes.append(await run_clients(producer, options.seconds, clients=16))
                 notes.append(f"{sum(counts) / options.seconds:.0f} records/s read")
@@ -283,6 +289,7 @@ async def full_disk(root: Path, options: Options) -> None:
                 await run_clients(producer, 1)
                 free = shutil.disk_usage(folder).free
                 (folder / "filler").write_bytes(bytes(free))
+                freeze()
                 async with measured(f"full disk, {on_full}", options.idle) as notes:
                     notes.append(await run_clients(producer, options.seconds))
                 (folder / "filler").unlink()

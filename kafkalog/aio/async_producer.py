@@ -375,6 +375,9 @@ class AsyncProducer:
         except asyncio.CancelledError as error:
             error.add_note(_cancellation_note(request))
             raise
+        finally:
+            # An error refers to this frame, and the future, which the request has, to the error.
+            del future, request
 
     async def _call(self, function: Callable[[Producer], Any]) -> Any:
         return await self._run(self._use_side(), ProducerCall(function), 0)

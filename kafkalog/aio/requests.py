@@ -268,6 +268,8 @@ class Request:
             future.set_result(work.result())
         except Exception as raised:  # noqa: BLE001 - raised by the task
             future.set_exception(error_for_task(raised))
+            # Its frames refer to the records, and these to the error that they share.
+            raised.with_traceback(None)
 
 
 def error_for_task(error: BaseException) -> BaseException:

@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple, Protocol
 
+from kafkalog.errors import DiskFullError
 from kafkalog.model import TopicPartition
 
 __all__ = ["BatchOutcome", "Delivery", "RecordMetadata"]
@@ -105,6 +106,8 @@ class BatchOutcome:
 
     def fail(self, error: BaseException) -> None:
         """Set the error for which the batch, or the rest of it, is not in the log."""
+        if isinstance(error, DiskFullError):
+            drop_tracebacks(error)
         self.error = error
         self._finish()
 
@@ -141,6 +144,19 @@ class BatchOutcome:
             watched, self._watched = self._watched, []
         for watcher in watched:
             watcher.notify()
+
+
+def drop_tracebacks(error: BaseException) -> None:
+    """
+    Remove the tracebacks of an error of a full disk, and of its causes.
+
+    Their frames refer to the batch, and it to the error. Such a cycle has hundreds of objects, for
+    each batch while the disk is full, and would wait for a garbage collection.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        found.with_traceback(None)
+        found = found.__cause__ or found.__context__
 
 
 class Delivery(Future[RecordMetadata]):
