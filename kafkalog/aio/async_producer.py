@@ -25,13 +25,14 @@ from kafkalog.aio.calls import BlockingCalls
 from kafkalog.aio.loop_side import LoopSide
 from kafkalog.aio.pump import Pump
 from kafkalog.aio.receipt import SendReceipt
-from kafkalog.aio.records_to_send import RecordsToSend, record_bytes
+from kafkalog.aio.records_to_send import PART_BYTES, PART_RECORDS, RecordsToSend, record_bytes
 from kafkalog.aio.requests import ProducerCall, Request, SendMany, SendOne, Work
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import RecordMetadata
 from kafkalog.clients.many_records import SentRange
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer_sequence import ProducerSequence
 from kafkalog.errors import ClientClosedError, InvalidTxnStateError, KafkaLogError, LogClosedError
 from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.model import Header, TopicPartition
@@ -176,6 +177,7 @@ class AsyncProducer:
         headers: Sequence[Iterable[Header] | None] | None = None,
         *,
         partition: int | None = None,
+        number: ProducerSequence | None = None,
         timeout: float | None = None,
         receipt: SendReceipt | None = None,
     ) -> list[SentRange]:
@@ -188,7 +190,8 @@ class AsyncProducer:
         a key may go to one partition for each part.
 
         Args:
-            topic, keys, values, timestamps, headers, partition: as for `Producer.send_many`, also
+            topic, keys, values, timestamps, headers, partition, number: as for
+                `Producer.send_many`, also
                 columns of Arrow, and arrays of NumPy that hold bytes. They must not be changed
                 until the call returns.
             timeout, receipt: as for `send`.
@@ -198,7 +201,8 @@ class AsyncProducer:
             first records of the partitions.
 
         Raises:
-            TypeError, ValueError: a key or value is not bytes, or the columns differ in length.
+            TypeError, ValueError: a key or value is not bytes, or the columns differ in length; or
+                a call with a number has more than one part, or no partition.
             KafkaLogError: as for `send`: the error of the first record that is not in the log.
                 The receipt has the ranges that are, and the rows that are not.
         """
@@ -210,9 +214,14 @@ class AsyncProducer:
             records.measure()
         else:
             await self._calls.run(records.measure)
+        if number is not None and len(records.parts) > 1:
+            raise ValueError(
+                f"a call with a number must have at most {PART_RECORDS} records and {PART_BYTES}"
+                f" bytes, got {len(records)} and {records.size_bytes}"
+            )
         if self._is_closed or not side.budget.try_reserve(records.size_bytes):
             await self._reserve(side, records.size_bytes, timeout)
-        work = SendMany(topic, records, partition)
+        work = SendMany(topic, records, partition, number)
         ranges: list[SentRange] = await self._run(side, work, records.size_bytes, receipt)
         return ranges
 

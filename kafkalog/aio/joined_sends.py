@@ -60,7 +60,7 @@ class JoinedSends:
                 ):
                     before = ranges.pop()
                     count = before.record_count + each.record_count
-                    each = SentRange(each.partition, before.first_offset, count)
+                    each = each._replace(first_offset=before.first_offset, record_count=count)
                 ranges.append(each)
         return [each for ranges in found.values() for each in ranges]
 

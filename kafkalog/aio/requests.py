@@ -22,6 +22,7 @@ from kafkalog.aio.records_to_send import RecordsPart, RecordsToSend
 from kafkalog.clients.delivery import RecordMetadata
 from kafkalog.clients.many_records import SentRange
 from kafkalog.clients.producer import Producer
+from kafkalog.clients.producer_sequence import ProducerSequence
 from kafkalog.pace import Pace
 
 __all__ = ["ProducerCall", "Request", "SendMany", "SendOne", "Work", "error_for_task"]
@@ -124,13 +125,21 @@ class SendMany:
         topic: the topic.
         records: the records, measured.
         partition: their partition, None to select it by the keys.
+        number: the caller's number of the batch; None for none.
     """
 
-    def __init__(self, topic: str, records: RecordsToSend, partition: int | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        records: RecordsToSend,
+        partition: int | None,
+        number: ProducerSequence | None = None,
+    ) -> None:
         self.record_count = sum(len(part.values) for part in records.parts)
         self._topic = topic
         self._parts = records.parts
         self._partition = partition
+        self._number = number
         self._sends: JoinedSends | None = None
 
     @property
@@ -182,6 +191,7 @@ class SendMany:
             timestamps=part.timestamps,
             headers=part.headers,
             partition=self._partition,
+            number=self._number,
         )
 
 

@@ -243,7 +243,7 @@ def recover(
     with error_boundary(as_json=as_json):
         recovery = recover_directories(directories)
     write_recovery(sys.stdout, recovery, as_json=as_json)
-    if not recovery.health.is_healthy:
+    if recovery.found_problems:
         raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 

@@ -116,6 +116,18 @@ class BatchSender:
 
     def write(self, accumulator: Accumulator) -> None:
         """Write the closed batches of a partition; what does not fit the disk is retried later."""
+        try:
+            self._write(accumulator)
+        finally:
+            self._sync_soon()
+
+    def _sync_soon(self) -> None:
+        """Let a sync begin after all writes of a pass: one covers all of them."""
+        if self._unsynced:
+            self._schedule_sync()
+
+    def _write(self, accumulator: Accumulator) -> None:
+        """As `write`, for a caller that calls `_sync_soon` when it has written all it has."""
         now_ms = self._settings.clock.monotonic_ms()
         acknowledged, waiting = accumulator.write(now_ms)
         if waiting is not None:
@@ -125,7 +137,6 @@ class BatchSender:
         if self._settings.durable:
             with self._lock:
                 self._unsynced.add(accumulator)
-            self._schedule_sync()
         errors = [waiting, *(each.error for each in acknowledged)]
         full = next((each for each in errors if isinstance(each, DiskFullError)), None)
         self._report_full(accumulator.where, full)
@@ -139,11 +150,14 @@ class BatchSender:
         Args:
             between: called after each partition.
         """
-        while (opened := self._next_lingering(None)) is not None:
-            _due_ms, accumulator, number = opened
-            if accumulator.close_open(number):
-                self.write(accumulator)
-                between()
+        try:
+            while (opened := self._next_lingering(None)) is not None:
+                _due_ms, accumulator, number = opened
+                if accumulator.close_open(number):
+                    self._write(accumulator)
+                    between()
+        finally:
+            self._sync_soon()
 
     def flush(self, timeout_ms: int | None) -> int:
         """
@@ -153,9 +167,12 @@ class BatchSender:
         """
         with self._lock:
             pending, accumulators = list(self._pending), list(self._accumulators)
-        for accumulator in accumulators:
-            if accumulator.close_open():
-                self.write(accumulator)
+        try:
+            for accumulator in accumulators:
+                if accumulator.close_open():
+                    self._write(accumulator)
+        finally:
+            self._sync_soon()
         if self._sync_scheduler is self._scheduler:
             # Else another thread syncs, in which no exception of this one leaves it half done.
             self._sync()
@@ -270,10 +287,13 @@ class BatchSender:
 
     def _write_lingering(self) -> None:
         now_ms = self._settings.clock.monotonic_ms()
-        while (opened := self._next_lingering(now_ms)) is not None:
-            _due_ms, accumulator, number = opened
-            if accumulator.close_open(number):
-                self.write(accumulator)
+        try:
+            while (opened := self._next_lingering(now_ms)) is not None:
+                _due_ms, accumulator, number = opened
+                if accumulator.close_open(number):
+                    self._write(accumulator)
+        finally:
+            self._sync_soon()
         with suppress(IndexError):
             # Else another thread has written the rest.
             left_ms = self._lingering[0][0] - now_ms
@@ -290,8 +310,11 @@ class BatchSender:
         with self._lock:
             retrying, self._retrying = self._retrying, set()
         self._settings.counters.add_retries(len(retrying))
-        for accumulator in retrying:
-            self.write(accumulator)
+        try:
+            for accumulator in retrying:
+                self._write(accumulator)
+        finally:
+            self._sync_soon()
 
     def _sync(self) -> None:
         """Commit the written batches of all partitions together, and acknowledge them together."""

@@ -389,6 +389,9 @@ class LogManager(ClosingContextManager):
         online = [each.path for each in self._directories.online]
         spaces = {path: space for path in online if (space := free_space(path)) is not None}
         yield from full_disks(spaces, limits)
+        if self._gate.is_read_only:
+            # Its writer compacts and deletes.
+            return
         yield from cleaner_stuck(cleaner, limits)
         yield from retention_overdue(self._metrics.retention_debts(), tasks, now_ms, limits)
 

@@ -34,6 +34,11 @@ class DirectoryRecovery(NamedTuple):
     progress: tuple[RecoveryProgress, ...]
     health: ManagerHealth
 
+    @property
+    def found_problems(self) -> bool:
+        """True if something could not be recovered, or is damaged. A slow disk is no problem."""
+        return bool(self.health.faults or self.health.damage)
+
 
 def recover(directories: Sequence[Path]) -> DirectoryRecovery:
     """
