@@ -17,7 +17,7 @@ EVENTS, EVENT_BYTES = 10, 200
 
 class Client:
     """
-    One client with a connection of its own.
+    One client with a separate connection.
 
     Attributes:
         answered: the events that the service has acknowledged.

@@ -36,7 +36,7 @@ class DirectoryRecovery(NamedTuple):
 
     @property
     def found_problems(self) -> bool:
-        """True if something could not be recovered, or is damaged. A slow disk is no problem."""
+        """True if something could not be recovered, or is damaged. Slow disks do not count."""
         return bool(self.health.faults or self.health.damage)
 
 
