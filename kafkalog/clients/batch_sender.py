@@ -114,20 +114,15 @@ class BatchSender:
             made.drop(refusal, is_last=True)
         return made
 
-    def write(self, accumulator: Accumulator) -> None:
-        """Write the closed batches of a partition; what does not fit the disk is retried later."""
-        try:
-            self._write(accumulator)
-        finally:
-            self._sync_soon()
+    def write(self, accumulator: Accumulator, *, is_pass: bool = False) -> None:
+        """
+        Write the closed batches of a partition; what does not fit the disk is retried later.
 
-    def _sync_soon(self) -> None:
-        """Let a sync begin after all writes of a pass: one covers all of them."""
-        if self._unsynced:
-            self._schedule_sync()
-
-    def _write(self, accumulator: Accumulator) -> None:
-        """As `write`, for a caller that calls `_sync_soon` when it has written all it has."""
+        Args:
+            accumulator: the partition.
+            is_pass: whether the caller writes more, and then calls `_sync_soon`: one sync covers
+                all of it.
+        """
         now_ms = self._settings.clock.monotonic_ms()
         acknowledged, waiting = accumulator.write(now_ms)
         if waiting is not None:
@@ -137,8 +132,12 @@ class BatchSender:
         if self._settings.durable:
             with self._lock:
                 self._unsynced.add(accumulator)
-        errors = [waiting, *(each.error for each in acknowledged)]
-        full = next((each for each in errors if isinstance(each, DiskFullError)), None)
+            if not is_pass:
+                self._schedule_sync()
+        full = waiting if isinstance(waiting, DiskFullError) else None
+        for each in acknowledged:
+            if isinstance(each.error, DiskFullError):
+                full = each.error
         self._report_full(accumulator.where, full)
         self._complete(acknowledged)
         self._on_write(accumulator.where.topic, now_ms)
@@ -154,7 +153,7 @@ class BatchSender:
             while (opened := self._next_lingering(None)) is not None:
                 _due_ms, accumulator, number = opened
                 if accumulator.close_open(number):
-                    self._write(accumulator)
+                    self.write(accumulator, is_pass=True)
                     between()
         finally:
             self._sync_soon()
@@ -170,7 +169,7 @@ class BatchSender:
         try:
             for accumulator in accumulators:
                 if accumulator.close_open():
-                    self._write(accumulator)
+                    self.write(accumulator, is_pass=True)
         finally:
             self._sync_soon()
         if self._sync_scheduler is self._scheduler:
@@ -256,6 +255,11 @@ class BatchSender:
             self._pending.add(batch.outcome)
         self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
 
+    def _sync_soon(self) -> None:
+        """Let a sync begin after the writes of a pass, also of an interrupted one."""
+        if self._unsynced:
+            self._schedule_sync()
+
     def _schedule_sync(self) -> None:
         try:
             self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
@@ -291,7 +295,7 @@ class BatchSender:
             while (opened := self._next_lingering(now_ms)) is not None:
                 _due_ms, accumulator, number = opened
                 if accumulator.close_open(number):
-                    self._write(accumulator)
+                    self.write(accumulator, is_pass=True)
         finally:
             self._sync_soon()
         with suppress(IndexError):
@@ -312,7 +316,7 @@ class BatchSender:
         self._settings.counters.add_retries(len(retrying))
         try:
             for accumulator in retrying:
-                self._write(accumulator)
+                self.write(accumulator, is_pass=True)
         finally:
             self._sync_soon()
 
