@@ -564,7 +564,10 @@ class Consumer(ClosingContextManager):
                 ids = {assigned.topic_id, fresh.topic_id} - {None}
                 self._resume(fresh, assigned.position, is_new=len(ids) == 2)
             self._position_of(fresh)
-            return fresh.fetch(count)
+            # Truncated meanwhile, or a topic without an id was made again: as above.
+            with suppress(OffsetOutOfRangeError):
+                return fresh.fetch(count)
+            return []
 
     def _resume(self, assigned: AssignedPartition, position: int, *, is_new: bool) -> None:
         """Continue at a position; at the beginning if it is of an earlier topic of this name."""

@@ -97,11 +97,9 @@ class ReadOnlyTail:
             for segment in local.snapshot.segments.segments
             if present.bases
         }
-        # Sizes of the files of all but the last one, as they were loaded or read to their ends.
-        self._sealed = {
-            segment.base_offset: segment.size_bytes
-            for segment in local.snapshot.segments.segments[:-1]
-        }
+        # Sizes of the files of all but the last one at the last look. Not as they were loaded: a
+        # file may have a preallocated tail, which is no part of its segment.
+        self._sealed: dict[int, int] = {}
         # Torn by a crash, or a copy: passed over by the loader, left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
         # Of these: change mark of a file whose batches were judged, and the end of the last one.

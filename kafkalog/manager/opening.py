@@ -17,9 +17,15 @@ from kafkalog.errors import (
     LogClosedError,
     LogOfflineError,
     LogStorageError,
+    NotALogError,
     UnknownTopicOrPartitionError,
 )
-from kafkalog.files.names import partition_directory_name
+from kafkalog.files.names import (
+    PARTITION_METADATA,
+    FileState,
+    partition_directory_name,
+    try_parse_segment_file,
+)
 from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.opening import open_partition
@@ -189,9 +195,9 @@ class LogOpener:
                 read_only=self._is_read_only,
             )
         except (OSError, KafkaLogError) as error:
-            if self._is_read_only and _was_removed(partition):
-                # Its writer has deleted it, which the next look finds out.
-                raise UnknownTopicOrPartitionError(f"{name} was deleted") from error
+            if self._is_read_only and _is_missing(partition, error):
+                # The next look finds out whether its writer has deleted it, or is creating it.
+                raise UnknownTopicOrPartitionError(f"{name} has no log") from error
             self._meters.record_failed_opening()
             partition.record_error(error)
             self._faults.record_failure(OPEN, name, error)
@@ -219,13 +225,20 @@ class LogOpener:
             raise partition.error
 
 
-def _was_removed(partition: ManagedPartition) -> bool:
-    """Return whether the directory of a partition is missing."""
+def _is_missing(partition: ManagedPartition, error: BaseException) -> bool:
+    """Return whether a log could not be opened because its writer deletes it, or creates it."""
     path = partition.directory.path / partition_directory_name(partition.topic_partition)
     try:
-        return partition.directory.filesystem.stat(path) is None
-    except OSError:
-        return False
+        names = partition.directory.filesystem.list(path)
+    except OSError as second:
+        return isinstance(second, FileNotFoundError)
+    # A directory without the files of a partition was listed; these may be there by now.
+    return isinstance(error, NotALogError) and all(map(_is_of_a_partition, names))
+
+
+def _is_of_a_partition(name: str) -> bool:
+    is_metadata = name in (PARTITION_METADATA, PARTITION_METADATA + FileState.TEMPORARY.value)
+    return is_metadata or try_parse_segment_file(name) is not None
 
 
 def _ignore(_directory: DataDirectory, _error: BaseException) -> None:
