@@ -61,7 +61,12 @@ from kafkalog._core.crc32c import value as crc32c
 from kafkalog.errors import CorruptStateError, LogOfflineError
 from kafkalog.files.atomic_files import sync_directory_names
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.names import COMMIT_JOURNAL, MAX_NAME_SIZE, temporary_path
+from kafkalog.files.names import (
+    COMMIT_JOURNAL,
+    MAX_NAME_SIZE,
+    temporary_path,
+    try_parse_partition_directory,
+)
 
 __all__ = [
     "ANCHOR_BYTES",
@@ -576,4 +581,8 @@ def read_entry(handle: FileHandle, entry: DataEntry) -> bytes | None:
 def _partition_name(text: bytes, size: int, topic_id: bytes) -> PartitionName:
     if len(text) != size or not 0 < size <= MAX_NAME_SIZE:
         raise ValueError("a name has an impossible size")
-    return PartitionName(text.decode("ascii"), uuid.UUID(bytes=topic_id))
+    name = text.decode("ascii")
+    # Not a path to somewhere else.
+    if try_parse_partition_directory(name) is None:
+        raise ValueError(f"a name must be that of a partition directory, got {name!r}")
+    return PartitionName(name, uuid.UUID(bytes=topic_id))

@@ -190,6 +190,15 @@ def test_hostile_tables_raise_nothing(tmp_path: Path, seed: int) -> None:
             assert entry.first_offset <= entry.end_offset
 
 
+@pytest.mark.parametrize("name", ["../orders-0", "/etc/passwd-0", "orders", "..", "orders-0/x-0"])
+def test_names_that_are_no_partition_directories_are_refused(tmp_path: Path, name: str) -> None:
+    """A journal names no other directories."""
+    path = journal_path(tmp_path, 1)
+    entry = plain(ORDERS, 100, b"abc")
+    path.write_bytes(file_bytes(ID, [PlainCommit(1, 1, {0: (name, bytes(16))}, [entry])]))
+    assert not read_journal(DISK, [path]).entries
+
+
 def test_a_file_larger_than_any_is_refused(tmp_path: Path) -> None:
     """By its size, before a byte is read."""
     path = journal_path(tmp_path, 1)
