@@ -606,6 +606,8 @@ class Interrupted(BaseException):
     """Raised by a signal handler, as KeyboardInterrupt is."""
 
 
+# Python passes over an exception in a destructor, or in the callback of a weak reference.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupted_reads_lose_and_repeat_nothing(manager: LogManager, tmp_path: Path) -> None:
     """An exception at any line of a read, as of Ctrl-C."""
     expected = [b"%d" % number for number in range(150)]
