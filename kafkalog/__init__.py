@@ -101,7 +101,6 @@ if TYPE_CHECKING:
     )
     from kafkalog.fetch import FetchReader, FetchReply, MultiFetchReply
     from kafkalog.files.filesystem import FileSystem
-    from kafkalog.followers.asynchronous import AsyncFollower, follow_async
     from kafkalog.followers.follower import Follower, follow
     from kafkalog.followers.options import FollowedRecords, PartitionChange
     from kafkalog.indexes.transaction_index import AbortedTransaction
@@ -194,7 +193,6 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "ArrowBatch",
-    "AsyncFollower",
     "BatchTooLargeError",
     "BatchView",
     "BufferExhaustedError",
@@ -351,7 +349,6 @@ __all__ = [
     "examine_directories",
     "explain_compaction",
     "follow",
-    "follow_async",
     "open_log",
     "plan_compaction",
     "read_server_properties",
@@ -428,7 +425,6 @@ _MODULES = {
         "UnsupportedCodecError",
         "UnsupportedForMessageFormatError",
     ),
-    "followers.asynchronous": ("AsyncFollower", "follow_async"),
     "followers.follower": ("Follower", "follow"),
     "followers.options": ("FollowedRecords", "PartitionChange"),
     "fetch": ("FetchReader", "FetchReply", "MultiFetchReply"),

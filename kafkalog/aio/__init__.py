@@ -17,8 +17,7 @@ from kafkalog.aio.async_log import AsyncLog, LogOffsets
 from kafkalog.aio.async_manager import AsyncLogManager, open_log, open_manager
 from kafkalog.aio.async_producer import AsyncProducer
 from kafkalog.aio.receipt import SendReceipt
-from kafkalog.followers.asynchronous import AsyncFollower
-from kafkalog.followers.asynchronous import follow_async as follow
+from kafkalog.followers.asynchronous import AsyncFollower, follow
 
 __all__ = [
     "AsyncConsumer",

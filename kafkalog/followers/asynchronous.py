@@ -35,7 +35,7 @@ from kafkalog.followers.options import (
 )
 from kafkalog.model import TopicPartition
 
-__all__ = ["AsyncFollower", "follow_async"]
+__all__ = ["AsyncFollower", "follow"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ _LONGEST_MS = 2**40
 
 class AsyncFollower:
     """
-    Follower of logs in a coroutine; made by `follow_async`.
+    Follower of logs in a coroutine; made by `follow`.
 
-    >>> async with follow_async("/data", "orders") as follower:
+    >>> async with follow("/data", "orders") as follower:
     ...     async for partition, records, next_offset in follower:
     ...         await process(records)
 
@@ -228,7 +228,7 @@ class AsyncFollower:
             self._ready = None
 
 
-def follow_async(
+def follow(
     directories: Paths,
     topics: str | Iterable[str] | None = None,
     **arguments: Unpack[FollowArguments],

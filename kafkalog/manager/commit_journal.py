@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 # Calls a function, which raises nothing, for each log, in any threads.
 RunLogs = Callable[[Callable[[Log], object], Sequence[Log]], object]
 
-# Share of a file after which a checkpoint is requested.
+# Share of a file after which a checkpoint is requested, once.
 _CHECKPOINT_SHARE: Final = 0.5
 # Space at the end of a file for entries of withdrawn logs, which data must not use.
 _RESERVED_BYTES: Final = 16 * 4096
@@ -148,6 +148,8 @@ class CommitJournal:
         self._first_live = next_sequence
         # As the disk has it: entries of earlier commits are ignored by a recovery.
         self._recorded_first_live = next_sequence
+        # Last commit with entries: later ones only record a checkpoint.
+        self._last_with_entries = -1
         self._unsynced: dict[str, _Unsynced] = {}
         # Name, and sequence of the last commit with an entry, by the partition directory's name.
         self._last_entries: dict[str, tuple[PartitionName, int]] = {}
@@ -156,6 +158,8 @@ class CommitJournal:
         self._next_number = number
         self._files: list[JournalFile] = []
         self._is_checkpoint_requested = False
+        # A checkpoint was requested for the second half of the current file.
+        self._is_share_reported = False
         self.commit_count = 0
 
     def __repr__(self) -> str:
@@ -294,10 +298,14 @@ class CommitJournal:
     def _accept(self, file: JournalFile, builder: CommitBuilder) -> None:
         """Take note of a commit that is on the disk."""
         file.accept(builder, self._next_sequence)
+        if builder.has_entries:
+            self._last_with_entries = self._next_sequence
         self._next_sequence += 1
         self._recorded_first_live = self._first_live
         self.commit_count += 1
-        if file.free_bytes < file.size_bytes * (1 - _CHECKPOINT_SHARE):
+        share = 1 - file.free_bytes / file.size_bytes
+        if share > _CHECKPOINT_SHARE and not self._is_share_reported:
+            self._is_share_reported = True
             self._request_checkpoint()
 
     def _results_of_refusal(
@@ -395,7 +403,7 @@ class CommitJournal:
             self._drop_synced(last, logs)
             if not self._is_usable:
                 return
-            if self._recorded_first_live < self._first_live:
+            if self._has_entries_to_cancel:
                 self._record_first_live()
             if len(self._files) == 1 and self._current.free_bytes < self._current.size_bytes // 2:
                 self._try_add_file()
@@ -438,6 +446,11 @@ class CommitJournal:
             if entry[1] >= self._recorded_first_live
         }
 
+    @property
+    def _has_entries_to_cancel(self) -> bool:
+        """True if a recovery would read entries that the logs' own files have."""
+        return self._recorded_first_live <= min(self._first_live - 1, self._last_with_entries)
+
     def _record_first_live(self) -> None:
         """Write an empty commit, after which a file without live commits may be used again."""
         file = self._current
@@ -467,8 +480,10 @@ class CommitJournal:
         if size <= self._current.free_bytes - _RESERVED_BYTES:
             return self._current
         spare = self._take_spare()
+        if spare is not None and size <= spare.free_bytes - _RESERVED_BYTES:
+            return spare
         self._request_checkpoint()
-        return spare if spare is not None and size <= spare.free_bytes - _RESERVED_BYTES else None
+        return None
 
     def _take_spare(self) -> JournalFile | None:
         """Let the other file take the next commits, if none of its commits count."""
@@ -476,6 +491,7 @@ class CommitJournal:
             return None
         self._files.reverse()
         self._current.rewind()
+        self._is_share_reported = False
         return self._current
 
     def _add_file(self, more_bytes: int = 0) -> None:

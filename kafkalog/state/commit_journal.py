@@ -170,6 +170,11 @@ class CommitBuilder:
         """Size of the commit in the file."""
         return _aligned(_COMMIT_BYTES + self._table_bytes + self._data_bytes)
 
+    @property
+    def has_entries(self) -> bool:
+        """False for a commit that only records which commits are needed no more."""
+        return bool(self._table)
+
     def add_data(
         self,
         name: PartitionName,

@@ -319,7 +319,7 @@ def test_any_failing_call_with_journal_keeps_what_was_flushed(
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_cut_with_journal_keeps_what_was_flushed(scenario: Scenario) -> None:
     """Some of the calls; the slow run has all of them."""
-    assert explore(scenario, 3, 11) > 20
+    assert explore(scenario, 3, 7) > 20
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+import kafkalog.aio
 from kafkalog import (
     ClientClosedError,
     CommittedOffset,
@@ -47,12 +48,12 @@ def test_records_are_yielded_as_they_arrive(tmp_path: Path) -> None:
         found: list[bytes | None] = []
         arrived = asyncio.Event()
 
-        async def read(follower: kafkalog.AsyncFollower) -> None:
+        async def read(follower: kafkalog.aio.AsyncFollower) -> None:
             async for piece in follower:
                 found.extend(record.value for record in piece.records)
                 arrived.set()
 
-        async with kafkalog.follow_async(directory) as follower:
+        async with kafkalog.aio.follow(directory) as follower:
             assert (T0,) == follower.partitions()
             assert [] == follower.lost
             task = asyncio.create_task(read(follower))
@@ -74,7 +75,7 @@ def test_poll_returns_after_its_time(tmp_path: Path) -> None:
     """Or with what is there; a bound counts."""
 
     async def scenario(manager: LogManager, directory: Path) -> None:
-        follower = kafkalog.follow_async(directory, "t", start="start")
+        follower = kafkalog.aio.follow(directory, "t", start="start")
         assert {} == await follower.poll(10)
         append(manager, b"a", b"b", b"c")
         assert 2 == len((await follower.poll(30_000, 2))[T0])
@@ -92,7 +93,7 @@ def test_cancelled_calls_lose_nothing(tmp_path: Path) -> None:
 
     async def scenario(manager: LogManager, directory: Path) -> None:
         found: list[bytes | None] = []
-        async with kafkalog.follow_async(directory) as follower:
+        async with kafkalog.aio.follow(directory) as follower:
             for number in range(60):
                 append(manager, b"%d" % number)
                 task = asyncio.create_task(follower.poll(60_000))
@@ -117,7 +118,7 @@ def test_wakeup_ends_a_wait(tmp_path: Path) -> None:
     """Of a call, and of an iteration."""
 
     async def scenario(manager: LogManager, directory: Path) -> None:
-        async with kafkalog.follow_async(directory) as follower:
+        async with kafkalog.aio.follow(directory) as follower:
             asyncio.get_running_loop().call_later(0.02, follower.wakeup)
             assert {} == await follower.poll(60_000)
             asyncio.get_running_loop().call_later(0.02, follower.wakeup)
@@ -132,7 +133,7 @@ def test_errors_are_raised_and_the_next_call_continues(tmp_path: Path) -> None:
     async def scenario(manager: LogManager, directory: Path) -> None:
         append(manager, b"a", b"b")
         Faults(directory, FaultyDisk(), PosixFileSystem()).damage("t", 0, 0)
-        async with kafkalog.follow_async(directory, start="start") as follower:
+        async with kafkalog.aio.follow(directory, start="start") as follower:
             for _turn in range(2):
                 with pytest.raises(CorruptRecordError):
                     await follower.poll(30_000)
@@ -147,7 +148,7 @@ def test_closed_follower_refuses(tmp_path: Path) -> None:
 
     async def scenario(manager: LogManager, directory: Path) -> None:
         for opens in (False, True):
-            follower = kafkalog.follow_async(directory)
+            follower = kafkalog.aio.follow(directory)
             assert "not open yet" in repr(follower)
             assert () == follower.partitions()
             if opens:
@@ -161,6 +162,6 @@ def test_closed_follower_refuses(tmp_path: Path) -> None:
                 await follower.seek(T0, 1)
             assert [] == [piece async for piece in follower]
         with pytest.raises(ValueError, match="start"):
-            kafkalog.follow_async(directory, start="now")  # type: ignore[arg-type]
+            kafkalog.aio.follow(directory, start="now")  # type: ignore[arg-type]
 
     run(scenario, tmp_path)

@@ -101,6 +101,43 @@ def test_checkpoint_syncs_the_logs_and_is_recorded() -> None:
     rig.manager.close()
 
 
+def test_idle_journal_is_not_written() -> None:
+    """After the checkpoint that covers the last commit."""
+    rig = Rig(2)
+    rig.append("a")
+    rig.manager.flush()
+    assert rig.syncs_of(of="checkpoint")
+    later = [name for _ in range(3) for name in rig.syncs_of(of="checkpoint")]
+    assert not [name for name in later if name.startswith(JOURNAL)]
+    rig.append("b")
+    assert [f"{JOURNAL}1"] == rig.syncs_of()
+    assert rig.syncs_of(of="checkpoint")[-1] == f"{JOURNAL}1"
+    rig.manager.close()
+
+
+def test_checkpoint_comes_once_in_the_second_half_of_a_file() -> None:
+    """Later commits of the same file, and the record of the checkpoint, request no other."""
+    without_rolls = CONFIG.log.replace(segment_bytes=1 << 20, segment_index_bytes=1 << 16)
+    rig = Rig(1, CONFIG.replace(log=without_rolls, journal_bytes=1 << 20))
+    scheduler = scheduler_of(rig.manager)
+    rounds = []
+    for _ in range(200):
+        rig.append("a" * 3000)
+        rig.disk.history = []
+        rig.manager.flush()
+        # What was requested runs now; the interval has not passed.
+        scheduler.advance(1)
+        scheduler.advance(1)
+        synced = [Path(path).name for name, path in rig.disk.history if name in SYNCING]
+        rig.disk.history = None
+        rounds.append(sum(name.endswith(".log") for name in synced))
+    # Two files of 128 blocks, of which 110 take commits of one block each.
+    assert [0, 1] == sorted(set(rounds))
+    assert sum(rounds) == 2
+    assert len(journal_files(rig.disk)) == 2
+    rig.manager.close()
+
+
 def test_recovery_point_is_that_of_the_files() -> None:
     """A recovery scans what the journal alone had."""
     rig = Rig(1)
