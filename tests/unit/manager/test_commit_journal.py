@@ -125,7 +125,7 @@ def test_checkpoint_comes_once_in_the_second_half_of_a_file() -> None:
         rig.append("a" * 3000)
         rig.disk.history = []
         rig.manager.flush()
-        # What was requested runs now; the interval has not passed.
+        # Requested tasks run now, before the interval has passed.
         scheduler.advance(1)
         scheduler.advance(1)
         synced = [Path(path).name for name, path in rig.disk.history if name in SYNCING]
