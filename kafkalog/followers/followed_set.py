@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -103,8 +103,10 @@ class FollowedSet:
         self._limits: dict[Path, DirectoryLimits] = {}
         # True while events are applied, and after an error in that.
         self._has_missed_events = False
-        self._changed: deque[FollowedPartition] = deque()
-        self._is_changed: set[FollowedPartition] = set()
+        # Marked partitions in order. One operation changes it, as a signal may come between two.
+        self._changed: OrderedDict[FollowedPartition, None] = OrderedDict()
+        # The one whose mark was taken last; marked again if its read was interrupted.
+        self._in_hand: FollowedPartition | None = None
         # Partitions that could not be opened, because they have no segment yet or were removed.
         self._not_ready: set[TopicPartition] = set()
         self._departed: OrderedDict[TopicPartition, tuple[UUID | None, CommittedOffset | None]]
@@ -137,6 +139,8 @@ class FollowedSet:
 
     def apply_events(self) -> None:
         """Read the events of the disk, and mark the partitions that they concern."""
+        if self._in_hand is not None:
+            self.mark_changed(self._in_hand)
         if self._notifications is None:
             return
         if self._has_missed_events:
@@ -220,20 +224,18 @@ class FollowedSet:
             part: the partition.
             first: whether it is read before others that are marked.
         """
-        if part not in self._is_changed:
-            self._is_changed.add(part)
-            if first:
-                self._changed.appendleft(part)
-            else:
-                self._changed.append(part)
+        self._changed.setdefault(part)
+        if first:
+            self._changed.move_to_end(part, last=False)
 
     def next_changed(self) -> FollowedPartition | None:
         """Return a marked partition, without its mark; None if there is none."""
         while self._changed:
-            part = self._changed.popleft()
-            self._is_changed.discard(part)
+            part = self._in_hand = next(iter(self._changed))
+            self._changed.pop(part, None)
             if self.partitions.get(part.where) is part:
                 return part
+        self._in_hand = None
         return None
 
     # ------------------------------------------------------------------------------------ reads

@@ -7,9 +7,11 @@ import logging
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -642,6 +644,55 @@ def test_interrupted_reads_lose_and_repeat_nothing(manager: LogManager, tmp_path
         found += drain(follower)
     assert expected == found
     assert interrupts
+
+
+def interrupt_at(number: int) -> Callable[[FrameType, str, object], object]:
+    """Return a trace function that raises at the line of this number in `kafkalog.followers`."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal count
+        if "followers" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            count += 1
+            if count == number:
+                raise Interrupted
+        return trace
+
+    return trace
+
+
+def test_interrupt_at_any_line_leaves_no_partition_unread(
+    manager: LogManager, tmp_path: Path
+) -> None:
+    """The next poll has the record, or the position shows that this one was about to return it."""
+    before = sys.gettrace()
+    is_interrupted, number = True, 0
+    with kafkalog.follow(tmp_path, "t") as follower:
+        while is_interrupted:
+            number += 1
+            append(manager, T0, b"%d" % number)
+            is_interrupted = False
+            sys.settrace(interrupt_at(number))
+            try:
+                found = follower.poll()
+            except Interrupted:
+                is_interrupted = True
+            finally:
+                sys.settrace(before)
+            if is_interrupted:
+                found = follower.poll()
+                position = follower.position(T0)
+                assert position == number
+                assert found == {} or values_of(found) == [b"%d" % number]
+        assert values_of(found) == [b"%d" % number]
+    assert number > 50
+
+
+def values_of(found: dict[TopicPartition, list[Record]]) -> list[bytes | None]:
+    """Return the values of a poll."""
+    return [record.value for records in found.values() for record in records]
 
 
 def test_failing_callback_raises_and_loses_nothing(manager: LogManager, tmp_path: Path) -> None:
