@@ -646,11 +646,11 @@ def test_interrupted_reads_lose_and_repeat_nothing(manager: LogManager, tmp_path
     assert interrupts
 
 
-def interrupt_at(number: int) -> Callable[[FrameType, str, object], object]:
+def interrupt_at(number: int) -> Callable[[FrameType, str, object], Any]:
     """Return a trace function that raises at the line of this number in `kafkalog.followers`."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _argument: object) -> object:
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal count
         if "followers" not in frame.f_code.co_filename:
             return None
