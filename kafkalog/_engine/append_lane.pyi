@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from threading import RLock
-from typing import Self, final
+from typing import Any, Protocol, Self, TypeVar, final
 
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._engine.epoch_state import EpochState
@@ -11,6 +11,16 @@ from kafkalog._engine.snapshot import PublishedSnapshot
 from kafkalog.clock import Clock
 from kafkalog.model import AppendInfo
 from kafkalog.records.append_rules import AppendRules
+
+_Entry = TypeVar("_Entry")
+
+class _Producers(Protocol[_Entry]):
+    def find_next(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, /
+    ) -> _Entry | None: ...
+    def record_next(
+        self, entry: _Entry, last_offset: int, offset_delta: int, timestamp_ms: int, /
+    ) -> None: ...
 
 @final
 class AppendLane:
@@ -27,6 +37,7 @@ class AppendLane:
         clock: Clock,
         undo: Callable[[BaseException], object],
         ensure_writable: Callable[[], object],
+        producers: _Producers[Any] | None = None,
     ) -> Self: ...
     def configure(self, rules: AppendRules, has_followers: bool) -> None: ...
     def admit(self, wait: str) -> int: ...

@@ -1,15 +1,27 @@
 """Compiled fast path of an append: one call under the log's lock.
 
-It appends runs that need nothing but offsets and space in the active segment. A run of a producer,
-a leader epoch that the file lacks, an old format, a segment that must roll, and a log that is not
-open are left to the slow path of `LogAppender`; nothing has changed then.
+It appends runs that need nothing but offsets and space in the active segment, and the next batch of
+an idempotent producer. Other runs of producers, a leader epoch that the file lacks, an old format, a
+segment that must roll, and a log that is not open are left to the slow path of `LogAppender`;
+nothing has changed then.
 
 Thread-safety: `admit` and `append` from any thread; `configure` under the log's lock.
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
+from kafkalog._core.byteorder cimport load_i16, load_i32, load_i64
+from kafkalog._core.layout cimport (
+    ATTRIBUTES_POSITION,
+    BASE_SEQUENCE_POSITION,
+    CONTROL_MASK,
+    MAX_TIMESTAMP_POSITION,
+    PRODUCER_EPOCH_POSITION,
+    PRODUCER_ID_POSITION,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_MASK,
+)
 from kafkalog._core.memory_records cimport MemoryRecords
 from kafkalog._engine.append_info cimport append_info_of
 from kafkalog._engine.epoch_state cimport EpochState
@@ -37,6 +49,7 @@ cdef class AppendLane:
         undo: called under the lock with the error of a write: takes back what the write left, and
             may raise another error.
         ensure_writable: raises where the log is not open, or reopens the files of an idle log.
+        producers: the producers (`ProducerStates`); None for a log that is open read-only.
 
     Attributes:
         rules: the settings of an append.
@@ -54,17 +67,19 @@ cdef class AppendLane:
     cdef object _clock
     cdef object _undo
     cdef object _ensure_writable
+    cdef object _producers
     cdef object _acquire
     cdef object _release
 
     def __cinit__(self, GateState gate not None, lock, PublishedSnapshot published not None,
-                  EpochState epochs not None, clock, undo, ensure_writable):
+                  EpochState epochs not None, clock, undo, ensure_writable, producers=None):
         self._gate = gate
         self._published = published
         self._epochs = epochs
         self._clock = clock
         self._undo = undo
         self._ensure_writable = ensure_writable
+        self._producers = producers
         # Bound once: every append calls both.
         self._acquire = lock.acquire
         self._release = lock.release
@@ -99,17 +114,22 @@ cdef class AppendLane:
         Recovery keeps the whole batches and cuts the torn one.
         """
         cdef Histogram times = self._published.append_times
+        cdef object producer = None
         # Before the lock: the wait for other appends is a part of the time.
         cdef int64_t started_ns = times.begin_sample()
         self._acquire()
         try:
+            if run.has_producers:
+                producer = self._producer_before(run)
             if (
-                run.has_producers or run.batches.count == 0 or not self._gate.can_append()
-                or not self._epochs.is_written(run)
+                (run.has_producers and producer is None) or run.batches.count == 0
+                or not self._gate.can_append() or not self._epochs.is_written(run)
             ):
                 info = None
             else:
                 info = self._write(run)
+                if producer is not None and info is not None:
+                    self._record(producer, run)
             if info is None:
                 # The slow path begins its own sample.
                 times.cancel_sample()
@@ -118,6 +138,34 @@ cdef class AppendLane:
             return info
         finally:
             self._release()
+
+    cdef object _producer_before(self, MemoryRecords run):
+        """Return the entry of the producer of one batch that is the next one; None otherwise."""
+        cdef const uint8_t* header
+        cdef bytearray data
+        if run.batches.count != 1 or not run.needs_offsets or run.rebuild_at is not None:
+            return None
+        data = run.data
+        if len(data) < RECORD_BATCH_OVERHEAD or self._producers is None:
+            return None
+        header = <const uint8_t*><char*>data
+        if header[ATTRIBUTES_POSITION + 1] & (TRANSACTIONAL_MASK | CONTROL_MASK):
+            return None
+        return self._producers.find_next(
+            load_i64(header + PRODUCER_ID_POSITION), load_i16(header + PRODUCER_EPOCH_POSITION),
+            load_i32(header + BASE_SEQUENCE_POSITION),
+        )
+
+    cdef int _record(self, object producer, MemoryRecords run) except -1:
+        """Record the batch of a producer, which was published."""
+        cdef bytearray data = run.data
+        cdef const uint8_t* header = <const uint8_t*><char*>data
+        cdef int64_t last_offset = run.batches.rows[0].last_offset
+        self._producers.record_next(
+            producer, last_offset, last_offset - run.batches.rows[0].base_offset,
+            load_i64(header + MAX_TIMESTAMP_POSITION),
+        )
+        return 0
 
     cdef object _write(self, MemoryRecords run):
         cdef LogSnapshot before = self._published.snapshot

@@ -94,6 +94,7 @@ class LogAppender:
             local.context.clock,
             self._undo,
             gate.ensure_writable,
+            state.producer_states,
         )
         self.apply_config(local.context.config)
 

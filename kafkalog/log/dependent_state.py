@@ -16,6 +16,7 @@ from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producers import LogProducers
 from kafkalog.log.write_gate import WriteGate
+from kafkalog.state.producers import ProducerStates
 
 __all__ = ["DependentState"]
 
@@ -51,6 +52,11 @@ class DependentState:
             directory = self._local.context.directory
             raise ReadOnlyLogError(f"{directory} is open read-only", path=directory)
         return self._producers
+
+    @property
+    def producer_states(self) -> ProducerStates | None:
+        """The producers as the fast path of an append needs them; None if `producers` raises."""
+        return None if self._producers is None else self._producers.states
 
     @contextmanager
     def moving_start(self) -> Iterator[None]:

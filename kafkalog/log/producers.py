@@ -94,6 +94,9 @@ class LogProducers:
         stable: where readers look.
         watch: called once, with the first producer that the log knows: from then on silent ones
             have to be looked for (`expire`).
+
+    Attributes:
+        states: the state in memory.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class LogProducers:
     ) -> None:
         self._local = local
         self._manager = manager
-        self._states = manager.states
+        self.states = manager.states
         self._stable = stable
         self._high_watermark: int | None = None
         # Snapshots that a power cut may take yet; bases of segments for which none was written.
@@ -123,7 +126,7 @@ class LogProducers:
     @property
     def is_known(self) -> bool:
         """True if the log has, or once had, a producer."""
-        return bool(self._states.entries) or self._manager.files.latest_offset is not None
+        return bool(self.states.entries) or self._manager.files.latest_offset is not None
 
     # Appending.
 
@@ -141,7 +144,7 @@ class LogProducers:
             ProducerStateError: it may not be appended.
         """
         verifies = self._local.context.config.verify_transactions and origin in _VERIFIED
-        append = self._states.begin_append(
+        append = self.states.begin_append(
             _CHECKS[origin], verify_transactions=verifies, guard=guard
         )
         batches = []
@@ -156,7 +159,7 @@ class LogProducers:
 
     def announce(self, pending: PendingAppend) -> None:
         """Let readers of committed records stop before a transaction that begins."""
-        if self._states.first_unstable_offset is None:
+        if self.states.first_unstable_offset is None:
             first = pending.append.first_started_offset
             if first is not None:
                 self._stable.publish(self._high_watermark, first)
@@ -188,14 +191,14 @@ class LogProducers:
             for base in [*fresh, None]:
                 inside = [b for b in rest if base is None or b.header.base_offset < base]
                 rest = rest[len(inside) :]
-                part = self._states.begin_append(ProducerChecks.NONE)
+                part = self.states.begin_append(ProducerChecks.NONE)
                 for batch in inside:
                     add_batch(part, batch)
                 completed += part.commit()
                 if base is not None:
                     self._begin_segment(base)
         snapshot = self._local.snapshot
-        self._states.advance_to(snapshot.end_offset)
+        self.states.advance_to(snapshot.end_offset)
         add_aborted(self._local.context, snapshot, list(aborted_of(completed)))
         self._publish()
         self._watch_if_known()
@@ -210,15 +213,15 @@ class LogProducers:
 
     def transactions(self) -> list[OngoingTransaction]:
         """Return the open transactions, the earliest first."""
-        return ongoing(self._states.open_transactions(), self._local.context.clock.now_ms())
+        return ongoing(self.states.open_transactions(), self._local.context.clock.now_ms())
 
     def active(self) -> list[ActiveProducer]:
         """Return the producers that are known, in the order of their ids."""
-        return [_active(entry) for _id, entry in sorted(self._states.entries.items())]
+        return [_active(entry) for _id, entry in sorted(self.states.entries.items())]
 
     def find(self, producer_id: int) -> ActiveProducer | None:
         """Return what is known of a producer, None where nothing is."""
-        entry = self._states.entries.get(producer_id)
+        entry = self.states.entries.get(producer_id)
         return None if entry is None else _active(entry)
 
     def abort_marker(self, producer_id: int) -> bytes:
@@ -228,7 +231,7 @@ class LogProducers:
         Raises:
             InvalidTxnStateError: it has none.
         """
-        entry = self._states.entries.get(producer_id)
+        entry = self.states.entries.get(producer_id)
         if entry is None or entry.transaction_first_offset is None:
             path = self._local.context.directory
             raise InvalidTxnStateError(
@@ -248,7 +251,7 @@ class LogProducers:
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
     ) -> int:
         """Return the guard of a verification, `NO_GUARD` where the transaction is open here."""
-        return self._states.begin_verification(
+        return self.states.begin_verification(
             producer_id,
             producer_epoch,
             base_sequence,
@@ -277,14 +280,14 @@ class LogProducers:
             now_ms = self._local.context.clock.now_ms()
             first_offset = snapshot.segments.segments[0].base_offset
             self._manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
-            replay_segments(self._states, snapshot)
+            replay_segments(self.states, snapshot)
             try:
                 self._manager.take_snapshot()
             except DiskFullError as error:
                 logger.warning("no producer snapshot after a truncation: %s", error)
                 self._missing_snapshots.append(snapshot.end_offset)
         else:
-            self._states.clear(snapshot.end_offset)
+            self.states.clear(snapshot.end_offset)
         self._discard_above(snapshot.end_offset)
         self._publish()
 
@@ -332,7 +335,7 @@ class LogProducers:
 
     def last_entries(self) -> dict[int, ProducerEntry]:
         """Return what is known of each producer, by its id."""
-        return dict(self._states.entries)
+        return dict(self.states.entries)
 
     def expire(self) -> int:
         """Forget producers that were silent for long; return how many."""
@@ -356,7 +359,7 @@ class LogProducers:
                 self._missing_snapshots += unsynced
                 raise
         # Without any, a recovery takes it that there was no producer below the recovery point.
-        has_none = bool(self._states.entries) and self._manager.files.latest_offset is None
+        has_none = bool(self.states.entries) and self._manager.files.latest_offset is None
         return not self._missing_snapshots and not has_none
 
     def retain_snapshot(self, end_offset: int) -> bool:
@@ -372,13 +375,13 @@ class LogProducers:
             LogStorageError: the disk refused.
         """
         if self.is_known:
-            self._states.advance_to(self._local.snapshot.end_offset)
+            self.states.advance_to(self._local.snapshot.end_offset)
             self._manager.take_snapshot()
 
     def _begin_segment(self, base_offset: int) -> None:
         if not self.is_known:
             return
-        self._states.advance_to(max(base_offset, self._states.end_offset))
+        self.states.advance_to(max(base_offset, self.states.end_offset))
         try:
             if self._manager.take_snapshot(durable=False):
                 self._unsynced.append(base_offset)
@@ -394,12 +397,12 @@ class LogProducers:
         self._missing_snapshots = [each for each in self._missing_snapshots if each <= end_offset]
 
     def _watch_if_known(self) -> None:
-        if self._watch is not None and self._states.entries:
+        if self._watch is not None and self.states.entries:
             watch, self._watch = self._watch, None
             watch()
 
     def _publish(self) -> None:
-        states = self._states
+        states = self.states
         if states.first_unstable_offset is not None:
             end = self._local.snapshot.end_offset
             states.advance_high_watermark(

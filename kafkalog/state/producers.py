@@ -169,6 +169,47 @@ class ProducerStates:
         """
         return ProducerAppend(self, checks, guard, verify_transactions)
 
+    def find_next(
+        self, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> ProducerEntry | None:
+        """
+        Return the entry of a producer, if a batch is its next one in sequence.
+
+        None where more has to be checked: for another batch, and in a log with transactions or
+        verifications.
+        """
+        entry = self.entries.get(producer_id)
+        if (
+            entry is None
+            or not entry.batches
+            or producer_epoch != entry.producer_epoch
+            or base_sequence != (entry.batches[-1].last_sequence + 1) & MAX_SEQUENCE
+            or entry.transaction_first_offset is not None
+            or self._ongoing
+            or self._unreplicated
+            or self.verification.pending
+        ):
+            return None
+        return entry
+
+    def record_next(
+        self, entry: ProducerEntry, last_offset: int, offset_delta: int, timestamp_ms: int
+    ) -> None:
+        """
+        Record the next batch of a producer, which is the last one of the log.
+
+        Args:
+            entry: what `find_next` returned.
+            last_offset: its last offset.
+            offset_delta: its first offset, from the last one back.
+            timestamp_ms: its largest timestamp.
+        """
+        last_sequence = (entry.batches[-1].last_sequence + 1 + offset_delta) & MAX_SEQUENCE
+        self.entries[entry.producer_id] = entry.with_batch(
+            entry.producer_epoch, last_sequence, last_offset, offset_delta, timestamp_ms, None
+        )
+        self.end_offset = last_offset + 1
+
     def begin_verification(
         self,
         producer_id: int,

@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog._core.append_limits import AppendLimits
 from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.run_builder import SpareBuilder, pack_uncompressed
@@ -22,7 +23,10 @@ from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
 from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
-from kafkalog.model import AppendInfo
+from kafkalog.config import LogConfig
+from kafkalog.model import AppendInfo, AppendOrigin
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.validation.leader import validate_as_leader
 
 
 class Handle:
@@ -43,7 +47,7 @@ class Handle:
 class Lane:
     """An append lane over one segment of 1000 bytes at most, and what it called."""
 
-    def __init__(self, current: int = 0, written: int | None = 0) -> None:
+    def __init__(self, current: int = 0, written: int | None = 0, producers: Any = None) -> None:
         self.handle = Handle()
         self.lock = threading.RLock()
         self.gate = GateState()
@@ -69,6 +73,7 @@ class Lane:
             clock,
             self.undo,
             self.ensure_writable,
+            producers,
         )
 
     @property
@@ -238,3 +243,73 @@ def test_append_lane_closed_gate_raises_in_admit_and_appends_nothing(
     assert rig.lane.append(run_of()) is None
     assert ([False], b"") == (rig.refused, rig.handle.data)
     assert not rig.is_locked
+
+
+class Producers:
+    """The producer with id 7, epoch 3, and the next sequence 40."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Any] = []
+
+    def find_next(self, producer_id: int, producer_epoch: int, base_sequence: int) -> str | None:
+        """Return what stands for its entry."""
+        is_next = (producer_id, producer_epoch, base_sequence) == (7, 3, 40)
+        return "entry" if is_next else None
+
+    def record_next(self, *arguments: Any) -> None:
+        """Take note of a batch."""
+        self.recorded.append(arguments)
+
+
+def produced(sequence: int, *, transactional: bool = False, batch_count: int = 1) -> MemoryRecords:
+    """Return batches of two records, of the producer."""
+    builder = BatchBuilder()
+    for time_ms in (100, 90):
+        builder.append(None, bytes(20), time_ms)
+    data = bytes(
+        builder.finish(
+            producer_id=7, producer_epoch=3, base_sequence=sequence, transactional=transactional
+        )
+    )
+    return validate_as_leader(
+        data * batch_count, AppendRules.of(LogConfig()), 100, AppendOrigin.EMBEDDED
+    )
+
+
+def test_append_lane_takes_the_next_batch_of_a_producer() -> None:
+    """Its state gets the offsets of the log, when they are published."""
+    producers = Producers()
+    rig = Lane(producers=producers)
+    rig.lane.append(run_of(3))
+    info = rig.lane.append(produced(40))
+    assert info is not None
+    assert (3, 4) == (info.first_offset, info.last_offset)
+    assert [("entry", 4, 1, 100)] == producers.recorded
+
+
+@pytest.mark.parametrize(
+    "run", [produced(41), produced(40, transactional=True), produced(40, batch_count=2)]
+)
+def test_append_lane_leaves_other_batches_of_producers(run: MemoryRecords) -> None:
+    """The slow path checks them."""
+    producers = Producers()
+    for each in (producers, None):
+        rig = Lane(producers=each)
+        before = bytes(run.data)
+        assert rig.lane.append(run) is None
+        assert (0, b"") == (rig.published.snapshot.end_offset, rig.handle.data)
+        assert before == run.data
+    assert not producers.recorded
+
+
+def test_append_lane_producer_of_a_failed_write_is_not_recorded() -> None:
+    """Nor that of a batch for which the segment must roll."""
+    producers = Producers()
+    rig = Lane(producers=producers)
+    rig.lane.append(run_of(1, 900))
+    assert rig.lane.append(produced(40)) is None
+    rig = Lane(producers=producers)
+    rig.handle.error = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        rig.lane.append(produced(40))
+    assert not producers.recorded

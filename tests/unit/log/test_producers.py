@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from kafkalog import (
     AppendOrigin,
     DiskFullError,
     InvalidProducerEpochError,
+    Log,
     OutOfOrderSequenceError,
+    ProducerStateError,
     TransactionCoordinatorFencedError,
 )
 from kafkalog.files.names import SYNC_JOURNAL, FileKind
 from kafkalog.log.log import partition_of
+from kafkalog.log.producer_replay import add_batch
+from kafkalog.state.producers import ProducerChecks, ProducerStates
 from tests.golden_directories.producer_files import files_of, snapshots
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -101,6 +106,66 @@ def test_marker_of_an_older_coordinator_is_refused(tmp_path: Path) -> None:
         with pytest.raises(TransactionCoordinatorFencedError):
             log.append_batches(older, origin=AppendOrigin.COORDINATOR)
         assert 1 == log.log_end_offset
+
+
+def states_of_batches(log: Log) -> ProducerStates:
+    """Return the producers that the batches of a log name, added one by one."""
+    states = ProducerStates()
+    for batch in log.batches():
+        append = states.begin_append(ProducerChecks.NONE)
+        add_batch(append, batch)
+        append.commit()
+        states.advance_to(batch.header.last_offset + 1)
+    return states
+
+
+def random_batch(choice: random.Random, client: Client) -> bytes:
+    """Return a batch of a producer: usually the next one, else one with a gap or another epoch."""
+    kind = choice.random()
+    if kind < 0.05:
+        client.epoch, client.sequence = client.epoch + 1, 0
+    elif kind < 0.1:
+        client.sequence = (client.sequence + choice.randint(-3, 3)) % 2**31
+    elif kind < 0.12:
+        client.sequence = 2**31 - choice.randint(1, 3)
+    client.timestamp_ms += choice.randint(-5, 50)
+    before = client.sequence
+    batch = client.batch(choice.randint(1, 4), transactional=choice.random() < 0.1)
+    client.sequence %= 2**31
+    return b"" if before >= 2**31 else batch
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_fast_path_and_slow_path_leave_the_same_state(tmp_path: Path, seed: int) -> None:
+    """After each append, refused ones too; with rolls, duplicates, transactions, other appends."""
+    choice = random.Random(seed)
+    clients = [Client(number, timestamp_ms=1000) for number in (7, 8, 2**40)]
+    accepted = 0
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for _ in range(120):
+            client = choice.choice(clients)
+            kind = choice.random()
+            before = client.epoch, client.sequence
+            try:
+                if kind < 0.1:
+                    log.append(numbered(0, 1))
+                elif kind < 0.2:
+                    client.end(log, choice.choice(["commit", "abort"]))
+                else:
+                    data = random_batch(choice, client)
+                    accepted += not log.append_batches(data).is_duplicate
+                    if choice.random() < 0.1:
+                        assert log.append_batches(data).is_duplicate
+            except ProducerStateError:
+                client.epoch, client.sequence = before
+            producers = partition_of(log).producers
+            expected = states_of_batches(log)
+            assert expected.entries == producers.states.entries
+            assert expected.end_offset == log.log_end_offset
+            # Every marker is replicated: only open transactions limit readers.
+            opened = [each.first_offset for each in expected.open_transactions()]
+            assert min(opened, default=log.log_end_offset) == log.last_stable_offset
+        assert accepted > 40
 
 
 def test_failed_write_keeps_the_producer_state() -> None:
