@@ -83,7 +83,7 @@ def measure(
 
 def results_of(found: Rounds, partition_count: int) -> Iterator[Result]:
     """Yield the results of the engines of ours: against the best peer, and against each."""
-    work = _work(partition_count)
+    work = work_of(partition_count)
     times = {name: [each.request_ns for each in rounds] for name, rounds in found.items()}
     p99 = {name: [1e3 * each.p99_us for each in rounds] for name, rounds in found.items()}
     peers = [name for name in found if name in PEERS]
@@ -106,7 +106,8 @@ def results_of(found: Rounds, partition_count: int) -> Iterator[Result]:
         yield _result(("", OURS, work), peer, times[OURS], times[peer])
 
 
-def _work(partition_count: int) -> str:
+def work_of(partition_count: int) -> str:
+    """Return the number of partitions in words."""
     return "1 partition" if partition_count == 1 else f"{partition_count:,} partitions"
 
 
@@ -121,7 +122,7 @@ def _result(
 
 def print_rounds(found: Rounds, partition_count: int) -> None:
     """Print the medians of each engine."""
-    print(f"\n{_work(partition_count)}, {CLIENTS} clients, {RECORDS} x {VALUE_BYTES} B a request")
+    print(f"\n{work_of(partition_count)}, {CLIENTS} clients, {RECORDS} x {VALUE_BYTES} B a request")
     print(f"{'':<28}{'requests/s':>11}{'p50 ms':>8}{'p99 ms':>8}{'syncs/group':>12}{'group':>7}")
     for name, rounds in found.items():
         columns = zip(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asv_bench.peers import ingest, ingest_process, sync_calls
+from asv_bench.peers import ingest, ingest_http, ingest_process, sync_calls
 from asv_bench.peers.ingest_engines import ENGINES
 from asv_bench.peers.ingest_process import RECORDS, Round, make_requests
 from asv_bench.peers.line_process import LineProcess
@@ -132,3 +132,27 @@ def test_round_resolves_every_request() -> None:
     found = asyncio.run(ingest_process.run_round(Nothing(), make_requests(), 0.01, lambda: 0))
     assert found.requests >= ingest_process.CLIENTS
     assert found.groups >= 1
+
+
+@pytest.mark.parametrize("name", [ingest.OURS, ingest.JOURNAL, "LMDB"])
+def test_http_service_answers_each_request(name: str, tmp_path: Path) -> None:
+    """Ours by `kafkalog.aio`, a peer by its pump."""
+    requests = ingest_http.make_requests()
+    with ingest_http.Service(name, 3, tmp_path / "store-0") as service:
+        service.wait()
+        found = asyncio.run(ingest_http.run_round(service.port, requests, 0.05))
+    assert found.requests >= ingest_http.CONNECTIONS
+    assert 0 < found.p50_ns <= found.p99_ns <= found.elapsed_ns
+
+
+def test_http_goals_are_for_the_journal_and_the_best_peer() -> None:
+    """Of each figure the best, which may be of two peers."""
+    found = {
+        ingest.OURS: [ingest_http.Round(10, 4000, 1, 900)],
+        ingest.JOURNAL: [ingest_http.Round(10, 2000, 1, 500)],
+        "RocksDB": [ingest_http.Round(10, 1000, 1, 800)],
+        "LMDB": [ingest_http.Round(10, 3000, 1, 400)],
+    }
+    results = {each.goal: each for each in ingest_http.results_of(found, 10) if each.goal}
+    assert {"P22": 0.5, "P23": 0.8} == {goal: each.ratio for goal, each in results.items()}
+    assert all(each.work == "10 partitions" for each in results.values())
