@@ -39,7 +39,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -89,6 +89,7 @@ class JournalOptions:
         size_bytes: size of both files together.
         log_bytes_max: a log with more to commit syncs its own files.
         syncs: times of the syncs of commits.
+        published_together: returns a context in which the durable offsets of a commit rise.
         on_failure: called with the error after which the data directory must go offline.
         request_checkpoint: lets another thread call `checkpoint` soon.
     """
@@ -97,6 +98,7 @@ class JournalOptions:
     size_bytes: int
     log_bytes_max: int
     syncs: SyncTimes
+    published_together: Callable[[], AbstractContextManager[None]]
     on_failure: Callable[[BaseException], object]
     request_checkpoint: Callable[[], object]
 
@@ -223,7 +225,8 @@ class CommitJournal:
                 return dict.fromkeys(pending, self._fail(error))
             self._options.syncs.end(number)
             self._accept(file, builder)
-            return {log: self._finish(log, each) for log, each in pending.items()}
+            with self._options.published_together():
+                return {log: self._finish(log, each) for log, each in pending.items()}
 
     def _collect(
         self, logs: Collection[Log]

@@ -306,6 +306,7 @@ class GroupCommitter:
 
 
 def _journal_options(
+    directory: DataDirectory,
     config: ManagerConfig,
     supervisor: Supervisor,
     on_failure: Callable[[BaseException], object],
@@ -316,6 +317,7 @@ def _journal_options(
         size_bytes=config.journal_bytes,
         log_bytes_max=config.journal_log_max_bytes,
         syncs=committer.meters.syncs,
+        published_together=directory.durable_offsets.published_together,
         on_failure=on_failure,
         request_checkpoint=lambda: supervisor.once(JOURNAL_CHECKPOINT, committer.checkpoint, 0),
     )
@@ -386,7 +388,7 @@ class DirectoryCommitters:
             if directory.is_online:
                 fail = partial(on_failure, directory)
                 committer = self._committers[directory.path]
-                options = _journal_options(config, supervisor, fail, committer)
+                options = _journal_options(directory, config, supervisor, fail, committer)
                 try:
                     directory.journal.begin(directory.inventory.partitions, options)
                 except LogStorageError as error:

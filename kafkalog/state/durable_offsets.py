@@ -3,9 +3,9 @@
 A process that follows a log (`kafkalog.followers`) sees the appended bytes, but not whether the
 disk has them: only the writer knows that. So the writer keeps the file `.kafkalog_live` in the
 directory of its lock, with a slot for each partition, and writes a slot after a sync of the log,
-and before a truncation. A sync takes a hundred times as long. The file is written by `pwrite`, and
-not through a mapping, so that a full or failing disk is an error and no signal; the write also
-wakes followers that watch the directory. Readers map nothing either.
+and before a truncation. A commit of many logs writes their slots together. The file is written by
+`pwrite`, and not through a mapping, so that a full or failing disk is an error and no signal; the
+write also wakes followers that watch the directory. Readers map nothing either.
 
 The file is advice for readers of this boot, and nothing else. No recovery reads it, it is never
 synced, and a broker ignores it. A reader believes it only while all of this is true:
@@ -51,6 +51,7 @@ import logging
 import os
 import struct
 import threading
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -80,6 +81,8 @@ _SIZE: Final = _SLOT.size + _SUM.size
 _FREE: Final = bytes(_SIZE)
 # Compared at once; few slots change between two looks.
 _COMPARED_BYTES: Final = 64 * _SIZE
+# Slots between two that are written together: 1 KiB takes less than another call.
+_GAP_MAX: Final = 16
 # Slots of a file that are read; a larger file is not one of ours.
 _SLOTS_MAX: Final = 1 << 20
 
@@ -117,6 +120,19 @@ def _with_sum(content: bytes) -> bytes:
     return content + _SUM.pack(crc32c(content))
 
 
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges, as first and end, that have the ascending numbers and few others."""
+    if not numbers:
+        return
+    first = end = numbers[0]
+    for number in numbers:
+        if number - end > _GAP_MAX:
+            yield first, end
+            first = number
+        end = number + 1
+    yield first, end
+
+
 class DurableOffsets:
     """
     The file of durable offsets of one directory; its writer owns it.
@@ -143,7 +159,10 @@ class DurableOffsets:
         # Number of the slot and its content, by name of the partition directory.
         self._slots: dict[str, tuple[int, bytes, DurableOffset]] = {}
         self._free: list[int] = []
-        self._slot_count = 0
+        # All slots, also those of `_waiting`, which the thread `_collector` writes at its end.
+        self._image = bytearray()
+        self._collector: int | None = None
+        self._waiting: set[int] = set()
 
     def __repr__(self) -> str:
         state = "ended" if self._is_ended else f"{len(self._slots)} partitions"
@@ -168,12 +187,35 @@ class DurableOffsets:
             try:
                 if slot is None:
                     self._add(directory, offset)
+                    return
+                number, digest, before = slot
+                generation = self._next_generation() if is_lowered else before.generation
+                self._set(directory.name, number, digest, DurableOffset(offset, generation))
+                if is_lowered or self._collector != threading.get_ident():
+                    self._write(number, number + 1)
                 else:
-                    number, digest, before = slot
-                    generation = self._next_generation() if is_lowered else before.generation
-                    self._write(directory.name, number, digest, DurableOffset(offset, generation))
+                    self._waiting.add(number)
             except OSError as error:
                 self._give_up(error)
+
+    @contextlib.contextmanager
+    def published_together(self) -> Iterator[None]:
+        """
+        Publish at the end of the context what this thread publishes in it, by few writes.
+
+        A lowered offset is still published at once, and so is what other threads publish.
+        """
+        thread = threading.get_ident()
+        with self._guard:
+            is_collector = self._collector is None
+            if is_collector:
+                self._collector = thread
+        try:
+            yield
+        finally:
+            if is_collector:
+                with self._guard:
+                    self._end_collection()
 
     def remove(self, name: str) -> None:
         """Remove a partition, before its directory is renamed; `name` is that of the directory."""
@@ -181,9 +223,11 @@ class DurableOffsets:
             found = self._slots.pop(name, None)
             if found is None or self._handle is None:
                 return
-            self._free.append(found[0])
+            number = found[0]
+            self._free.append(number)
+            self._image[_SIZE * number : _SIZE * (number + 1)] = _FREE
             try:
-                self._handle.pwrite(_FREE, _SIZE * (1 + found[0]))
+                self._write(number, number + 1)
             except OSError as error:
                 self._give_up(error)
 
@@ -202,16 +246,32 @@ class DurableOffsets:
         facts = self._filesystem.stat(directory)
         if facts is None or (self._handle is None and not self._create()):
             return
-        number = self._free.pop() if self._free else self._slot_count
-        self._slot_count = max(self._slot_count, number + 1)
+        number = self._free.pop() if self._free else len(self._image) // _SIZE
         published = DurableOffset(offset, self._next_generation())
-        self._write(directory.name, number, partition_digest(directory, facts), published)
+        self._set(directory.name, number, partition_digest(directory, facts), published)
+        self._write(number, number + 1)
 
-    def _write(self, name: str, number: int, digest: bytes, published: DurableOffset) -> None:
-        assert self._handle is not None
+    def _set(self, name: str, number: int, digest: bytes, published: DurableOffset) -> None:
+        """Set a slot, which is not written yet."""
         content = _SLOT.pack(digest, published.offset, published.generation, b"")
-        self._handle.pwrite(_with_sum(content), _SIZE * (1 + number))
+        self._image[_SIZE * number : _SIZE * (number + 1)] = _with_sum(content)
         self._slots[name] = number, digest, published
+
+    def _write(self, first: int, end: int) -> None:
+        """Write slots."""
+        assert self._handle is not None
+        with memoryview(self._image) as image:
+            self._handle.pwrite(image[_SIZE * first : _SIZE * end], _SIZE * (1 + first))
+
+    def _end_collection(self) -> None:
+        waiting, self._waiting, self._collector = sorted(self._waiting), set(), None
+        if self._handle is None or self._process != os.getpid():
+            return
+        try:
+            for first, end in _runs(waiting):
+                self._write(first, end)
+        except OSError as error:
+            self._give_up(error)
 
     def _create(self) -> bool:
         """Create the file; return False, and end, where no reader could believe it."""

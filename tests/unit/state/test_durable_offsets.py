@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kafkalog import KafkaLogError, LogManager, Record, open_log
+from kafkalog import KafkaLogError, LogManager, ManagerConfig, Record, open_log
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
 from kafkalog.files.names import DURABLE_OFFSETS
@@ -25,12 +28,25 @@ from kafkalog.state.durable_offsets import (
     remove_durable_offsets,
 )
 from kafkalog.testing.faults import Faults
-from kafkalog.testing.faulty_disk import DiskFault, FaultyDisk
+from kafkalog.testing.faulty_disk import DiskCall, DiskFault, FaultyDisk
 from kafkalog.testing.faulty_filesystem import FaultyFileSystem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks have holders on Linux")
 
 DISK = PosixFileSystem()
+
+
+class CountingDisk(FaultyDisk):
+    """A disk that counts the writes of each file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: Counter[str] = Counter()
+
+    def check(self, call: DiskCall, path: Path) -> None:
+        """Count a call."""
+        self.writes[path.name] += call == "write"
+        super().check(call, path)
 
 
 class Rig:
@@ -120,6 +136,49 @@ def test_truncation_of_an_unpublished_log_publishes_nothing(rig: Rig) -> None:
     rig.make("a-0")
     rig.publish("a-0", 3, is_lowered=True)
     assert not rig.path.exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_offsets_of_a_commit_are_written_together(rig: Rig, seed: int) -> None:
+    """Afterwards a reader has all of them; a truncation within it is written at once."""
+    choice = random.Random(seed)
+    keys = {f"t-{number}": rig.make(f"t-{number}") for number in range(200)}
+    expected = dict.fromkeys(keys, 1)
+    for name in keys:
+        rig.publish(name, 1)
+    rig.writer.remove("t-7")
+    del expected["t-7"]
+    before = rig.path.read_bytes()
+    with rig.writer.published_together():
+        for name in choice.sample(sorted(expected), 90):
+            expected[name] = choice.randint(2, 2**40)
+            rig.publish(name, expected[name])
+        assert before == rig.path.read_bytes()
+        lowered = choice.choice(sorted(expected))
+        expected[lowered] = 0
+        rig.publish(lowered, 0, is_lowered=True)
+        assert 0 == rig.offset(keys[lowered])
+        other = threading.Thread(target=lambda: rig.publish("t-9", 99))
+        other.start()
+        other.join()
+        expected["t-9"] = 99
+        assert 99 == rig.offset(keys["t-9"])
+    assert expected == {name: rig.offset(keys[name]) for name in expected}
+    assert rig.offset(keys["t-7"]) is None
+
+
+def test_commit_of_many_logs_is_one_write_for_followers(tmp_path: Path) -> None:
+    """So a follower wakes once."""
+    disk = CountingDisk()
+    config = ManagerConfig(journal_enable=True, journal_bytes=1 << 20)
+    with LogManager([tmp_path], config, filesystem=FaultyFileSystem(disk, DISK)) as manager:
+        manager.create_topic("t", 20)
+        for _ in range(2):
+            for partition in range(20):
+                manager.log("t", partition).append([Record(value=b"a")])
+            disk.writes.clear()
+            manager.flush()
+        assert 1 == disk.writes[DURABLE_OFFSETS]
 
 
 def test_removed_partition_has_no_offset_and_its_slot_is_used_again(rig: Rig) -> None:
