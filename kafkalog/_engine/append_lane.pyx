@@ -1,9 +1,9 @@
 """Compiled fast path of an append: one call under the log's lock.
 
-It appends runs that need nothing but offsets and space in the active segment, and the next batch of
-an idempotent producer. Other runs of producers, a leader epoch that the file lacks, an old format, a
-segment that must roll, and a log that is not open are left to the slow path of `LogAppender`;
-nothing has changed then.
+It appends runs that need nothing but offsets and space in the active segment, and the next batch
+of an idempotent producer. Other runs of producers, a leader epoch that the file lacks, an old
+format, a segment that must roll, and a log that is not open are left to the slow path of
+`LogAppender`; nothing has changed then.
 
 Thread-safety: `admit` and `append` from any thread; `configure` under the log's lock.
 """

@@ -252,7 +252,7 @@ class Producers:
         self.recorded: list[Any] = []
 
     def find_next(self, producer_id: int, producer_epoch: int, base_sequence: int) -> str | None:
-        """Return what stands for its entry."""
+        """Return its entry."""
         is_next = (producer_id, producer_epoch, base_sequence) == (7, 3, 40)
         return "entry" if is_next else None
 
@@ -303,7 +303,7 @@ def test_append_lane_leaves_other_batches_of_producers(run: MemoryRecords) -> No
 
 
 def test_append_lane_producer_of_a_failed_write_is_not_recorded() -> None:
-    """Nor that of a batch for which the segment must roll."""
+    """The same if the segment must roll first."""
     producers = Producers()
     rig = Lane(producers=producers)
     rig.lane.append(run_of(1, 900))

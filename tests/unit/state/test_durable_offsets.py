@@ -168,7 +168,7 @@ def test_offsets_of_a_commit_are_written_together(rig: Rig, seed: int) -> None:
 
 
 def test_commit_of_many_logs_is_one_write_for_followers(tmp_path: Path) -> None:
-    """So a follower wakes once."""
+    """A follower wakes once."""
     disk = CountingDisk()
     config = ManagerConfig(journal_enable=True, journal_bytes=1 << 20)
     with LogManager([tmp_path], config, filesystem=FaultyFileSystem(disk, DISK)) as manager:
