@@ -1,14 +1,18 @@
 """Stalls of an event loop that uses `kafkalog.aio`.
 
     python -m asv_bench.peers.loop_stalls [SCENARIO ...] [--seconds N] [--partitions N]
+        [--journal off|on|both] [--uvloop] [--realtime] [--commit-threads N]
 
 A task sleeps a millisecond at a time, and measures how much later than that it runs. The same task
 runs in an idle process at the same time, and is shown on the right: what is late there is late by
-the machine, whose processors and disk are the same.
+the machine, whose processors and disk are the same. With `--realtime` the system runs both before
+all other programs, where the user may ask for that: on a machine with other work, nothing else is
+comparable. Each scenario runs without and with the commit journal of the data directory.
 
 Clients send requests of ten records of 200 bytes, durable, to random keys. The time of their own
-code on the loop is part of a stall. The full disk is a file system in memory of 24 MiB, where the
-user may mount one. The longest garbage collection is shown as well: it stops all threads.
+code on the loop is part of a stall. But for the first line of `load`, and `opening`, the garbage
+collector is set as `docs/asyncio.md` advises. The longest garbage collection is shown as well: it
+stops all threads. The full disk is a file system in memory of 24 MiB, where the user may mount one.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import gc
+import importlib.util
 import logging
 import os
 import random
@@ -25,15 +31,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 from kafkalog import KafkaLogError, LogConfig, ManagerConfig, aio
 
+MODULE = "asv_bench.peers.loop_stalls"
 CLIENTS = 64
 REQUEST_RECORDS = 10
 VALUE = b"v" * 200
 BEAT_SECONDS = 0.001
+# Objects between two garbage collections, of a service that was started.
+COLLECTION_OBJECTS = 50_000
 IDLE_SECONDS = 1.5
 
 Scenario = Callable[[Path, "Options"], Awaitable[None]]
@@ -45,8 +55,27 @@ class Options(argparse.Namespace):
     seconds: float
     partitions: int
     scenarios: list[str]
+    journal: str
+    uvloop: bool
+    realtime: bool
+    commit_threads: int | None
     is_idle: bool
     idle: IdleProcess
+
+    def config(self, **log: int) -> ManagerConfig:
+        """Return settings of a manager."""
+        config = ManagerConfig(log=LogConfig(**log), journal_enable=self.journal == "on")
+        if self.commit_threads is not None:
+            config = dataclasses.replace(config, commit_threads=self.commit_threads)
+        return config
+
+    def shared_arguments(self) -> list[str]:
+        """Return the arguments for another process, without the scenario and the journal."""
+        found = [f"--seconds={self.seconds}", f"--partitions={self.partitions}"]
+        if self.commit_threads is not None:
+            found.append(f"--commit-threads={self.commit_threads}")
+        flags = {"--uvloop": self.uvloop, "--realtime": self.realtime}
+        return [*found, *(flag for flag, is_set in flags.items() if is_set)]
 
 
 class Heartbeat:
@@ -70,10 +99,15 @@ class Heartbeat:
 
 
 class IdleProcess:
-    """Another process with an idle loop."""
+    """
+    Another process with an idle loop.
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "asv_bench.peers.loop_stalls", "--idle"]
+    Args:
+        options: those of this process.
+    """
+
+    def __init__(self, options: Options) -> None:
+        command = [sys.executable, "-m", MODULE, "--idle", *options.shared_arguments()]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -127,9 +161,10 @@ async def measured(name: str, idle: IdleProcess) -> AsyncIterator[list[str]]:
 
 
 def freeze() -> None:
-    """Exempt all present objects from collections, as a service does after its start."""
+    """Let collections be rare, and exempt all present objects, as a service does at its start."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECTION_OBJECTS)
 
 
 async def run_clients(
@@ -159,14 +194,9 @@ async def run_clients(
     return f"{done / seconds:.0f} requests/s, {failed} failed, p99 {p99:.0f} ms"
 
 
-def config_of(**log: int) -> ManagerConfig:
-    """Return settings of a manager."""
-    return ManagerConfig(log=LogConfig(**log))
-
-
 async def load(root: Path, options: Options) -> None:
     """Clients on logs that are open already."""
-    async with aio.open_manager([root]) as manager:
+    async with aio.open_manager([root], options.config()) as manager:
         await manager.create_topic("records", options.partitions)
         async with manager.producer(wait="durable") as producer:
             await run_clients(producer, 6)
@@ -178,7 +208,7 @@ async def load(root: Path, options: Options) -> None:
 
 async def opening(root: Path, options: Options) -> None:
     """A topic is created, and its logs are opened by the first requests."""
-    async with aio.open_manager([root]) as manager:
+    async with aio.open_manager([root], options.config()) as manager:
         async with measured("create topic", options.idle) as notes:
             begun = time.perf_counter()
             await manager.create_topic("records", options.partitions)
@@ -189,13 +219,13 @@ async def opening(root: Path, options: Options) -> None:
         async with measured("close", options.idle):
             await manager.aclose()
     async with measured("open manager", options.idle):
-        manager = await aio.open_manager([root])
+        manager = await aio.open_manager([root], options.config())
     await manager.aclose()
 
 
 async def full_buffer(root: Path, options: Options) -> None:
     """Clients that wait for space in the buffer."""
-    async with aio.open_manager([root]) as manager:
+    async with aio.open_manager([root], options.config()) as manager:
         await manager.create_topic("records", options.partitions)
         async with manager.producer(wait="durable", buffer_memory=64 << 10) as producer:
             await run_clients(producer, 6)
@@ -206,7 +236,7 @@ async def full_buffer(root: Path, options: Options) -> None:
 
 async def rolls(root: Path, options: Options) -> None:
     """Segments of 64 KiB that roll, over few partitions."""
-    async with aio.open_manager([root], config_of(segment_bytes=64 << 10)) as manager:
+    async with aio.open_manager([root], options.config(segment_bytes=64 << 10)) as manager:
         await manager.create_topic("records", 20)
         producer = manager.producer(wait="durable")
         await run_clients(producer, 1)
@@ -218,7 +248,7 @@ async def rolls(root: Path, options: Options) -> None:
 async def large_requests(root: Path, options: Options) -> None:
     """Requests of 100,000 records."""
     keys, values = [b"%d" % each for each in range(100_000)], [VALUE] * 100_000
-    async with aio.open_manager([root]) as manager:
+    async with aio.open_manager([root], options.config()) as manager:
         await manager.create_topic("records", 100)
         producer = manager.producer(wait="durable", buffer_memory=128 << 20)
         await producer.send_many("records", keys, values)
@@ -233,7 +263,7 @@ async def large_requests(root: Path, options: Options) -> None:
 
 async def consumers(root: Path, options: Options) -> None:
     """Clients, and four consumers of all partitions."""
-    async with aio.open_manager([root]) as manager:
+    async with aio.open_manager([root], options.config()) as manager:
         await manager.create_topic("records", 100)
         counts = [0] * 4
 
@@ -276,7 +306,10 @@ async def full_disk(root: Path, options: Options) -> None:
             if not is_mounted:
                 print("full disk: needs a user that may mount")
                 return
-            async with aio.open_manager([folder / "data"]) as manager:
+            async with aio.open_manager(
+                [folder / "data"],
+                options.config(),
+            ) as manager:
                 await manager.create_topic("records", 100)
                 (folder / "filler").touch()
                 producer = manager.producer(
@@ -317,43 +350,77 @@ async def run_scenario(name: str, options: Options) -> None:
         await SCENARIOS[name](Path(root), options)
 
 
-def arguments_for(name: str, options: Options) -> list[str]:
-    """Return the arguments of a process that runs one scenario."""
-    return [name, f"--seconds={options.seconds}", f"--partitions={options.partitions}"]
+def try_realtime() -> None:
+    """Let this process run before all others; report if the user may not."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError as error:
+        print(f"--realtime: SKIPPED, the user may not: {error}")
 
 
-def main() -> None:
-    """Measure the scenarios."""
+def run(main: Coroutine[Any, Any, None], *, is_uvloop: bool) -> None:
+    """Run a coroutine in a new loop."""
+    if not is_uvloop:
+        asyncio.run(main)
+        return
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def run_processes(options: Options) -> None:
+    """Run each scenario in a new process: the objects of one would be collected in the next."""
+    for name in options.scenarios or SCENARIOS:
+        for journal in ("off", "on") if options.journal == "both" else (options.journal,):
+            command = [sys.executable, "-m", MODULE, name, f"--journal={journal}"]
+            subprocess.run([*command, *options.shared_arguments()], check=True)
+
+
+def run_here(options: Options) -> None:
+    """Run one scenario in this process."""
+    options.idle = IdleProcess(options)
+    columns = "".join(f"{each:>8}" for each in ("p50", "p99", "p99.9", "max"))
+    print(
+        f"{'lateness, ms':18}{columns} |{columns}  (right: idle process; journal "
+        f"{options.journal}{', uvloop' if options.uvloop else ''})",
+        flush=True,
+    )
+    try:
+        run(run_scenario(options.scenarios[0], options), is_uvloop=options.uvloop)
+    finally:
+        options.idle.close()
+
+
+def parsed_options() -> Options:
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--partitions", type=int, default=1000)
+    parser.add_argument("--journal", choices=("off", "on", "both"), default="both")
+    parser.add_argument("--uvloop", action="store_true", help="the loop of uvloop, if installed")
+    parser.add_argument("--realtime", action="store_true", help="run before all other programs")
+    parser.add_argument("--commit-threads", type=int, help="kafkalog.commit.threads")
     parser.add_argument("--idle", dest="is_idle", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(namespace=Options())
-    if options.is_idle:
-        asyncio.run(be_idle())
+    return parser.parse_args(namespace=Options())
+
+
+def main() -> None:
+    """Measure the scenarios."""
+    options = parsed_options()
+    if options.uvloop and importlib.util.find_spec("uvloop") is None:
+        print("--uvloop: SKIPPED, uvloop is not installed")
         return
+    if options.realtime:
+        try_realtime()
     logging.getLogger("kafkalog").setLevel(logging.CRITICAL)
-    if len(options.scenarios) != 1:
-        # Each in a new process: the objects of one would be collected in the next.
-        for name in options.scenarios or SCENARIOS:
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "asv_bench.peers.loop_stalls",
-                    *arguments_for(name, options),
-                ],
-                check=True,
-            )
-        return
-    options.idle = IdleProcess()
-    columns = "".join(f"{each:>8}" for each in ("p50", "p99", "p99.9", "max"))
-    print(f"{'lateness, ms':18}{columns} |{columns}  (right: idle process)")
-    try:
-        asyncio.run(run_scenario(options.scenarios[0], options))
-    finally:
-        options.idle.close()
+    if options.is_idle:
+        run(be_idle(), is_uvloop=options.uvloop)
+    elif len(options.scenarios) == 1 and options.journal != "both":
+        run_here(options)
+    else:
+        run_processes(options)
 
 
 if __name__ == "__main__":

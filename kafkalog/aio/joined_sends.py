@@ -1,16 +1,18 @@
 """Result of the parts of one `send_many`, which a producer gets one after the other.
 
 A call of many records is passed on in parts, so that no part keeps the interpreter for long. Their
-futures are joined here: the call is done with the last of them.
+futures are joined here: the call is done with the last of them. The thread that ends a part joins
+its ranges: of 100,000 records to 100 partitions the loop would do it for 50 ms.
 
-Thread-safety: parts are added by one thread; they end in any. The lock guards the count of parts
-that have not ended.
+Thread-safety: parts are added by one thread; they end in any. The lock guards the parts and their
+count.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from kafkalog.clients.many_records import SentMany, SentRange
 
@@ -30,8 +32,12 @@ class JoinedSends:
         self._lock = threading.Lock()
         # One more until the last part was added.
         self._open_count = 1
-        # Each with the number of its first record.
-        self._parts: list[tuple[int, SentMany]] = []
+        # Each with the number of its first record: those that are not joined, in order, and those
+        # that are but have records which are not in the log.
+        self._parts: deque[tuple[int, SentMany]] = deque()
+        self._failed: list[tuple[int, SentMany]] = []
+        self._joined = _JoinedRanges()
+        self._error: BaseException | None = None
         self._refused_rows = range(0)
         self._refusal: BaseException | None = None
 
@@ -43,31 +49,24 @@ class JoinedSends:
     @property
     def error(self) -> BaseException | None:
         """The error of the first record that is not in the log; of a call that is done."""
-        for _first_row, part in list(self._parts):
-            if part.done() and (error := part.exception(0)) is not None:
-                return error
-        return self._refusal
+        return self._error or self._refusal
 
     @property
     def delivered(self) -> list[SentRange]:
         """The ranges that are in the log so far; ranges of parts that follow each other as one."""
-        found: dict[int, list[SentRange]] = {}
-        for _first_row, part in list(self._parts):
-            for each in part.delivered:
-                ranges = found.setdefault(each.partition, [])
-                if ranges and ranges[-1].first_offset + ranges[-1].record_count == (
-                    each.first_offset
-                ):
-                    before = ranges.pop()
-                    count = before.record_count + each.record_count
-                    each = each._replace(first_offset=before.first_offset, record_count=count)
-                ranges.append(each)
-        return [each for ranges in found.values() for each in ranges]
+        with self._lock:
+            if not self._parts:
+                return self._joined.ranges()
+            joined = self._joined.copy()
+            for _first_row, part in self._parts:
+                joined.add(part.delivered)
+        return joined.ranges()
 
     @property
     def failed_rows(self) -> list[int]:
         """Numbers of the records that will not be in the log, counted from 0, in order."""
-        parts = list(self._parts)
+        with self._lock:
+            parts = [*self._failed, *self._parts]
         found = [first_row + row for first_row, part in parts for row in part.failed_rows]
         return [*found, *self._refused_rows]
 
@@ -75,7 +74,7 @@ class JoinedSends:
         """Add the future of a part."""
         with self._lock:
             self._open_count += 1
-        self._parts.append((first_row, part))
+            self._parts.append((first_row, part))
         part.add_done_callback(lambda _part: self._count_end())
 
     def refuse(self, rows: range, error: BaseException) -> None:
@@ -88,7 +87,46 @@ class JoinedSends:
 
     def _count_end(self) -> None:
         with self._lock:
+            self._join_parts()
             self._open_count -= 1
             is_done = not self._open_count
         if is_done:
             self._on_done()
+
+    def _join_parts(self) -> None:
+        """Join the ranges of parts that have ended, and drop these parts; the lock is held."""
+        while self._parts and self._parts[0][1].done():
+            first_row, part = self._parts.popleft()
+            error = part.exception(0)
+            if error is not None:
+                self._error = self._error or error
+                self._failed.append((first_row, part))
+            self._joined.add(part.delivered)
+
+
+class _JoinedRanges:
+    """Ranges by partition; those that follow each other are one."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[int, list[SentRange]] = {}
+
+    def copy(self) -> _JoinedRanges:
+        """Return a copy."""
+        made = _JoinedRanges()
+        made._by_partition = {key: list(each) for key, each in self._by_partition.items()}
+        return made
+
+    def add(self, ranges: Iterable[SentRange]) -> None:
+        """Add the ranges of a part."""
+        for partition, first_offset, record_count, is_duplicate in ranges:
+            own = self._by_partition.setdefault(partition, [])
+            if own:
+                _partition, start, count, was_duplicate = own[-1]
+                if start + count == first_offset:
+                    own[-1] = SentRange(partition, start, count + record_count, was_duplicate)
+                    continue
+            own.append(SentRange(partition, first_offset, record_count, is_duplicate))
+
+    def ranges(self) -> list[SentRange]:
+        """Return all ranges, those of one partition after the other."""
+        return [each for own in self._by_partition.values() for each in own]

@@ -122,33 +122,34 @@ class Pump:
         pace, is_running = Pace(), True
         while is_running:
             request = self._queue.get()
-            pace.restart()
-            is_running = self._run_round(request, pace)
-            if self._writes_at_once and self._producer is not None:
-                try:
-                    self._producer.write_batches(pace.step)
-                except Exception:
-                    # The timers of the producer write the rest.
-                    logger.exception("%s: batches could not be written now", self._name)
+            with pace:
+                is_running = self._run_round(request, pace)
+                if self._writes_at_once and self._producer is not None:
+                    try:
+                        self._producer.write_batches(pace.step)
+                    except Exception:
+                        # The timers of the producer write the rest.
+                        logger.exception("%s: batches could not be written now", self._name)
 
     def _run_round(self, request: Request | None, pace: Pace) -> bool:
         """Begin the requests that are there; return False after the end of the queue."""
         for _ in range(ROUND_REQUESTS):
             if request is None:
                 return False
-            self._run_request(request)
+            self._run_request(request, pace)
             pace.step()
             try:
                 request = self._queue.get_nowait()
             except Empty:
                 return True
         if request is not None:
-            self._run_request(request)
+            self._run_request(request, pace)
         return request is not None
 
-    def _run_request(self, request: Request) -> None:
+    def _run_request(self, request: Request, pace: Pace) -> None:
         producer = self._producer
         if producer is None:
+            pace.end()
             try:
                 producer = self._producer = self._open_producer()
             except Exception as error:
@@ -156,4 +157,6 @@ class Pump:
                     logger.exception("%s: the producer could not be made", self._name)
                 request.refuse(error)
                 return
-        request.run(producer)
+            finally:
+                pace.begin()
+        request.run(producer, pace)

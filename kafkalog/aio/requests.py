@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -36,8 +37,15 @@ class Work(Protocol):
         """Number of records."""
         ...
 
-    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
-        """Call the producer; `on_done` is called once by any thread when the result is there."""
+    def begin(self, producer: Producer, on_done: Callable[[], object], pace: Pace) -> None:
+        """
+        Call the producer.
+
+        Args:
+            producer: the producer.
+            on_done: called once by any thread when the result is there.
+            pace: paused between two pieces of work.
+        """
         ...
 
     def result(self) -> Any:
@@ -59,9 +67,14 @@ class ProducerCall:
         self._function = function
         self._result: Any = None
 
-    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+    def begin(self, producer: Producer, on_done: Callable[[], object], pace: Pace) -> None:
         """Call the function, and then `on_done`."""
-        self._result = self._function(producer)
+        # It may wait for the disk.
+        pace.end()
+        try:
+            self._result = self._function(producer)
+        finally:
+            pace.begin()
         on_done()
 
     def result(self) -> Any:
@@ -106,8 +119,9 @@ class SendOne:
         is_failed = delivery is not None and delivery.done() and delivery.exception() is not None
         return [0] if is_failed else []
 
-    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+    def begin(self, producer: Producer, on_done: Callable[[], object], pace: Pace) -> None:
         """Send the record."""
+        del pace  # It is one piece of work.
         delivery = self._delivery = producer.send(self._topic, **self._arguments)
         delivery.add_done_callback(lambda _delivery: on_done())
 
@@ -157,12 +171,14 @@ class SendMany:
         """Numbers of the records that will not be in the log."""
         return [] if self._sends is None else self._sends.failed_rows
 
-    def begin(self, producer: Producer, on_done: Callable[[], object]) -> None:
+    def begin(self, producer: Producer, on_done: Callable[[], object], pace: Pace) -> None:
         """Send the records, part by part; an error of the first part is raised."""
-        sends, pace = JoinedSends(on_done), Pace()
+        sends = JoinedSends(on_done)
         # The records belong to the batches from then on.
-        parts, self._parts = self._parts, []
-        for part in parts:
+        parts, self._parts = deque(self._parts), []
+        while parts:
+            # Freed one by one.
+            part = parts.popleft()
             try:
                 sent = self._send(producer, part)
             except Exception as error:
@@ -237,14 +253,20 @@ class Request:
         self._on_end()
         return True
 
-    def run(self, producer: Producer) -> None:
-        """Begin the request, unless it was withdrawn; an error of it is that of its task."""
+    def run(self, producer: Producer, pace: Pace) -> None:
+        """
+        Begin the request, unless it was withdrawn; an error of it is that of its task.
+
+        Args:
+            producer: the producer.
+            pace: paused between two pieces of work.
+        """
         if not self._claim.try_take():
             return
         work = self._work
         assert work is not None
         try:
-            work.begin(producer, self._on_done)
+            work.begin(producer, self._on_done, pace)
         except BaseException as error:
             self._fail(error)
             if not isinstance(error, Exception):

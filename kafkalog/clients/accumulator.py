@@ -278,6 +278,8 @@ class Accumulator:
         self._settings = settings
         self._on_open = on_open
         self._lock = threading.Lock()
+        # Of all outcomes: a condition for each batch would be ten more objects.
+        self._condition = threading.Condition()
         self._open: ProducerBatch | None = None
         self._refusal: KafkaLogError | None = None
         self._open_number = 0
@@ -556,7 +558,7 @@ class Accumulator:
             raise self._refusal
         now_ms = self._settings.clock.monotonic_ms()
         builder = self._settings.builders.take(self._first_bytes)
-        return ProducerBatch(self.where, builder, reserved_bytes, now_ms, number)
+        return ProducerBatch(self.where, builder, reserved_bytes, now_ms, number, self._condition)
 
     def _set_open(self, batch: ProducerBatch) -> None:
         self._open = batch

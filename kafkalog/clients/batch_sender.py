@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
@@ -292,10 +292,12 @@ class BatchSender:
     def _write_lingering(self) -> None:
         now_ms = self._settings.clock.monotonic_ms()
         try:
-            while (opened := self._next_lingering(now_ms)) is not None:
-                _due_ms, accumulator, number = opened
-                if accumulator.close_open(number):
-                    self.write(accumulator, is_pass=True)
+            with Pace() as pace:
+                while (opened := self._next_lingering(now_ms)) is not None:
+                    _due_ms, accumulator, number = opened
+                    if accumulator.close_open(number):
+                        self.write(accumulator, is_pass=True)
+                        pace.step()
         finally:
             self._sync_soon()
         with suppress(IndexError):
@@ -315,8 +317,10 @@ class BatchSender:
             retrying, self._retrying = self._retrying, set()
         self._settings.counters.add_retries(len(retrying))
         try:
-            for accumulator in retrying:
-                self.write(accumulator, is_pass=True)
+            with Pace() as pace:
+                for accumulator in retrying:
+                    self.write(accumulator, is_pass=True)
+                    pace.step()
         finally:
             self._sync_soon()
 
@@ -324,13 +328,14 @@ class BatchSender:
         """Commit the written batches of all partitions together, and acknowledge them together."""
         with self._lock:
             accumulators, self._unsynced = self._unsynced, set()
-        unsynced: list[Unsynced] = []
-        pace = Pace()
+        # Emptied while they are worked through: to free all batches at once takes a millisecond.
+        unsynced: deque[Unsynced] = deque()
         try:
-            for accumulator in accumulators:
-                if (taken := accumulator.take_unsynced()) is not None:
-                    unsynced.append(taken)
-                pace.step()
+            with Pace() as pace:
+                for accumulator in accumulators:
+                    if (taken := accumulator.take_unsynced()) is not None:
+                        unsynced.append(taken)
+                    pace.step()
             if not unsynced:
                 return
             failures = self._settings.source.commit({each.log for each in unsynced})
@@ -340,12 +345,13 @@ class BatchSender:
                 self._unsynced |= accumulators
             self._return(unsynced)
             raise
-        acknowledged: list[Acknowledgement] = []
-        pace.restart()
-        for each in unsynced:
-            acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
-            pace.step()
-        self._complete(acknowledged, pace)
+        acknowledged: deque[Acknowledgement] = deque()
+        with Pace() as pace:
+            while unsynced:
+                each = unsynced.popleft()
+                acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
+                pace.step()
+            self._complete(acknowledged, pace)
 
     def _report_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
         if error is None and where not in self._full:
@@ -365,14 +371,17 @@ class BatchSender:
                 self._unsynced.add(each.accumulator)
         self._schedule_sync()
 
-    def _complete(self, acknowledged: Sequence[Acknowledgement], pace: Pace | None = None) -> None:
+    def _complete(self, results: Iterable[Acknowledgement], pace: Pace | None = None) -> None:
+        """Complete the futures of batches; a deque of results is empty then."""
+        acknowledged = results if isinstance(results, deque) else deque(results)
         # Of all, and before any future: a callback may send, and wait for memory.
         freed_bytes = 0
         for _outcome, reserved_bytes, _info, _error in acknowledged:
             freed_bytes += reserved_bytes
         if freed_bytes:
             self._settings.memory.release(freed_bytes)
-        for outcome, reserved_bytes, info, error in acknowledged:
+        while acknowledged:
+            outcome, reserved_bytes, info, error = acknowledged.popleft()
             if pace is not None:
                 pace.step()
             if error is not None:

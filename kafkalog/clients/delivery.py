@@ -63,6 +63,10 @@ class BatchOutcome:
     """
     Outcome of the records of a batch, set once.
 
+    Args:
+        where: the partition.
+        condition: notified when the outcome is set; other outcomes may share it. A new one if None.
+
     Attributes:
         state: state as that of a future: RUNNING until the outcome is set.
         is_duplicate: whether the batch was in the log before.
@@ -88,7 +92,7 @@ class BatchOutcome:
         self.is_duplicate = False
         self.error: BaseException | None = None
         # Futures with a callback, or with a thread in `concurrent.futures.wait`.
-        self._watched: list[Watcher] = []
+        self._watched: tuple[Watcher, ...] = ()
 
     @property
     def is_set(self) -> bool:
@@ -114,13 +118,13 @@ class BatchOutcome:
     def watch(self, watcher: Watcher) -> None:
         """Notify a watcher once the outcome is set, unless it is; the condition is held."""
         if self.state != _FINISHED and watcher not in self._watched:
-            self._watched.append(watcher)
+            self._watched += (watcher,)
 
     def unwatch(self, watcher: Watcher) -> bool:
         """Notify a watcher no more; return whether it was to be. The condition is held."""
         if watcher not in self._watched:
             return False
-        self._watched.remove(watcher)
+        self._watched = tuple(each for each in self._watched if each is not watcher)
         return True
 
     def wait(self, timeout: float | None) -> bool:
@@ -131,7 +135,7 @@ class BatchOutcome:
     def abandon(self, error: BaseException) -> None:
         """Set an error in a forked child, where no outcome will arrive; call no callbacks."""
         self.condition = threading.Condition()
-        watched, self._watched = self._watched, []
+        watched, self._watched = self._watched, ()
         if self.state != _FINISHED:
             self.error, self.state = error, _FINISHED
         for watcher in watched:
@@ -141,7 +145,7 @@ class BatchOutcome:
         with self.condition:
             self.state = _FINISHED
             self.condition.notify_all()
-            watched, self._watched = self._watched, []
+            watched, self._watched = self._watched, ()
         for watcher in watched:
             watcher.notify()
 
@@ -217,10 +221,11 @@ class Delivery(Future[RecordMetadata]):
 
     def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
         """Call `fn` with this future once it is done; at once if it is already."""
-        with self._outcome.condition:
-            if not self.done():
-                self._done_callbacks.append(fn)
-                return
+        if not self.done():
+            with self._outcome.condition:
+                if not self.done():
+                    self._done_callbacks.append(fn)
+                    return
         self._call(fn)
 
     @property

@@ -148,7 +148,8 @@ class SentMany(Future[list[SentRange]]):
         """Return the first error, None once all are in the log; TimeoutError as `result`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for part in self._parts:
-            part.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
+            if not part.is_done:
+                part.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
         return next((each.outcome.error for each in self._parts if each.outcome.error), None)
 
     def add_done_callback(self, fn: Callable[[Future[list[SentRange]]], object]) -> None:
@@ -269,8 +270,7 @@ class BatchPart:
 
     def watch(self, many: SentMany) -> bool:
         """Let the batch notify a future, unless its outcome is set; return whether it will."""
-        while True:
-            outcome = self.outcome
+        while not (outcome := self.outcome).is_set:
             with outcome.condition:
                 if outcome is not self.outcome:
                     continue
@@ -279,6 +279,7 @@ class BatchPart:
                 self._many = many
                 outcome.watch(self)
                 return True
+        return False
 
     def move(self, outcome: BatchOutcome, slot: int) -> None:
         """Change the outcome, to one of the same condition, or the slot in the batch."""
@@ -335,7 +336,11 @@ class PartitionRecords:
 
     def rows(self, start: int, stop: int) -> Sequence[int]:
         """Return the numbers of records in the call."""
-        return self._group.rows[start:stop]
+        rows: Sequence[int] = self._group.rows
+        if stop == start + 1:
+            return range(rows[start], rows[start] + 1)
+        # Of numbers alone: garbage collections visit neither a range nor such a tuple.
+        return rows[start:stop] if type(rows) is range else tuple(rows[start:stop])
 
     def bytes_between(self, start: int, stop: int) -> int:
         """Return an upper bound of the bytes of some records in a batch."""

@@ -5,6 +5,7 @@ Thread-safety: belongs to its accumulator, which holds its lock during every cal
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ class ProducerBatch:
         reserved_bytes: buffer memory that was reserved for it.
         opened_ms: monotonic time of its first record.
         number: the number that its caller gave.
+        condition: that of its partition; a new one if None.
 
     Attributes:
         outcome: the outcome that the futures of its records read.
@@ -53,12 +55,13 @@ class ProducerBatch:
         reserved_bytes: int,
         opened_ms: int,
         number: ProducerSequence | None = None,
+        condition: threading.Condition | None = None,
     ) -> None:
         self.builder = builder
         self.reserved_bytes = reserved_bytes
         self.opened_ms = opened_ms
         self.number = number
-        self.outcome = BatchOutcome(where)
+        self.outcome = BatchOutcome(where, condition)
         self.entries: list[Delivery | BatchPart] = []
 
     @property

@@ -50,6 +50,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.flusher import PendingCommit
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.meters import SyncTimes
+from kafkalog.pace import Pace
 from kafkalog.state.commit_journal import (
     ANCHOR_BYTES,
     CommitBuilder,
@@ -210,7 +211,8 @@ class CommitJournal:
         with self._lock:
             if not self._is_usable or not self._options.takes_commits:
                 return {}
-            file, builder, pending = self._collect(logs)
+            with Pace() as pace:
+                file, builder, pending = self._collect(logs, pace)
             if file is None:
                 return {}
             try:
@@ -225,16 +227,16 @@ class CommitJournal:
                 return dict.fromkeys(pending, self._fail(error))
             self._options.syncs.end(number)
             self._accept(file, builder)
-            with self._options.published_together():
-                return {log: self._finish(log, each) for log, each in pending.items()}
+            return self._finish_all(pending)
 
     def _collect(
-        self, logs: Collection[Log]
+        self, logs: Collection[Log], pace: Pace
     ) -> tuple[JournalFile | None, CommitBuilder, dict[Log, PendingCommit]]:
         """Return the commit of logs, and the file that has space for it; None for no commit."""
         found: dict[Log, PendingCommit] = {}
         size, bytes_max = 0, self._options.log_bytes_max
         for log in logs:
+            pace.step()
             flusher = partition_of(log).flusher
             pending = flusher.begin_commit(bytes_max)
             if pending is None:
@@ -249,6 +251,7 @@ class CommitJournal:
         if file is None:
             return None, builder, found
         for log in list(found):
+            pace.step()
             try:
                 self._add(builder, log, found[log])
             except (OSError, ValueError, KafkaLogError):
@@ -277,6 +280,16 @@ class CommitJournal:
             data[:anchor],
             data[anchor:],
         )
+
+    def _finish_all(
+        self, pending: Mapping[Log, PendingCommit]
+    ) -> dict[Log, BaseException | None]:
+        results: dict[Log, BaseException | None] = {}
+        with self._options.published_together(), Pace() as pace:
+            for log, each in pending.items():
+                results[log] = self._finish(log, each)
+                pace.step()
+        return results
 
     def _finish(self, log: Log, pending: PendingCommit) -> BaseException | None:
         """Raise the durable offset of a log after a commit; return its error."""
