@@ -31,6 +31,8 @@ JUDGED_MINUTES = 10
 # Statuses that a numbered client may get before its request is acknowledged.
 ALLOWED_STATUSES = {GONE, 200, 429, 503, 507}
 ANSWER_SECONDS = 10.0
+# Time before the end in which no fault begins, as most take less; at most a tenth of a run.
+END_SECONDS = 60.0
 
 
 Show = Callable[[str], None]
@@ -107,7 +109,7 @@ async def _rounds(stage: Stage, run: Run, sampling: asyncio.Task[None], show: Sh
     while not rounds or stage.now() < run.seconds:
         stage.random.shuffle(faults)
         for fault in faults:
-            if rounds and stage.now() > run.seconds:
+            if rounds and stage.now() + min(END_SECONDS, run.seconds / 10) > run.seconds:
                 break
             await asyncio.sleep(stage.pace.between)
             outcome = await _inject(stage, fault)
@@ -117,6 +119,8 @@ async def _rounds(stage: Stage, run: Run, sampling: asyncio.Task[None], show: Sh
             if sampling.done():
                 sampling.result()
         rounds += 1
+        if stage.now() + min(END_SECONDS, run.seconds / 10) > run.seconds:
+            await asyncio.sleep(max(run.seconds - stage.now(), 0))
         await _judge_delivery(stage, run, before)
     run.counts["rounds of all faults"] = rounds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -84,11 +83,12 @@ def _faults(run: Run) -> dict[str, dict[str, Any]]:
     for outcome in run.outcomes:
         fault = found.setdefault(
             outcome.fault,
-            {"count": 0, "at": [], "answers": Counter(), "longest": 0.0, "metrics": {}},
+            {"count": 0, "at": [], "answers": {}, "longest": 0.0, "metrics": {}},
         )
         fault["count"] += 1
         fault["at"].append(round(outcome.at))
-        fault["answers"] += outcome.answers
+        for text, count in outcome.answers.items():
+            fault["answers"][text] = fault["answers"].get(text, 0) + count
         fault["longest"] = round(max(fault["longest"], outcome.longest), 3)
         for name, value in outcome.metrics.items():
             known = fault["metrics"].setdefault(name, [value, value])
