@@ -80,6 +80,7 @@ def steps(python: Path, *, quick: bool) -> list[Step]:
         *_check_scripts(python),
         *_bench(python),
         Step("proof", "proof", [python, "-m", "tests.proof", "--gate"], slow=True, lane=4),
+        Step("proof", "soak", [python, "-m", "tests.soak", "--gate"], slow=True, lane=4),
         Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=5),
         Step("tests", "pytest", _pytest(python, quick=quick)),
     ]

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -66,7 +66,7 @@ async def ingest(request: Request) -> Response:
             partition = number.producer_id % len(await producer.partitions_for(topic))
         send = producer.send_many
         sent = await send(topic, None, values, partition=partition, number=number, timeout=0)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, struct.error, ClientDisconnect) as error:
         return PlainTextResponse(str(error), 400)
     except KafkaLogError as error:
         return PlainTextResponse(str(error), STATUS.get(type(error), 503))

@@ -110,8 +110,18 @@ class AsyncProducer:
         return 0 if self._side is None else self._side.budget.waiting_count
 
     async def __aenter__(self) -> Self:
-        """Open the producer: errors of it are raised here, and not by the first `send`."""
-        await self._call(_nothing)
+        """
+        Open the producer: errors of it are raised here, and not by the first `send`.
+
+        After such an error the producer is closed.
+        """
+        try:
+            await self._call(_nothing)
+        except KafkaLogError:
+            # No `__aexit__` follows, which would end the thread.
+            self._is_closed = True
+            self._pump.end()
+            raise
         return self
 
     async def __aexit__(

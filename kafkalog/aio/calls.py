@@ -149,6 +149,8 @@ class BlockingCalls:
     def _work(self) -> None:
         while (task := self._next()) is not None:
             task()
+            # While the thread waits, it must not keep the result of the call: it may hold files.
+            del task
             with self._lock:
                 self._task_count -= 1
 

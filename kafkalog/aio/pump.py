@@ -124,6 +124,9 @@ class Pump:
             request = self._queue.get()
             with pace:
                 is_running = self._run_round(request, pace)
+                # While the thread waits, it must not keep an error of the request: the frames of
+                # the error have the AsyncProducer, whose thread ends when it is dropped.
+                del request
                 if self._writes_at_once and self._producer is not None:
                     try:
                         self._producer.write_batches(pace.step)

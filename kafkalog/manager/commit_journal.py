@@ -281,9 +281,7 @@ class CommitJournal:
             data[anchor:],
         )
 
-    def _finish_all(
-        self, pending: Mapping[Log, PendingCommit]
-    ) -> dict[Log, BaseException | None]:
+    def _finish_all(self, pending: Mapping[Log, PendingCommit]) -> dict[Log, BaseException | None]:
         results: dict[Log, BaseException | None] = {}
         with self._options.published_together(), Pace() as pace:
             for log, each in pending.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -188,6 +189,24 @@ def test_calls_error_of_any_kind_reaches_the_task() -> None:
     asyncio.run(main())
     with pytest.raises(ValueError, match="thread_count must be >= 1"):
         BlockingCalls(0, "a test")
+
+
+def test_calls_idle_thread_keeps_no_result() -> None:
+    """A result may hold files: it is freed with the last reference of its task."""
+
+    class Result:
+        pass
+
+    async def main() -> None:
+        calls = BlockingCalls(1, "a test")
+        thread = await calls.run(threading.current_thread)
+        result = weakref.ref(await calls.run(Result))
+        await eventually(lambda: result() is None)
+        # Not because the thread has ended.
+        assert thread is await calls.run(threading.current_thread)
+        calls.close()
+
+    asyncio.run(main())
 
 
 def test_wake_up_notified_before_the_wait_ends_it() -> None:

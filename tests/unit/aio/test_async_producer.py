@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalog import LogManager, SentRange, TopicPartition, aio
+from kafkalog import LogManager, Producer, ProducerConfig, SentRange, TopicPartition, aio
 from kafkalog._core.murmur2 import partition_of
 from kafkalog.aio.async_producer import AsyncProducer
+from kafkalog.aio.calls import BlockingCalls
 from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -930,11 +931,13 @@ def test_two_open_loops_are_refused(loops: Loops) -> None:
     assert [b"v"] == loops.values()
 
 
+def pumps() -> int:
+    """Return the number of threads of producers."""
+    return sum(each.name == "kafkalog-aio-pump" for each in threading.enumerate())
+
+
 def test_dropped_producer_ends_its_thread(loops: Loops) -> None:
     """Without `aclose`; its records are stored."""
-
-    def pumps() -> int:
-        return sum(each.name == "kafkalog-aio-pump" for each in threading.enumerate())
 
     async def main(manager: aio.AsyncLogManager) -> None:
         before = pumps()
@@ -949,6 +952,50 @@ def test_dropped_producer_ends_its_thread(loops: Loops) -> None:
 
     loops.run(main)
     assert [b"v"] == loops.values()
+
+
+def test_dropped_producer_ends_its_thread_after_an_error(loops: Loops) -> None:
+    """The frames of the error have the producer; the thread must not keep the error."""
+
+    async def main(manager: aio.AsyncLogManager) -> None:
+        before = pumps()
+        producer = manager.producer()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.send("none", b"v")
+        reference = weakref.ref(producer)
+        del producer
+
+        def is_dropped() -> bool:
+            gc.collect()
+            return reference() is None
+
+        await eventually(is_dropped)
+        await eventually(lambda: pumps() == before)
+
+    loops.run(main)
+
+
+def test_producer_that_cannot_be_opened_ends_its_thread() -> None:
+    """`async with` does not begin, so no `aclose` follows; also with a reference to it."""
+
+    def fail() -> Producer:
+        raise DiskFullError("no space")
+
+    async def main() -> None:
+        before = pumps()
+        calls = BlockingCalls(1, "a test")
+        producer = AsyncProducer(fail, ProducerConfig(), calls, writes_at_once=True)
+        with pytest.raises(DiskFullError):
+            async with producer:
+                pytest.fail("it was opened")
+        await eventually(lambda: pumps() == before)
+        assert producer.is_closed
+        with pytest.raises(ClientClosedError):
+            await producer.send("t", b"v")
+        await producer.aclose()
+        calls.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
