@@ -16,7 +16,6 @@ pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 pytest.importorskip("kio", reason="kio is not installed")
 
 from tests.interop.available import skip_without_kafka
-from tests.interop.broker import Broker, format_directory
 from tests.interop.kafka_maven import TOOLS, KafkaInstall, fetch_kafka, fetch_tools
 
 from .clients import CLIENTS, Client
@@ -39,11 +38,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerServer]:
     """One broker; skips where Java or Maven is absent (fails if the gate requires it)."""
     skip_without_kafka()
-    install = fetch_kafka()
-    directory = tmp_path_factory.mktemp("broker") / "data"
-    format_directory(install, directory)
-    with Broker(install, directory) as started:
-        yield BrokerServer(started)
+    with BrokerServer(fetch_kafka(), tmp_path_factory.mktemp("broker") / "data") as server:
+        yield server
 
 
 @pytest.fixture(params=["gateway", BROKER])

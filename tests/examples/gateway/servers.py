@@ -1,7 +1,6 @@
 """The two servers that clients are tried with: the gateway of the examples, and a real broker.
 
-Both have an address, which stays over a restart of the gateway and may change with one of a broker,
-and a data directory. Each ends with its test: a context manager stops it, and where `setpriv`
+Both have an address, which stays over a restart, and a data directory. Each ends with its test: a context manager stops it, and where `setpriv`
 exists the kernel kills it with the process that started it.
 """
 
@@ -15,33 +14,37 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-from tests.interop.broker import Broker, LineWatcher
+from tests.interop.broker import Broker, LineWatcher, format_directory, free_ports
+from tests.interop.kafka_maven import KafkaInstall
 
 __all__ = ["BrokerServer", "GatewayServer", "Server"]
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "examples" / "kafka_gateway" / "gateway.py"
 READY = "listening on 127.0.0.1:"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 30
 
 
 class Server(Protocol):
     """What a test needs of either server."""
 
     name: str
+    directory: Path
 
     @property
     def address(self) -> str:
         """`host:port` for clients."""
 
-    @property
-    def directory(self) -> Path:
-        """Data directory."""
+    def stop(self) -> None:
+        """Stop it in order."""
 
     def restart(self) -> None:
         """Stop it in order, and start it again on the same directory."""
+
+    def restart_killed(self) -> None:
+        """Kill it, and start it again on the same directory."""
 
 
 class GatewayServer:
@@ -158,24 +161,50 @@ class GatewayServer:
 
 
 class BrokerServer:
-    """A real broker, with the same means."""
+    """
+    A real broker, with the same means; a restart is on the same ports.
+
+    Args:
+        install: the broker's jars.
+        directory: becomes its data directory.
+    """
 
     name = "broker"
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, install: KafkaInstall, directory: Path) -> None:
+        self.directory = directory
+        self._port, controller_port = free_ports(2)
+        client = f"PLAINTEXT://{self.address}"
+        settings = {
+            "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": client,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        }
+        format_directory(install, directory, settings)
+        self._broker = Broker(install, directory, settings=settings)
 
     @property
     def address(self) -> str:
         """`host:port` for clients."""
-        return self._broker.address
+        return f"127.0.0.1:{self._port}"
 
-    @property
-    def directory(self) -> Path:
-        """Data directory."""
-        return self._broker.directory
+    def stop(self) -> None:
+        """Stop it in order."""
+        self._broker.stop()
 
     def restart(self) -> None:
-        """Stop it in order, and start it again, on another port."""
+        """Stop it in order, and start it again."""
         self._broker.stop()
         self._broker.start()
+
+    def restart_killed(self) -> None:
+        """Kill it, and start it again."""
+        self._broker.kill()
+        self._broker.start()
+
+    def __enter__(self) -> Self:
+        self._broker.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._broker.__exit__(*error)
