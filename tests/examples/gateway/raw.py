@@ -6,9 +6,11 @@ code is shared with the gateway.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
+from collections.abc import Mapping
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -24,6 +26,7 @@ __all__ = [
     "array",
     "batch",
     "fetch",
+    "fetch_many",
     "frame",
     "list_offsets",
     "metadata",
@@ -90,9 +93,26 @@ def fetch(
     correlation_id: int = 1,
 ) -> bytes:
     """Return a fetch request of version 4, for partition 0."""
-    partition = struct.pack(">iqi", 0, offset, max_bytes)
+    offsets = {topic: offset}
+    return fetch_many(
+        offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, correlation_id=correlation_id
+    )
+
+
+def fetch_many(
+    offsets: Mapping[str, int],
+    *,
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+    correlation_id: int = 1,
+) -> bytes:
+    """Return a fetch request of version 4, for partition 0 of each topic."""
     head = struct.pack(">iiiib", -1, max_wait_ms, 1, max_bytes, 0)
-    return frame(FETCH, 4, head + array(text(topic) + array(partition)), correlation_id)
+    topics = (
+        text(topic) + array(struct.pack(">iqi", 0, offset, max_bytes))
+        for topic, offset in offsets.items()
+    )
+    return frame(FETCH, 4, head + array(*topics), correlation_id)
 
 
 class RawConnection:
@@ -130,6 +150,10 @@ class RawConnection:
         finally:
             self._socket.settimeout(TIMEOUT_SECONDS)
         return count
+
+    def has_response(self, seconds: float) -> bool:
+        """Return True if bytes of a response come within a time."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def receive(self) -> bytes | None:
         """Return the next response without its length, or None if the connection was closed."""

@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 
 from .clients import FIRST_TIMESTAMP_MS, Librdkafka, Sent, as_consumed, sent
+from .raw import RawConnection, batch, fetch_many, produce
 from .servers import GatewayServer, Server
 
 CLIENT = Librdkafka()
@@ -68,22 +69,23 @@ def test_waiting_fetch_ends_with_an_append(server: Server, new_name: Callable[[]
             assert (None, number) == (message.error(), message.offset())
 
 
-def test_waiting_fetch_of_many_partitions_ends_with_an_append_to_any(
+def test_waiting_fetch_of_many_topics_ends_with_an_append_to_any(
     server: Server, new_name: Callable[[], str]
 ) -> None:
-    """One fetch waits for all partitions of the server."""
+    """One fetch waits for all of them, and has what was appended; as bytes of the protocol."""
     topics = [new_name() for _ in range(3)]
     for topic in topics:
         CLIENT.create_topic(server.address, topic)
-    waits = {"fetch_wait_max_ms": 120_000, "socket_timeout_ms": 130_000}
-    with consuming(server.address, **waits) as consumer:
-        consumer.assign([place(topic) for topic in topics])
+    with RawConnection(server.address) as connection, RawConnection(server.address) as other:
+        offsets = dict.fromkeys(topics, 0)
         for topic in (topics[2], topics[0]):
-            assert consumer.poll(1.0) is None
-            CLIENT.produce(server.address, topic, sent(1))
-            message = consumer.poll(30.0)
-            assert message is not None, "the waiting fetch did not see the append"
-            assert topic == message.topic()
+            connection.send(fetch_many(offsets, max_wait_ms=120_000))
+            assert not connection.has_response(1.0)  # it waits by now
+            assert other.ask(produce(topic, batch(1, 500))) is not None
+            response = connection.receive()
+            assert response is not None, "the waiting fetch did not see the append"
+            assert 500 < len(response) < 1000
+            offsets[topic] += 1
 
 
 def test_fetch_waits_for_its_least_number_of_bytes(
