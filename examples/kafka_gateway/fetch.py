@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,6 +73,14 @@ class Fetching:
         self._threads = threads
         self._max_wait_seconds = max_wait_seconds
         self._max_bytes = max_bytes
+        self._waiting: set[_Appends] = set()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Let no fetch wait any more."""
+        self._is_stopping = True
+        for appends in self._waiting:
+            appends.is_new.set()
 
     async def fetch(self, request: Request) -> Response:
         """Return slices of the requested partitions."""
@@ -91,12 +100,13 @@ class Fetching:
         """Read again after each append to one of the partitions, until there is enough."""
         loop = asyncio.get_running_loop()
         appends = _Appends(loop)
+        self._waiting.add(appends)
         try:
             await loop.run_in_executor(self._threads, self._watch, request, appends)
             while True:
                 appends.is_new.clear()
                 slices = await loop.run_in_executor(self._threads, self._read, request)
-                if _is_enough(request.body, slices):
+                if _is_enough(request.body, slices) or self._is_stopping:
                     return slices
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -104,6 +114,7 @@ class Fetching:
                 except TimeoutError:
                     return slices
         finally:
+            self._waiting.discard(appends)
             appends.close()
 
     # ------------------------------------------------------------------------------ in threads
@@ -178,8 +189,10 @@ class _Appends:
     def close(self) -> None:
         """Register no more; may be called again."""
         self._is_closed = True
-        while self._ends:
-            self._ends.pop()()
+        with suppress(IndexError):
+            # A thread may register, and so close, at the same time.
+            while True:
+                self._ends.pop()()
 
     def _notify(self) -> None:
         if self.is_new.is_set() or self._loop.is_closed():

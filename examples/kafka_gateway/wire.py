@@ -30,6 +30,7 @@ from kio.static.constants import EntityType
 
 __all__ = [
     "API_VERSIONS",
+    "FETCH",
     "NO_TIME",
     "SUPPORTED",
     "ErrorCode",
@@ -173,7 +174,7 @@ def read_request(data: memoryview) -> Request:
         cursor = _Cursor(data)
         header: Any = reader_of(kind.__header_schema__)(cursor)
         body = reader_of(kind)(cursor)
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise MalformedRequestError(str(error)) from error
     return Request(api_key, version, correlation_id, header.client_id, body)
 
