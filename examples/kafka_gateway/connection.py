@@ -38,7 +38,7 @@ __all__ = [
 logger = logging.getLogger("kafka_gateway")
 
 # Parts of a response: bytes, and slices of logs.
-Response = Sequence[bytes | FetchData]
+Response = Sequence[bytes | memoryview | FetchData]
 # A response, a response that is not ready yet, or None where the client expects none.
 Reply = Response | None | asyncio.Future[Response | None]
 
@@ -73,7 +73,7 @@ class Limits:
     max_connections: int = 1000
     max_request_bytes: int = 100 << 20
     max_in_flight_bytes: int = 256 << 20
-    max_pipelined: int = 16
+    max_pipelined: int = 8
     idle_seconds: float = 600.0
     transfer_seconds: float = 30.0
 
@@ -202,7 +202,7 @@ class _Progress:
                 return
             self._slot, self._sent = self._slot + 1, 0
 
-    def _send_memory(self, connection: socket.socket, piece: bytes) -> int:
+    def _send_memory(self, connection: socket.socket, piece: bytes | memoryview) -> int:
         more = socket.MSG_MORE if self._slot + 1 < len(self._pieces) else 0
         try:
             return connection.send(memoryview(piece)[self._sent :], more)

@@ -129,7 +129,7 @@ def test_request_cut_at_each_byte_is_malformed(api_key: int, version: int) -> No
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
 def test_request_with_changed_bytes_is_read_or_malformed(api_key: int, version: int) -> None:
-    """Whatever the bytes are: the result is a request or one of two errors."""
+    """All bytes are read as a request, or raise one of two errors."""
     source = random.Random(version)
     whole = request_of(api_key, version, entity_of(load_request_schema(api_key, version), source))
     for _ in range(300):
@@ -287,7 +287,7 @@ def body_of(data: bytes, api_key: int, version: int) -> Any:
 
 
 def test_gateway_closes_bad_connections_and_serves_the_others(tmp_path: Path) -> None:
-    """What ends one connection is no event for another."""
+    """Each is closed alone, and the gateway goes on."""
     bad = [
         struct.pack(">i", -1),
         struct.pack(">i", 7) + b"short..",
