@@ -287,7 +287,7 @@ def body_of(data: bytes, api_key: int, version: int) -> Any:
 
 
 def test_gateway_closes_bad_connections_and_serves_the_others(tmp_path: Path) -> None:
-    """Each is closed alone, and the gateway goes on."""
+    """Each is closed alone; other clients are served."""
     bad = [
         struct.pack(">i", -1),
         struct.pack(">i", 7) + b"short..",
