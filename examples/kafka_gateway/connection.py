@@ -21,12 +21,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
-from wire import MalformedRequestError, Request, UnsupportedRequestError, read_request
+from wire import FETCH, MalformedRequestError, Request, UnsupportedRequestError, read_request
 
 from kafkalog import FetchData
 
 __all__ = [
-    "ByteBudget",
+    "Budgets",
     "CloseConnectionError",
     "Connection",
     "Limits",
@@ -38,13 +38,15 @@ __all__ = [
 logger = logging.getLogger("kafka_gateway")
 
 # Parts of a response: bytes, and slices of logs.
-Response = Sequence[bytes | FetchData]
+Response = Sequence[bytes | memoryview | FetchData]
 # A response, a response that is not ready yet, or None where the client expects none.
 Reply = Response | None | asyncio.Future[Response | None]
 
 # API key, version, correlation id: the least that a request has.
 _SIZE_MIN: Final = 8
 _LENGTH_BYTES: Final = 4
+# Requests of up to this size do not wait for larger ones.
+SMALL_REQUEST_BYTES: Final = 1 << 20
 
 
 class CloseConnectionError(Exception):
@@ -59,7 +61,9 @@ class Limits:
     Attributes:
         max_connections: connections at a time; further ones are closed at once.
         max_request_bytes: largest request (Kafka: `socket.request.max.bytes`).
-        max_in_flight_bytes: bytes of requests in memory, of all connections; at least one request.
+        max_in_flight_bytes: bytes of requests in memory, of all connections. A half is for requests
+            of up to 1 MiB, which so do not wait for larger ones; a larger request than its half is
+            admitted alone.
         max_pipelined: requests of a connection that wait for their response.
         idle_seconds: time without a request (Kafka: `connections.max.idle.ms`).
         transfer_seconds: time that a client may take for the bytes of a request, and without
@@ -69,7 +73,7 @@ class Limits:
     max_connections: int = 1000
     max_request_bytes: int = 100 << 20
     max_in_flight_bytes: int = 256 << 20
-    max_pipelined: int = 16
+    max_pipelined: int = 8
     idle_seconds: float = 600.0
     transfer_seconds: float = 30.0
 
@@ -119,6 +123,23 @@ class ByteBudget:
                 self.used_bytes += size
                 waiter.set_result(None)
             self._waiting.popleft()
+
+
+class Budgets:
+    """
+    The bytes of requests in memory: a half for small requests, a half for large ones.
+
+    Args:
+        limit_bytes: of both.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._small = ByteBudget(limit_bytes // 2)
+        self._large = ByteBudget(limit_bytes // 2)
+
+    def budget_for(self, size: int) -> ByteBudget:
+        """Return the budget of a request."""
+        return self._small if size <= SMALL_REQUEST_BYTES else self._large
 
 
 class Sender:
@@ -181,7 +202,7 @@ class _Progress:
                 return
             self._slot, self._sent = self._slot + 1, 0
 
-    def _send_memory(self, connection: socket.socket, piece: bytes) -> int:
+    def _send_memory(self, connection: socket.socket, piece: bytes | memoryview) -> int:
         more = socket.MSG_MORE if self._slot + 1 < len(self._pieces) else 0
         try:
             return connection.send(memoryview(piece)[self._sent :], more)
@@ -209,10 +230,10 @@ class Connection:
     One client.
 
     Args:
-        socket: non-blocking; closed at the end.
+        client: a non-blocking socket; closed at the end.
         name: address of the client, for the log.
         limits: see there.
-        budget: bytes of requests in memory.
+        budgets: bytes of requests in memory.
         sender: sends responses.
         handle: begins a request, and returns its reply.
         refuse: returns the response for a request that is not served, or raises
@@ -221,19 +242,19 @@ class Connection:
 
     def __init__(
         self,
-        socket: socket.socket,
+        client: socket.socket,
         name: str,
         *,
         limits: Limits,
-        budget: ByteBudget,
+        budgets: Budgets,
         sender: Sender,
         handle: Callable[[Request], Awaitable[Reply]],
         refuse: Callable[[UnsupportedRequestError], Response],
     ) -> None:
-        self._socket = socket
+        self._socket = client
         self._name = name
         self._limits = limits
-        self._budget = budget
+        self._budgets = budgets
         self._sender = sender
         self._handle = handle
         self._refuse = refuse
@@ -297,11 +318,12 @@ class Connection:
                     f"the size of a request must be {_SIZE_MIN} to"
                     f" {self._limits.max_request_bytes} bytes, got {size}"
                 )
-            await self._budget.acquire(size)
+            budget = self._budgets.budget_for(size)
+            await budget.acquire(size)
             try:
                 reply = await self._begin_request(size)
             finally:
-                self._budget.release(size)
+                budget.release(size)
             self._replies.put_nowait(reply)
 
     async def _read_length(self) -> int:
@@ -319,7 +341,26 @@ class Connection:
             request = read_request(memoryview(data))
         except UnsupportedRequestError as error:
             return self._refuse(error)
-        return await self._handle(request)
+        if request.api_key != FETCH:
+            return await self._handle(request)
+        # It may wait for a long time: notice if the client leaves.
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, self._on_readable)
+        try:
+            return await self._handle(request)
+        finally:
+            loop.remove_reader(self._socket)
+
+    def _on_readable(self) -> None:
+        try:
+            has_left = not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            has_left = True
+        asyncio.get_running_loop().remove_reader(self._socket)
+        if has_left and self._reader is not None:
+            self._reader.cancel()
 
     async def _receive(self, size: int) -> bytearray:
         loop = asyncio.get_running_loop()

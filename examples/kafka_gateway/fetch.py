@@ -1,7 +1,9 @@
 """Fetch: slices of logs, sent as they are on the disk.
 
-A response is bytes from `kio` with slices of logs between them; `sendfile` sends the slices. A
-fetch that finds less than `min_bytes` waits for appends to its partitions, which wake it, or for
+A response is bytes from `kio` with slices of logs between them; `sendfile` sends the slices, in a
+thread, because they may have to come from the disk. A small response is read whole by the thread
+that finds its slices, and sent by the loop: a second thread would cost more than the copy. A fetch
+that finds less than `min_bytes` waits for appends to its partitions, which wake it, or for
 `max_wait`. Until then its connection answers no later request, as with a broker.
 
 Every fetch is complete in itself: no session is kept, and the session id is 0.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +29,8 @@ __all__ = ["Fetching", "check_leader_epoch"]
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ISOLATIONS: Final = {READ_UNCOMMITTED: "read_uncommitted", READ_COMMITTED: "read_committed"}
+# Size of the slices of a response up to which they are sent from memory.
+_MEMORY_BYTES: Final = 64 * 1024
 # First version of Fetch whose clients know zstd.
 _ZSTD_VERSION: Final = 10
 # Empty arrays at the end of what `kio` has written, with the tags after them.
@@ -42,6 +47,7 @@ class _Slice:
     partition: int
     log: Log | None = None
     data: FetchData | None = None
+    memory: memoryview | None = None
     code: ErrorCode = ErrorCode.none
 
     @property
@@ -72,6 +78,14 @@ class Fetching:
         self._threads = threads
         self._max_wait_seconds = max_wait_seconds
         self._max_bytes = max_bytes
+        self._waiting: set[_Appends] = set()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Let no fetch wait any more."""
+        self._is_stopping = True
+        for appends in self._waiting:
+            appends.is_new.set()
 
     async def fetch(self, request: Request) -> Response:
         """Return slices of the requested partitions."""
@@ -91,12 +105,13 @@ class Fetching:
         """Read again after each append to one of the partitions, until there is enough."""
         loop = asyncio.get_running_loop()
         appends = _Appends(loop)
+        self._waiting.add(appends)
         try:
             await loop.run_in_executor(self._threads, self._watch, request, appends)
             while True:
                 appends.is_new.clear()
                 slices = await loop.run_in_executor(self._threads, self._read, request)
-                if _is_enough(request.body, slices):
+                if _is_enough(request.body, slices) or self._is_stopping:
                     return slices
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -104,6 +119,7 @@ class Fetching:
                 except TimeoutError:
                     return slices
         finally:
+            self._waiting.discard(appends)
             appends.close()
 
     # ------------------------------------------------------------------------------ in threads
@@ -129,6 +145,8 @@ class Fetching:
             left -= result.size_bytes
             is_first = is_first and not result.size_bytes
             slices.append(result)
+        if sum(each.size_bytes for each in slices) <= _MEMORY_BYTES:
+            _read_bytes(slices)
         return slices
 
     def _read_partition(
@@ -178,8 +196,10 @@ class _Appends:
     def close(self) -> None:
         """Register no more; may be called again."""
         self._is_closed = True
-        while self._ends:
-            self._ends.pop()()
+        with suppress(IndexError):
+            # A thread may register, and so close, at the same time.
+            while True:
+                self._ends.pop()()
 
     def _notify(self) -> None:
         if self.is_new.is_set() or self._loop.is_closed():
@@ -200,6 +220,15 @@ def _partitions_of(body: Any) -> Iterator[tuple[str, Any]]:
     for topic in body.topics:
         for partition in topic.partitions:
             yield topic.topic, partition
+
+
+def _read_bytes(slices: list[_Slice]) -> None:
+    for each in slices:
+        if each.size_bytes and each.data is not None:
+            try:
+                each.memory = each.data.data
+            except KafkaLogError as error:
+                each.code, each.data = code_of(error), None
 
 
 def _is_enough(body: Any, slices: list[_Slice]) -> bool:
@@ -246,7 +275,9 @@ def _add_partition(request: Request, body: _Pieces, each: _Slice, *, is_flexible
         body.add(entity.removesuffix(_NULL_RECORDS_FLEXIBLE), unsigned_varint(size + 1))
     else:
         body.add(entity.removesuffix(_NULL_RECORDS), size.to_bytes(4))
-    if each.data is not None and size:
+    if each.memory is not None:
+        body.add(each.memory)
+    elif each.data is not None and size:
         body.add_slice(each.data)
     if is_flexible:
         body.add(_NO_TAGS)
@@ -292,7 +323,7 @@ class _Pieces:
         self._pieces: list[bytes | FetchData] = []
         self._bytes = bytearray(head)
 
-    def add(self, *parts: bytes) -> None:
+    def add(self, *parts: bytes | memoryview) -> None:
         for part in parts:
             self._bytes += part
 

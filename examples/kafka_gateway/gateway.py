@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -22,7 +21,7 @@ from contextlib import suppress
 from typing import Final
 
 import wire
-from connection import ByteBudget, Connection, Limits, Reply, Sender
+from connection import Budgets, Connection, Limits, Reply, Sender
 from fetch import Fetching
 from offsets import OffsetRequests
 from produce import Producing
@@ -63,9 +62,10 @@ class Gateway:
         self._listener = listener
         self._limits = limits
         self._threads = ThreadPoolExecutor(READER_THREADS, "kafka-gateway")
-        self._budget = ByteBudget(limits.max_in_flight_bytes)
+        self._budgets = Budgets(limits.max_in_flight_bytes)
         self._sender = Sender(self._threads, limits.transfer_seconds)
-        self._handlers = _handlers(manager, broker, self._threads)
+        self._fetching = Fetching(manager.manager, self._threads)
+        self._handlers = _handlers(manager, broker, self._fetching)
         self._connections: dict[asyncio.Task[None], Connection] = {}
 
     async def serve(self) -> None:
@@ -95,7 +95,7 @@ class Gateway:
             client,
             name,
             limits=self._limits,
-            budget=self._budget,
+            budgets=self._budgets,
             sender=self._sender,
             handle=self._handle,
             refuse=refuse,
@@ -108,6 +108,7 @@ class Gateway:
         return await self._handlers[request.api_key](request)
 
     async def _stop(self) -> None:
+        self._fetching.stop()
         for connection in self._connections.values():
             connection.stop()
         if tasks := list(self._connections):
@@ -119,12 +120,12 @@ class Gateway:
 
 
 def _handlers(
-    manager: aio.AsyncLogManager, broker: Broker, threads: ThreadPoolExecutor
+    manager: aio.AsyncLogManager, broker: Broker, fetching: Fetching
 ) -> dict[int, Handler]:
     topics, offsets = TopicRequests(manager, broker), OffsetRequests(manager)
     return {
         wire.PRODUCE: Producing(manager).produce,
-        wire.FETCH: Fetching(manager.manager, threads).fetch,
+        wire.FETCH: fetching.fetch,
         wire.LIST_OFFSETS: offsets.list_offsets,
         wire.METADATA: topics.metadata,
         wire.OFFSET_COMMIT: offsets.commit,
@@ -157,8 +158,6 @@ async def run(options: argparse.Namespace) -> None:
             )
             gateway = Gateway(manager, listener, broker, _limits(options))
             serving = asyncio.create_task(gateway.serve())
-            # Objects of open logs stay: a collection need not visit them.
-            gc.freeze()
             print(f"listening on {options.host}:{port}", flush=True)
             waiting = asyncio.create_task(stopped.wait())
             await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from commits import SharedCommits
 from connection import CloseConnectionError, Reply, Response
 from errors import code_of
-from topics import INTERNAL_TOPICS
+from topics import INTERNAL_TOPICS, NO_TRANSACTIONS
 from wire import NO_TIME, ErrorCode, Request
 
 from kafkalog import (
@@ -112,7 +112,7 @@ def _refusal_of(body: Any) -> ErrorCode:
     if body.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return ErrorCode.invalid_required_acks
     if body.transactional_id is not None:
-        return ErrorCode.invalid_txn_state
+        return NO_TRANSACTIONS
     return ErrorCode.none
 
 

@@ -20,9 +20,12 @@ from wire import API_VERSIONS, NO_TIME, SUPPORTED, ErrorCode, Request, Unsupport
 from kafkalog import ConfigError, InvalidTopicError, KafkaLogError, LogManager, TopicExistsError
 from kafkalog.aio import AsyncLogManager
 
-__all__ = ["INTERNAL_TOPICS", "Broker", "TopicRequests", "refuse"]
+__all__ = ["INTERNAL_TOPICS", "NO_TRANSACTIONS", "Broker", "TopicRequests", "refuse"]
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+# Code for transactional ids. Clients end with it; after others they try again for a minute.
+NO_TRANSACTIONS: Final = ErrorCode.transactional_id_authorization_failed
 
 GROUP_KEY: Final = 0
 _NO_NODE: Final = -1
@@ -90,7 +93,7 @@ class TopicRequests:
     async def init_producer_id(self, request: Request) -> Response:
         """Return a new producer id; transactional producers are refused."""
         if request.body.transactional_id is not None:
-            return [self._producer_id(request, -1, -1, ErrorCode.invalid_request)]
+            return [self._producer_id(request, -1, -1, NO_TRANSACTIONS)]
         producer_id = await self._manager.run(LogManager.new_producer_id)
         return [self._producer_id(request, producer_id, 0, ErrorCode.none)]
 
@@ -109,8 +112,8 @@ class TopicRequests:
             "node_id": self._broker.node_id if is_group else _NO_NODE,
             "host": self._broker.host if is_group else "",
             "port": self._broker.port if is_group else -1,
-            "error_code": ErrorCode.none if is_group else ErrorCode.invalid_request,
-            "error_message": None if is_group else "only groups have a coordinator",
+            "error_code": ErrorCode.none if is_group else NO_TRANSACTIONS,
+            "error_message": None if is_group else "transactions are not served",
         }
         keys = getattr(body, "coordinator_keys", ())
         coordinators = tuple(request.make("Coordinator", key=key, **found) for key in keys)

@@ -30,6 +30,7 @@ from kio.static.constants import EntityType
 
 __all__ = [
     "API_VERSIONS",
+    "FETCH",
     "NO_TIME",
     "SUPPORTED",
     "ErrorCode",
@@ -102,12 +103,11 @@ class Request(NamedTuple):
 
     def make(self, name: str, /, **values: Any) -> Any:
         """Return a part of the response, without the fields that its version does not have."""
-        module = load_payload_module(self.api_key, self.version, EntityType.response)
-        return _make(getattr(module, name), values)
+        return _make(_response_part(self.api_key, self.version, name), values)
 
     def response(self, **values: Any) -> Any:
         """Return the response, as `make`."""
-        return _make(load_response_schema(self.api_key, self.version), values)
+        return _make(_response_type(self.api_key, self.version), values)
 
     def encode(self, **values: Any) -> bytes:
         """Return the bytes of the response with its header and length."""
@@ -116,14 +116,29 @@ class Request(NamedTuple):
 
     def header(self) -> bytes:
         """Return the response's header, which begins after the length."""
-        kind: Any = load_response_schema(self.api_key, self.version)
+        kind = _response_type(self.api_key, self.version)
         return encode_entity(kind.__header_schema__(correlation_id=self.correlation_id))
 
     @property
     def is_flexible(self) -> bool:
         """True if the response has compact arrays and tagged fields."""
-        flexible: bool = load_response_schema(self.api_key, self.version).__flexible__
+        flexible: bool = _response_type(self.api_key, self.version).__flexible__
         return flexible
+
+
+@cache
+def _request_type(api_key: int, version: int) -> Any:
+    return load_request_schema(api_key, version)
+
+
+@cache
+def _response_type(api_key: int, version: int) -> Any:
+    return load_response_schema(api_key, version)
+
+
+@cache
+def _response_part(api_key: int, version: int, name: str) -> Any:
+    return getattr(load_payload_module(api_key, version, EntityType.response), name)
 
 
 def _make(kind: Any, values: dict[str, Any]) -> Any:
@@ -169,11 +184,11 @@ def read_request(data: memoryview) -> Request:
         lowest, highest = SUPPORTED.get(api_key, (1, 0))
         if not lowest <= version <= highest:
             raise UnsupportedRequestError(api_key, version, correlation_id)
-        kind: Any = load_request_schema(api_key, version)
+        kind = _request_type(api_key, version)
         cursor = _Cursor(data)
         header: Any = reader_of(kind.__header_schema__)(cursor)
         body = reader_of(kind)(cursor)
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise MalformedRequestError(str(error)) from error
     return Request(api_key, version, correlation_id, header.client_id, body)
 
