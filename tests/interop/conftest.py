@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from .available import skip_without_kafka
 from .foreign import BrokerTemplates
-from .kafka_maven import KafkaInstall, fetch_kafka, missing_reason
+from .kafka_maven import KafkaInstall, fetch_kafka
 
 HERE = Path(__file__).parent
 
@@ -23,12 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka() -> KafkaInstall:
     """A real Apache Kafka; skips where Java or Maven is absent (fails if the gate requires it)."""
-    reason = missing_reason()
-    if reason is not None:
-        message = f"NOT TESTED against a real Kafka: {reason}"
-        if os.environ.get("KAFKALOG_REQUIRE_KAFKA") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
+    skip_without_kafka()
     return fetch_kafka()
 
 

@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 
 __all__ = [
+    "TOOLS",
     "KafkaInstall",
     "KafkaUnavailableError",
     "Project",
@@ -35,6 +36,7 @@ __all__ = [
     "cached",
     "fetch_jars",
     "fetch_kafka",
+    "fetch_tools",
     "missing_reason",
     "run_fetcher",
 ]
@@ -107,6 +109,14 @@ def project_of(version: str) -> Project:
 
 
 KAFKA = project_of(KAFKA_VERSION)
+# Kafka's command line programs, which its broker does not need.
+TOOLS = Project(
+    f"kafka-tools-{KAFKA_VERSION}",
+    (
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,29 +217,26 @@ def java_version() -> int | None:
     return int(match[2]) if major == 1 and match[2] else major
 
 
-def missing_reason() -> str | None:
-    """Return what this machine lacks for Kafka; None if nothing is missing."""
+def missing_reason(project: Project = KAFKA) -> str | None:
+    """Return what this machine lacks for Kafka's jars; None if nothing is missing."""
     version = java_version()
     if version is None:
         return "no `java` on the path: install a Java 17 runtime (Debian: openjdk-17-jre-headless)"
     if version < JAVA_VERSION_MIN:
         return f"Java {version} on the path, Kafka {KAFKA_VERSION} needs {JAVA_VERSION_MIN}"
-    if not installed(cache_directory()) and shutil.which("mvn") is None:
+    if not (cache_directory() / project.name).is_dir() and shutil.which("mvn") is None:
         return "no `mvn` on the path to fetch Kafka with (Debian: apt install maven)"
     return None
-
-
-def libraries_of(cache: Path) -> Path:
-    return cache / KAFKA.name
-
-
-def installed(cache: Path) -> bool:
-    return libraries_of(cache).is_dir()
 
 
 def fetch_kafka(version: str = KAFKA_VERSION) -> KafkaInstall:
     """Return a cached Kafka, fetching it first if this is the first time (about 10 s)."""
     return KafkaInstall(fetch_jars(project_of(version)), version)
+
+
+def fetch_tools() -> KafkaInstall:
+    """Return Kafka's command line programs, fetching them first if this is the first time."""
+    return KafkaInstall(fetch_jars(TOOLS), KAFKA_VERSION)
 
 
 def fetch_jars(project: Project) -> Path:

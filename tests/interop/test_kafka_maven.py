@@ -47,7 +47,7 @@ def test_missing_reason_without_maven_depends_on_the_cache(programs: Path) -> No
     put_java(programs, "17.0.15")
 
     assert "no `mvn` on the path" in (missing_reason() or "")
-    kafka_maven.libraries_of(kafka_maven.cache_directory()).mkdir(parents=True)
+    (kafka_maven.cache_directory() / kafka_maven.KAFKA.name).mkdir(parents=True)
     assert missing_reason() is None
 
 

@@ -1,0 +1,210 @@
+"""The two servers that clients are tried with: the gateway of the examples, and a real broker.
+
+Both have an address, which stays over a restart, and a data directory. Each ends with its test: a context manager stops it, and where `setpriv`
+exists the kernel kills it with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from tests.interop.broker import Broker, LineWatcher, format_directory, free_ports
+from tests.interop.kafka_maven import KafkaInstall
+
+__all__ = ["BrokerServer", "GatewayServer", "Server"]
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "examples" / "kafka_gateway" / "gateway.py"
+READY = "listening on 127.0.0.1:"
+WAIT_SECONDS = 30
+
+
+class Server(Protocol):
+    """What a test needs of either server."""
+
+    name: str
+    directory: Path
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+
+    def stop(self) -> None:
+        """Stop it in order."""
+
+    def restart(self) -> None:
+        """Stop it in order, and start it again on the same directory."""
+
+    def restart_killed(self) -> None:
+        """Kill it, and start it again on the same directory."""
+
+
+class GatewayServer:
+    """
+    A process of the gateway; a restart is on the same port.
+
+    Attributes:
+        directory: its data directory.
+        port: 0 until it has started for the first time.
+    """
+
+    name = "gateway"
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.port = 0
+        self._options = options
+        self._process: subprocess.Popen[str] | None = None
+        self._watcher: LineWatcher | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """Output of the process, over all its starts."""
+        return self.directory.with_name(self.directory.name + ".gateway.log")
+
+    def start(self) -> None:
+        """Start the process and wait until it serves."""
+        command = [sys.executable, "-u", str(PROGRAM), str(self.directory), str(self.port)]
+        command += self._options
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        assert self._process.stdout is not None
+        self._watcher = LineWatcher(self._process.stdout, self.log_path, READY)
+        if not self._watcher.wait(WAIT_SECONDS):
+            self.kill()
+            raise AssertionError(f"the gateway did not start:\n{self.log_path.read_text()[-3000:]}")
+        self.port = int(re.findall(READY + r"(\d+)", self.log_path.read_text())[-1])
+
+    def stop(self) -> None:
+        """Request an orderly end (SIGTERM); its exit status must be 0."""
+        status = self._end(signal.SIGTERM)
+        assert status == 0, f"exit status {status}:\n{self.log_path.read_text()[-3000:]}"
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it in order, and start it again on the same port."""
+        self.stop()
+        self.start()
+
+    def restart_killed(self) -> None:
+        """Kill it, and start it again on the same port."""
+        self.kill()
+        self.start()
+
+    def memory_bytes(self) -> int:
+        """Return the memory that is resident (VmRSS)."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def descriptor_count(self) -> int:
+        """Return how many files and sockets it has open."""
+        assert self._process is not None
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is None:
+            return
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def _end(self, number: int) -> int:
+        assert self._process is not None
+        assert self._watcher is not None
+        self._process.send_signal(number)
+        try:
+            status = self._process.wait(WAIT_SECONDS)
+        finally:
+            self._process.kill()
+            self._process.wait(WAIT_SECONDS)
+            self._watcher.join()
+            self._process = self._watcher = None
+        return status
+
+
+class BrokerServer:
+    """
+    A real broker, with the same means; a restart is on the same ports.
+
+    Args:
+        install: the broker's jars.
+        directory: becomes its data directory.
+    """
+
+    name = "broker"
+
+    def __init__(self, install: KafkaInstall, directory: Path) -> None:
+        self.directory = directory
+        self._port, controller_port = free_ports(2)
+        client = f"PLAINTEXT://{self.address}"
+        settings = {
+            "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": client,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        }
+        format_directory(install, directory, settings)
+        self._broker = Broker(install, directory, settings=settings)
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"127.0.0.1:{self._port}"
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        self._broker.stop()
+
+    def restart(self) -> None:
+        """Stop it in order, and start it again."""
+        self._broker.stop()
+        self._broker.start()
+
+    def restart_killed(self) -> None:
+        """Kill it, and start it again."""
+        self._broker.kill()
+        self._broker.start()
+
+    def __enter__(self) -> Self:
+        self._broker.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._broker.__exit__(*error)
