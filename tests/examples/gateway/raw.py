@@ -72,9 +72,7 @@ def metadata(topic: str, *, correlation_id: int = 1) -> bytes:
 def list_offsets(topic: str) -> bytes:
     """Return a request for the end of partition 0, version 1."""
     partition = struct.pack(">iq", 0, -1)
-    return frame(
-        LIST_OFFSETS, 1, struct.pack(">i", -1) + array(text(topic) + array(partition))
-    )
+    return frame(LIST_OFFSETS, 1, struct.pack(">i", -1) + array(text(topic) + array(partition)))
 
 
 def produce(topic: str, records: bytes, *, acks: int = -1, correlation_id: int = 1) -> bytes:
