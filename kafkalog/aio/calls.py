@@ -149,6 +149,8 @@ class BlockingCalls:
     def _work(self) -> None:
         while (task := self._next()) is not None:
             task()
+            # Its result belongs to the loop, and a wait for the next task may be long.
+            del task
             with self._lock:
                 self._task_count -= 1
 
