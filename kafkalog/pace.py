@@ -21,7 +21,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Pace"]
+__all__ = ["PAUSE_SECONDS", "Pace"]
 
 # Longest work between two pauses, and the pause: a waiting thread needs about that to wake up.
 WORK_SECONDS: Final = 0.0005

@@ -246,14 +246,25 @@ async def rolls(root: Path, options: Options) -> None:
 
 
 async def large_requests(root: Path, options: Options) -> None:
-    """Requests of 100,000 records."""
+    """Requests of 100,000 records, in lists and in columns of Arrow."""
     keys, values = [b"%d" % each for each in range(100_000)], [VALUE] * 100_000
+    await send_large(root / "lists", options, "large requests", keys, values)
+    try:
+        import pyarrow as pa
+    except ImportError:
+        print("columns: SKIPPED, pyarrow is not installed")
+        return
+    await send_large(root / "columns", options, "columns", pa.array(keys), pa.array(values))
+
+
+async def send_large(root: Path, options: Options, name: str, keys: Any, values: Any) -> None:
+    """Send the same records again and again."""
     async with aio.open_manager([root], options.config()) as manager:
         await manager.create_topic("records", 100)
         producer = manager.producer(wait="durable", buffer_memory=128 << 20)
         await producer.send_many("records", keys, values)
         freeze()
-        async with measured("large requests", options.idle) as notes:
+        async with measured(name, options.idle) as notes:
             end, count = time.perf_counter() + options.seconds, 0
             while time.perf_counter() < end:
                 await producer.send_many("records", keys, values)

@@ -11,10 +11,12 @@ count.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from kafkalog.clients.many_records import SentMany, SentRange
+from kafkalog.pace import PAUSE_SECONDS
 
 __all__ = ["JoinedSends"]
 
@@ -86,22 +88,27 @@ class JoinedSends:
         self._count_end()
 
     def _count_end(self) -> None:
+        while self._try_join():
+            # The first part may have ended last, after a hundred others.
+            time.sleep(PAUSE_SECONDS)
         with self._lock:
-            self._join_parts()
             self._open_count -= 1
             is_done = not self._open_count
         if is_done:
             self._on_done()
 
-    def _join_parts(self) -> None:
-        """Join the ranges of parts that have ended, and drop these parts; the lock is held."""
-        while self._parts and self._parts[0][1].done():
+    def _try_join(self) -> bool:
+        """Join the ranges of the first part, and drop it; return False if it has not ended."""
+        with self._lock:
+            if not self._parts or not self._parts[0][1].done():
+                return False
             first_row, part = self._parts.popleft()
             error = part.exception(0)
             if error is not None:
                 self._error = self._error or error
                 self._failed.append((first_row, part))
             self._joined.add(part.delivered)
+            return True
 
 
 class _JoinedRanges:

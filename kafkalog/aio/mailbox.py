@@ -19,7 +19,7 @@ __all__ = ["LoopMailbox"]
 
 # Number of results of a callback. The tasks that wait for them run together, before any other task
 # does: with 64 at a time, other tasks waited for 7 ms.
-RESULTS_MAX: Final = 16
+RESULTS_MAX: Final = 8
 
 
 class LoopMailbox:

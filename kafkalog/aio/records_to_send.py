@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Any, Final
 
 from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields
@@ -25,6 +26,8 @@ __all__ = ["RecordsPart", "RecordsToSend", "record_bytes"]
 # Largest number of records of a part, and about the largest size of one with several records.
 PART_RECORDS: Final = 1000
 PART_BYTES: Final = 1 << 20
+# Rows of a column that are made objects at once: that takes Arrow a microsecond for each.
+COLUMN_ROWS: Final = 200
 
 RecordHeaders = Sequence[Iterable[Header] | None]
 
@@ -91,7 +94,8 @@ class RecordsToSend:
     @property
     def is_small(self) -> bool:
         """True if the loop may measure the records itself."""
-        return len(self._values) <= PART_RECORDS
+        is_listed = type(self._values) is list and type(self._keys) in (list, NoneType)
+        return len(self._values) <= (PART_RECORDS if is_listed else COLUMN_ROWS)
 
     def measure(self) -> None:
         """
@@ -103,19 +107,19 @@ class RecordsToSend:
         count = len(self._values)
         if self.is_small:
             # On the loop: it takes no turn with threads.
-            self.parts += self._read(0, count)
+            self.parts += self._read(0, count, None)
         else:
             with Pace() as pace:
                 for start in range(0, count, PART_RECORDS):
-                    self.parts += self._read(start, min(start + PART_RECORDS, count))
+                    self.parts += self._read(start, min(start + PART_RECORDS, count), pace)
                     pace.step()
         # The columns of the caller are not needed any more.
         self._keys, self._values, self._headers = None, self._values[:0], None
 
-    def _read(self, start: int, stop: int) -> Iterator[RecordsPart]:
+    def _read(self, start: int, stop: int, pace: Pace | None) -> Iterator[RecordsPart]:
         """Yield the records of some rows, in more than one part if they are large."""
-        keys = None if self._keys is None else _listed(self._keys[start:stop])
-        values = _listed(self._values[start:stop])
+        keys = None if self._keys is None else _listed(self._keys[start:stop], pace)
+        values = _listed(self._values[start:stop], pace)
         headers = None if self._headers is None else _header_tuples(self._headers[start:stop])
         check_fields(values, "values")
         if keys is not None:
@@ -144,13 +148,20 @@ def _sliceable(fields: Any, name: str) -> Any:
     return fields if has_slices or hasattr(fields, "dtype") else list(fields)
 
 
-def _listed(fields: Any) -> list[bytes | None]:
-    """Return a part of a column as a new list."""
+def _listed(fields: Any, pace: Pace | None) -> list[bytes | None]:
+    """Return a part of a column as a new list, which is no object of the caller."""
     if type(fields) is list:
         return fields
-    if hasattr(fields, "dtype"):
-        return [None if each is None else bytes(each) for each in fields.tolist()]
-    return fields.to_pylist() if hasattr(fields, "to_pylist") else list(fields)
+    listed: list[bytes | None] = []
+    for start in range(0, len(fields), COLUMN_ROWS):
+        rows = fields[start : start + COLUMN_ROWS]
+        if hasattr(rows, "dtype"):
+            listed += [None if each is None else bytes(each) for each in rows.tolist()]
+        else:
+            listed += rows.to_pylist() if hasattr(rows, "to_pylist") else rows
+        if pace is not None:
+            pace.step()
+    return listed
 
 
 def _header_tuples(headers: RecordHeaders) -> list[tuple[Header, ...] | None]:

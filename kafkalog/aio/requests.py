@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -175,10 +174,11 @@ class SendMany:
         """Send the records, part by part; an error of the first part is raised."""
         sends = JoinedSends(on_done)
         # The records belong to the batches from then on.
-        parts, self._parts = deque(self._parts), []
+        parts = self._parts
+        parts.reverse()
         while parts:
-            # Freed one by one.
-            part = parts.popleft()
+            # Out of the list that the task has, too: to free all records at once takes 7 ms.
+            part = parts.pop()
             try:
                 sent = self._send(producer, part)
             except Exception as error:
@@ -232,7 +232,7 @@ class Request:
         on_end: Callable[[], object],
     ) -> None:
         self._work: Work | None = work
-        self._future = future
+        self._future: asyncio.Future[Any] | None = future
         self._post = post
         self._on_end = on_end
         self._claim = Once()
@@ -286,10 +286,12 @@ class Request:
 
     def _finish(self) -> None:
         self._on_end()
-        # The work refers to this object: a cycle would wait for a garbage collection.
+        # The work refers to this object, and the future, by its error and the frames that it went
+        # through, to the work: such a cycle would wait for a garbage collection.
         work, self._work = self._work, None
-        future, error = self._future, self._error
-        if future.done():
+        future, self._future = self._future, None
+        error = self._error
+        if future is None or future.done():
             # The task was cancelled.
             return
         if error is not None:

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES
-from kafkalog.clients.delivery import BatchOutcome, Delivery
+from kafkalog.clients.delivery import BatchOutcome, Delivery, drop_tracebacks
 from kafkalog.clients.many_records import (
     BATCH_OVERHEAD,
     PartitionRecords,
@@ -455,6 +455,8 @@ class Accumulator:
                     acknowledged += self._drop_refused(batch, error)
                     continue
                 except KafkaLogError as error:
+                    if isinstance(error, DiskFullError):
+                        drop_tracebacks(error)
                     if self._may_wait(error) and now_ms - batch.opened_ms < self._timeout_ms:
                         return acknowledged, error
                     acknowledged.append(self._give_up(batch, error))

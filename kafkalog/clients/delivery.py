@@ -22,15 +22,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple, Protocol
 
-from kafkalog.errors import DiskFullError
+from kafkalog.errors import DeliveryTimeoutError, DiskFullError
 from kafkalog.model import TopicPartition
 
-__all__ = ["BatchOutcome", "Delivery", "RecordMetadata"]
+__all__ = ["FINISHED", "BatchOutcome", "Delivery", "RecordMetadata", "drop_tracebacks"]
 
 logger = logging.getLogger(__name__)
 
 _RUNNING: Final = "RUNNING"
-_FINISHED: Final = "FINISHED"
+FINISHED: Final = "FINISHED"
 
 
 class RecordMetadata(NamedTuple):
@@ -97,7 +97,7 @@ class BatchOutcome:
     @property
     def is_set(self) -> bool:
         """True if the outcome is set."""
-        return self.state == _FINISHED
+        return self.state == FINISHED
 
     def succeed(
         self, base_offset: int, append_time_ms: int | None, *, is_duplicate: bool = False
@@ -110,14 +110,14 @@ class BatchOutcome:
 
     def fail(self, error: BaseException) -> None:
         """Set the error for which the batch, or the rest of it, is not in the log."""
-        if isinstance(error, DiskFullError):
+        if isinstance(error, DiskFullError | DeliveryTimeoutError):
             drop_tracebacks(error)
         self.error = error
         self._finish()
 
     def watch(self, watcher: Watcher) -> None:
         """Notify a watcher once the outcome is set, unless it is; the condition is held."""
-        if self.state != _FINISHED and watcher not in self._watched:
+        if self.state != FINISHED and watcher not in self._watched:
             self._watched += (watcher,)
 
     def unwatch(self, watcher: Watcher) -> bool:
@@ -130,20 +130,20 @@ class BatchOutcome:
     def wait(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds, for ever if None; return whether the outcome is set."""
         with self.condition:
-            return self.condition.wait_for(lambda: self.state == _FINISHED, timeout)
+            return self.condition.wait_for(lambda: self.state == FINISHED, timeout)
 
     def abandon(self, error: BaseException) -> None:
         """Set an error in a forked child, where no outcome will arrive; call no callbacks."""
         self.condition = threading.Condition()
         watched, self._watched = self._watched, ()
-        if self.state != _FINISHED:
-            self.error, self.state = error, _FINISHED
+        if self.state != FINISHED:
+            self.error, self.state = error, FINISHED
         for watcher in watched:
             watcher.abandon()
 
     def _finish(self) -> None:
         with self.condition:
-            self.state = _FINISHED
+            self.state = FINISHED
             self.condition.notify_all()
             watched, self._watched = self._watched, ()
         for watcher in watched:
@@ -157,10 +157,12 @@ def drop_tracebacks(error: BaseException) -> None:
     Their frames refer to the batch, and it to the error. Such a cycle has hundreds of objects, for
     each batch while the disk is full, and would wait for a garbage collection.
     """
-    found: BaseException | None = error
-    while found is not None:
-        found.with_traceback(None)
-        found = found.__cause__ or found.__context__
+    left: list[BaseException] = [error]
+    while left:
+        found = left.pop()
+        if found.__traceback__ is not None or found is error:
+            found.with_traceback(None)
+            left += [each for each in (found.__cause__, found.__context__) if each is not None]
 
 
 class Delivery(Future[RecordMetadata]):
@@ -197,7 +199,7 @@ class Delivery(Future[RecordMetadata]):
 
     def done(self) -> bool:
         """Return whether the record is in the log, or never will be."""
-        return self._outcome.state == _FINISHED
+        return self._outcome.state == FINISHED
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """
@@ -242,7 +244,7 @@ class Delivery(Future[RecordMetadata]):
 
     def _wait(self, timeout: float | None) -> BatchOutcome:
         outcome = self._outcome
-        if outcome.state == _FINISHED:
+        if outcome.state == FINISHED:
             return outcome
         with outcome.condition:
             # Other batches may share the condition, and `move` may change the outcome.
@@ -298,7 +300,7 @@ class Delivery(Future[RecordMetadata]):
     @property
     def _result(self) -> RecordMetadata | None:  # type: ignore[override]
         outcome = self._outcome
-        done = outcome.state == _FINISHED and outcome.error is None
+        done = outcome.state == FINISHED and outcome.error is None
         return self._metadata(outcome) if done else None
 
     @property

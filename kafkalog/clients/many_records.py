@@ -22,7 +22,7 @@ import numpy as np
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record_groups import RecordGroup, group_records, whole_group
-from kafkalog.clients.delivery import BatchOutcome
+from kafkalog.clients.delivery import FINISHED, BatchOutcome
 from kafkalog.model import Header
 from kafkalog.records.packing import Timestamps, TimestampsLike, timestamps_of
 
@@ -92,8 +92,17 @@ class SentMany(Future[list[SentRange]]):
     @property
     def delivered(self) -> list[SentRange]:
         """The ranges that are in the log so far."""
-        parts = (each for each in self._parts if each.is_done)
-        return [each.range for each in parts if each.outcome.error is None]
+        # Without a call for each batch, as in `done`: a call of many records has thousands.
+        return [
+            SentRange(
+                outcome.where.partition,
+                outcome.base_offset + each.slot,
+                len(each.rows),
+                outcome.is_duplicate,
+            )
+            for each in self._parts
+            if (outcome := each.outcome).state == FINISHED and outcome.error is None
+        ]
 
     @property
     def failed_rows(self) -> list[int]:
@@ -126,7 +135,7 @@ class SentMany(Future[list[SentRange]]):
 
     def done(self) -> bool:
         """Return whether each record is in the log, or never will be."""
-        return all(each.is_done for each in self._parts)
+        return all([each.outcome.state == FINISHED for each in self._parts])  # noqa: C419 - half the time
 
     def result(self, timeout: float | None = None) -> list[SentRange]:
         """

@@ -13,11 +13,15 @@ import pytest
 from kafkalog.aio.byte_budget import ByteBudget
 from kafkalog.aio.calls import BlockingCalls, Lane
 from kafkalog.aio.in_flight import InFlight
+from kafkalog.aio.joined_sends import JoinedSends
 from kafkalog.aio.mailbox import LoopMailbox
 from kafkalog.aio.once import Once
 from kafkalog.aio.records_to_send import RecordsToSend, record_bytes
 from kafkalog.aio.wake_up import WakeUp
+from kafkalog.clients.delivery import BatchOutcome
+from kafkalog.clients.many_records import BatchPart, SentMany, SentRange
 from kafkalog.errors import BufferExhaustedError, ClientClosedError, LogClosedError
+from kafkalog.model import TopicPartition
 from tests.support.loops import eventually
 
 
@@ -262,3 +266,29 @@ def test_records_are_measured_as_their_parts_are() -> None:
         [part.first_row for part in records.parts],
     )
     assert values == [value for part in records.parts for value in part.values]
+
+
+# ------------------------------------------------------------------------------- joined sends
+
+
+def test_joined_sends_that_end_in_any_order_have_the_ranges_in_order() -> None:
+    """Also before all have ended; the error is that of the first row that is not in the log."""
+    done: list[bool] = []
+    sends = JoinedSends(lambda: done.append(sends.is_done))
+    outcomes = [BatchOutcome(TopicPartition("t", number % 2)) for number in range(4)]
+    for number, outcome in enumerate(outcomes):
+        many = SentMany()
+        many.add(BatchPart(outcome, 0, range(10)))
+        sends.add(10 * number, many)
+    sends.end()
+    outcomes[2].succeed(10, None)
+    assert [SentRange(0, 10, 10)] == sends.delivered
+    error = ClientClosedError("refused")
+    outcomes[3].fail(error)
+    assert (list(range(30, 40)), False) == (sends.failed_rows, sends.is_done)
+    outcomes[0].succeed(0, None)
+    assert [SentRange(0, 0, 20)] == sends.delivered
+    outcomes[1].succeed(7, None)
+    assert [True] == done
+    assert [SentRange(0, 0, 20), SentRange(1, 7, 10)] == sends.delivered
+    assert (error, list(range(30, 40))) == (sends.error, sends.failed_rows)

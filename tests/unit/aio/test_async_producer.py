@@ -450,6 +450,38 @@ def test_flood_of_calls_holds_no_more_than_the_buffer(loops: Loops, disk: HeldDi
 # ---------------------------------------------------------------------------------- disks
 
 
+@pytest.mark.parametrize("is_single", [False, True])
+def test_errors_of_a_full_disk_leave_no_cycle(
+    loops: Loops, disk: HeldDisk, caplog: pytest.LogCaptureFixture, is_single: bool
+) -> None:
+    """An error is freed with its last reference: a collection of thousands stops all threads."""
+    # A captured record would keep its error.
+    caplog.set_level(logging.CRITICAL, "kafkalog")
+
+    async def main(manager: aio.AsyncLogManager) -> None:
+        async with manager.producer(wait="durable", on_full="raise") as producer:
+            await producer.send("t", b"before", partition=0)
+            references = []
+            with disk.full():
+                for _ in range(3):
+                    try:
+                        if is_single:
+                            await producer.send("t", b"lost", partition=0)
+                        else:
+                            await producer.send_many("t", None, [b"lost"] * 3, partition=0)
+                    except DiskFullError as error:
+                        references.append(weakref.ref(error))
+                await producer.flush()
+            await eventually(lambda: not any(each() for each in references))
+            assert len(references) == 3
+
+    gc.disable()
+    try:
+        loops.run(main)
+    finally:
+        gc.enable()
+
+
 def test_full_disk_raise_fails_at_once_and_health_reports_it(loops: Loops, disk: HeldDisk) -> None:
     """Each call gets a separate error; the receipt has the rows; later records are stored."""
 

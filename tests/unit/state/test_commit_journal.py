@@ -86,6 +86,23 @@ def test_written_commits_have_the_layout(tmp_path: Path) -> None:
     assert {ORDERS: [(5, b"one"), (6, b"two")]} == data_of(read_journal(DISK, [path]))
 
 
+def test_commit_in_pieces_is_read_as_one(tmp_path: Path) -> None:
+    """Its entries are larger than the pieces in which it is written."""
+    path = journal_path(tmp_path, 3)
+    file = create_journal_file(DISK, path, 1024 * BLOCK)
+    builder = CommitBuilder(file.numbers)
+    sizes = [300_000, 1, 700_000, 262_144, 5_000]
+    for number, size in enumerate(sizes):
+        add(builder, ORDERS, 100 + number, bytes([number]) * size)
+    write(file, builder, 5)
+    last = CommitBuilder(file.numbers)
+    add(last, ORDERS, 200, b"last")
+    write(file, last, 6)
+    file.close()
+    expected = [(5, bytes([number]) * size) for number, size in enumerate(sizes)]
+    assert {ORDERS: [*expected, (6, b"last")]} == data_of(read_journal(DISK, [path]))
+
+
 def test_files_of_the_layout_are_read(tmp_path: Path) -> None:
     """Two files in turn: the second continues, and has the first commit that counts."""
     paths = [journal_path(tmp_path, number) for number in (1, 2)]
