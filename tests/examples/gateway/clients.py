@@ -1,7 +1,8 @@
 """Clients of the tests: librdkafka (confluent-kafka) and aiokafka, by one interface.
 
-Each call opens a connection, does one thing and closes it, and gives up after half a minute. Records are
-read by their position, never by a consumer group: the gateway serves simple consumers only.
+Each call opens a connection, does one thing and closes it, and gives up after half a minute.
+Records are read by their position, never by a consumer group: the gateway serves simple consumers
+only.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Librdkafka:
 
     def create_topic(self, address: str, topic: str, partitions: int = 1) -> None:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address})
-        new = confluent_kafka.admin.NewTopic(topic, partitions, 1)
+        new = confluent_kafka.admin.NewTopic(topic, partitions, 1)  # type: ignore[attr-defined]
         try:
             admin.create_topics([new], request_timeout=TIMEOUT_SECONDS)[topic].result()
         except confluent_kafka.KafkaException as error:

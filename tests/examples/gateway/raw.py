@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
+from typing import Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -72,9 +73,7 @@ def metadata(topic: str, *, correlation_id: int = 1) -> bytes:
 def list_offsets(topic: str) -> bytes:
     """Return a request for the end of partition 0, version 1."""
     partition = struct.pack(">iq", 0, -1)
-    return frame(
-        LIST_OFFSETS, 1, struct.pack(">i", -1) + array(text(topic) + array(partition))
-    )
+    return frame(LIST_OFFSETS, 1, struct.pack(">i", -1) + array(text(topic) + array(partition)))
 
 
 def produce(topic: str, records: bytes, *, acks: int = -1, correlation_id: int = 1) -> bytes:
@@ -170,7 +169,7 @@ class RawConnection:
         """Close it."""
         self._socket.close()
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -1,4 +1,4 @@
-"""Clients that want too much: connections, memory, time. The others are served, memory is bounded."""
+"""Clients that take too much: connections, memory, time. Others are served, memory is bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .servers import GatewayServer
 CLIENT = Librdkafka()
 CONNECTIONS_MAX = 60
 MIB = 1 << 20
-# What one connection may hold of a large request or response, and what the process may need besides.
+# Above the default of --max-in-flight-bytes, for copies of what is in flight.
 GROWTH_BYTES_MAX = 400 * MIB
 WAIT_SECONDS = 30
 
@@ -46,7 +46,7 @@ def serves(server: GatewayServer, topic: str) -> None:
 def test_connections_beyond_the_limit_are_closed(
     limited: GatewayServer, new_name: Callable[[], str]
 ) -> None:
-    """Those that are there before are served; descriptors are bounded, and free afterwards."""
+    """Clients that were there before are served; descriptors are bounded, and free afterwards."""
     flood(limited, new_name(), 400)
 
 

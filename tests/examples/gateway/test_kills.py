@@ -103,9 +103,7 @@ def kill_under_load(server: Server, kills: int, codec: str) -> list[list[int]]:
     found = []
     for partition in range(PARTITIONS):
         expected = list(range(partition, count, PARTITIONS))
-        records = Librdkafka().consume(
-            server.address, TOPIC, len(expected), partition=partition
-        )
+        records = Librdkafka().consume(server.address, TOPIC, len(expected), partition=partition)
         assert expected == [int(each.value or b"") for each in records]
         assert list(range(len(expected))) == [each.offset for each in records]
         found.append(expected)
