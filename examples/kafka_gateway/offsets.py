@@ -9,7 +9,7 @@ Thread-safety: methods belong to the loop; functions with a `LogManager` run in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -37,6 +37,8 @@ __all__ = ["OffsetRequests"]
 _MAX_TIMESTAMP_VERSION: Final = 7
 # Largest text of a committed position (Kafka: `offset.metadata.max.bytes`).
 _METADATA_BYTES_MAX: Final = 4096
+# Largest name of a group in the records of `__consumer_offsets`.
+_GROUP_BYTES_MAX: Final = 32767
 _NO_GENERATION: Final = -1
 
 
@@ -162,13 +164,17 @@ def _encode_committed(request: Request, manager: LogManager) -> bytes:
 
 
 def _refusal_of(body: Any) -> ErrorCode:
-    if not body.group_id:
+    if not _is_group_id(body.group_id):
         return ErrorCode.invalid_group_id
     if body.generation_id_or_member_epoch > _NO_GENERATION:
         return ErrorCode.illegal_generation
     if body.member_id:
         return ErrorCode.unknown_member_id
     return ErrorCode.none
+
+
+def _is_group_id(group: str) -> bool:
+    return 0 < len(group.encode()) <= _GROUP_BYTES_MAX
 
 
 def _check_position(manager: LogManager, topic: str, each: Any) -> ErrorCode:
@@ -223,27 +229,34 @@ def _positions_of(
     request: Request, manager: LogManager, group: Any, suffix: str
 ) -> tuple[ErrorCode, tuple[Any, ...]]:
     """Return the error code and the topics of a group; names of their types end with `suffix`."""
-    if not group.group_id:
+    if not _is_group_id(group.group_id):
         return ErrorCode.invalid_group_id, ()
-    if group.topics is None:
-        wanted: Iterable[tuple[str, Iterable[int]]] = manager.topics().items()
-    else:
-        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics]
-    found = []
     try:
         with _consumer(manager, group.group_id) as consumer:
-            for name, partitions in wanted:
-                positions = [
-                    (number, consumer.committed(TopicPartition(name, number)))
-                    for number in partitions
-                ]
-                if group.topics is None:
-                    positions = [each for each in positions if each[1] is not None]
-                if positions or group.topics is not None:
-                    found.append(_topic_of(request, name, positions, suffix))
+            committed = consumer.all_committed()
     except KafkaLogError as error:
         return code_of(error), ()
-    return ErrorCode.none, tuple(found)
+    wanted: Iterable[tuple[str, Sequence[int]]]
+    if group.topics is None:
+        wanted = _by_topic(committed).items()
+    else:
+        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics]
+    return ErrorCode.none, tuple(
+        _topic_of(
+            request,
+            name,
+            [(number, committed.get(TopicPartition(name, number))) for number in partitions],
+            suffix,
+        )
+        for name, partitions in wanted
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
 
 
 def _topic_of(

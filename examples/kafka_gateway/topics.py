@@ -9,6 +9,7 @@ Thread-safety: methods belong to the loop; functions with a `LogManager` run in 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -17,7 +18,14 @@ from connection import CloseConnectionError, Response
 from errors import code_of
 from wire import API_VERSIONS, NO_TIME, SUPPORTED, ErrorCode, Request, UnsupportedRequestError
 
-from kafkalog import ConfigError, InvalidTopicError, KafkaLogError, LogManager, TopicExistsError
+from kafkalog import (
+    ConfigError,
+    InvalidTopicError,
+    KafkaLogError,
+    LogConfig,
+    LogManager,
+    TopicExistsError,
+)
 from kafkalog.aio import AsyncLogManager
 
 __all__ = ["INTERNAL_TOPICS", "NO_TRANSACTIONS", "Broker", "TopicRequests", "refuse"]
@@ -29,6 +37,7 @@ NO_TRANSACTIONS: Final = ErrorCode.transactional_id_authorization_failed
 
 GROUP_KEY: Final = 0
 _NO_NODE: Final = -1
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +264,11 @@ class TopicRequests:
         if not self._may_create(manager, count):
             limit = self._broker.max_partitions
             return ErrorCode.policy_violation, f"there may be {limit} partitions"
-        if not request.body.validate_only:
-            config = {each.name: each.value for each in topic.configs if each.value is not None}
+        config = {each.name: each.value for each in topic.configs if each.value is not None}
+        if request.body.validate_only:
+            _check_name(topic.name)
+            LogConfig.from_properties(config)
+        else:
             manager.create_topic(topic.name, count, config)
         return ErrorCode.none, None
 
@@ -283,6 +295,13 @@ def _is_own_assignment(topic: Any, node_id: int) -> bool:
     return numbers == list(range(len(numbers))) and all(
         tuple(each.broker_ids) == (node_id,) for each in topic.assignments
     )
+
+
+def _check_name(topic: str) -> None:
+    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidTopicError(
+            f"a topic name must have 1 to 249 of [A-Za-z0-9._-], got {topic[:300]!r}"
+        )
 
 
 def _creation_result(

@@ -150,6 +150,10 @@ class AsyncConsumer:
         """Return the committed position of the group; None if it has none."""
         return await self._call(lambda consumer: consumer.committed(partition))
 
+    async def all_committed(self) -> dict[TopicPartition, CommittedOffset]:
+        """Return all committed positions of the group; see `Consumer.all_committed`."""
+        return await self._call(lambda consumer: consumer.all_committed())
+
     async def commit(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset | int | None] | None = None,

@@ -243,6 +243,11 @@ class Consumer(ClosingContextManager):
         self._require_group()
         return self._offsets.committed(self.group).get(TopicPartition(*partition))
 
+    def all_committed(self) -> dict[TopicPartition, CommittedOffset]:
+        """Return all committed positions of the group, also of partitions that are not assigned."""
+        self._require_group()
+        return self._offsets.committed(self.group)
+
     def commit(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset | int | None] | None = None,

@@ -186,6 +186,7 @@ CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
     "records": lambda c: list(c.records(0)),
     "commit": lambda c: c.commit(),
     "committed": lambda c: c.committed(TopicPartition("t", 0)),
+    "all_committed": lambda c: c.all_committed(),
     "positions": lambda c: c.positions(),
     "lag": lambda c: c.lag(TopicPartition("t", 0)),
     "subscribe": lambda c: c.subscribe("t"),

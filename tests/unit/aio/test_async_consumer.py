@@ -147,6 +147,7 @@ def test_positions_are_moved_as_those_of_a_consumer(loops: Loops) -> None:
             assert len((await consumer.poll())[WHERE]) == 20
             await consumer.commit({WHERE: 3}, wait="durable")
             assert await committed(consumer) == 3
+            assert [WHERE] == list(await consumer.all_committed())
             await consumer.seek(WHERE, 99)
             with pytest.raises(OffsetOutOfRangeError):
                 await consumer.poll()

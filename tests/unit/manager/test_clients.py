@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import LogClosedError, LogManager, TopicPartition, UnknownTopicOrPartitionError
+from kafkalog import (
+    CommittedOffset,
+    LogClosedError,
+    LogManager,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+)
 from kafkalog.errors import ConfigError
 from tests.support.managers import append_texts, manual_manager
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -62,6 +68,23 @@ def test_manager_close_flushes_its_producers(tmp_path: Path) -> None:
         committed = list(manager.log("orders", 0).records(isolation="read_committed"))
         assert [b"v"] == [record.value for record in committed]
         assert manager.log("orders", 0).list_transactions() == []
+
+
+def test_all_committed_returns_every_position_of_the_group(tmp_path: Path) -> None:
+    """Also of partitions that the consumer does not read, and none of another group."""
+    bills = TopicPartition("bills", 2)
+    with manager_of(tmp_path) as manager:
+        manager.create_topic("orders", 1)
+        manager.create_topic("bills", 3)
+        with manager.consumer("billing") as first, manager.consumer("other") as second:
+            assert {} == first.all_committed()
+            first.commit({ORDERS: 3, bills: CommittedOffset(7, "a note")})
+            second.commit({ORDERS: 9})
+            found = first.all_committed()
+            assert {ORDERS: (3, ""), bills: (7, "a note")} == {
+                where: each[:2] for where, each in found.items()
+            }
+            assert found[bills] == first.committed(bills)
 
 
 def test_transaction_commits_records_and_positions_together(tmp_path: Path) -> None:
