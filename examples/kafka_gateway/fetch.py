@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from connection import Response
 from errors import code_of
@@ -26,6 +26,8 @@ from wire import NO_TIME, ErrorCode, Request, encode_entity, unsigned_varint
 from kafkalog import FetchData, KafkaLogError, Log, LogManager, OffsetOutOfRangeError
 
 __all__ = ["Fetching", "check_leader_epoch"]
+
+T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ISOLATIONS: Final = {READ_UNCOMMITTED: "read_uncommitted", READ_COMMITTED: "read_committed"}
@@ -96,31 +98,35 @@ class Fetching:
             return [_encode_refusal(request, ErrorCode.invalid_request)]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(body.max_wait.total_seconds(), self._max_wait_seconds)
-        slices = await loop.run_in_executor(self._threads, self._read, request)
-        if not _is_enough(body, slices) and deadline > loop.time():
-            slices = await self._read_later(request, deadline)
-        return _encode_slices(request, slices)
+        is_last = deadline <= loop.time()
+        response = await self._run(self._try_read, request, is_last)
+        if response is None:
+            response = await self._read_later(request, deadline)
+        return response
 
-    async def _read_later(self, request: Request, deadline: float) -> list[_Slice]:
+    async def _read_later(self, request: Request, deadline: float) -> Response:
         """Read again after each append to one of the partitions, until there is enough."""
         loop = asyncio.get_running_loop()
         appends = _Appends(loop)
         self._waiting.add(appends)
         try:
-            await loop.run_in_executor(self._threads, self._watch, request, appends)
+            await self._run(self._watch, request, appends)
             while True:
                 appends.is_new.clear()
-                slices = await loop.run_in_executor(self._threads, self._read, request)
-                if _is_enough(request.body, slices) or self._is_stopping:
-                    return slices
-                try:
+                is_last = self._is_stopping or deadline <= loop.time()
+                response = await self._run(self._try_read, request, is_last)
+                if response is not None:
+                    return response
+                with suppress(TimeoutError):
                     async with asyncio.timeout_at(deadline):
                         await appends.is_new.wait()
-                except TimeoutError:
-                    return slices
         finally:
             self._waiting.discard(appends)
             appends.close()
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     # ------------------------------------------------------------------------------ in threads
 
@@ -131,6 +137,15 @@ class Fetching:
             except KafkaLogError:
                 # The next read has the error.
                 continue
+
+    def _try_read(self, request: Request, is_last: bool) -> Response | None:
+        """Return the response; None if there is not enough, and this is not the last try."""
+        slices = self._read(request)
+        if not is_last and not _is_enough(request.body, slices):
+            return None
+        if sum(each.size_bytes for each in slices) <= _MEMORY_BYTES:
+            _read_bytes(slices)
+        return _encode_slices(request, slices)
 
     def _read(self, request: Request) -> list[_Slice]:
         left = max(min(request.body.max_bytes, self._max_bytes), 0)
@@ -145,8 +160,6 @@ class Fetching:
             left -= result.size_bytes
             is_first = is_first and not result.size_bytes
             slices.append(result)
-        if sum(each.size_bytes for each in slices) <= _MEMORY_BYTES:
-            _read_bytes(slices)
         return slices
 
     def _read_partition(

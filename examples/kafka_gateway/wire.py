@@ -61,7 +61,7 @@ SUPPORTED: Final = {
     INIT_PRODUCER_ID: (0, 5),
 }
 # Largest number of elements in all arrays of a request; each is an object of some hundred bytes.
-ELEMENT_COUNT_MAX: Final = 100_000
+ELEMENT_COUNT_MAX: Final = 25_000
 NO_TIME: Final = timedelta(0)
 
 _HEAD: Final = struct.Struct(">hhi")
