@@ -29,6 +29,8 @@ EARLIEST, LATEST = -2, -1
 # Of produced records: none is older than what a broker keeps by default.
 FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 600_000
 FETCH_BYTES_MAX = 8 << 20
+# For some time a broker that has just started is not the coordinator of its groups.
+NO_COORDINATOR = (14, 15, 16)
 
 T = TypeVar("T")
 
@@ -230,9 +232,9 @@ class Librdkafka:
                 try:
                     [found] = consumer.committed([place], timeout=TIMEOUT_SECONDS)
                 except confluent_kafka.KafkaException as error:
-                    # A broker that has just started is not yet the coordinator of its groups.
-                    if not error.args[0].retriable() or time.monotonic() > end:
-                        raise ClientError(error.args[0].code()) from error
+                    code = error.args[0].code()
+                    if code not in NO_COORDINATOR or time.monotonic() > end:
+                        raise ClientError(code) from error
                     time.sleep(0.1)
                 else:
                     return None if found.offset < 0 else int(found.offset)

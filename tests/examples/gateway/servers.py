@@ -13,10 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
+
+from confluent_kafka.admin import AdminClient
 
 from tests.interop.broker import Broker, LineWatcher, format_directory, free_ports
 from tests.interop.kafka_maven import KafkaInstall
@@ -135,9 +139,13 @@ class GatewayServer:
         assert found is not None
         return int(found[1]) * 1024
 
-    def descriptor_count(self) -> int:
-        """Return how many files and sockets it has open."""
-        return len(list(Path(f"/proc/{self.process_id}/fd").iterdir()))
+    def socket_count(self) -> int:
+        """Return how many sockets it has open: connections and a few others."""
+        count = 0
+        for path in Path(f"/proc/{self.process_id}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since it was listed
+                count += str(path.readlink()).startswith("socket:")
+        return count
 
     def __enter__(self) -> Self:
         self.start()
@@ -214,15 +222,15 @@ class BrokerServer:
     def restart(self) -> None:
         """Stop it in order, and start it again."""
         self._broker.stop()
-        self._broker.start()
+        self._start()
 
     def restart_killed(self) -> None:
         """Kill it, and start it again."""
         self._broker.kill()
-        self._broker.start()
+        self._start()
 
     def __enter__(self) -> Self:
-        self._broker.start()
+        self._start()
         return self
 
     def __exit__(
@@ -232,3 +240,12 @@ class BrokerServer:
         trace: TracebackType | None,
     ) -> None:
         self._broker.__exit__(kind, error, trace)
+
+    def _start(self) -> None:
+        self._broker.start()
+        admin = AdminClient({"bootstrap.servers": self.address})
+        end = time.monotonic() + WAIT_SECONDS
+        # A broker that has just started is in no metadata yet.
+        while not admin.list_topics(timeout=WAIT_SECONDS).brokers:
+            assert time.monotonic() < end, "the broker is in no metadata"
+            time.sleep(0.1)
