@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from commits import SharedCommits
 from connection import CloseConnectionError, Reply, Response
-from errors import code_of
+from errors import code_of, message_of
 from topics import INTERNAL_TOPICS, NO_TRANSACTIONS
 from wire import NO_TIME, ErrorCode, Request
 
@@ -185,7 +185,7 @@ def _partition_response(request: Request, each: _Appended) -> Any:
         log_append_time=time,
         log_start_offset=start,
         record_errors=_record_errors(request, each.error),
-        error_message=None if each.error is None else str(each.error),
+        error_message=None if each.error is None else message_of(each.error),
     )
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from connection import CloseConnectionError, Response
-from errors import code_of
+from errors import code_of, message_of
 from wire import API_VERSIONS, NO_TIME, SUPPORTED, ErrorCode, Request, UnsupportedRequestError
 
 from kafkalog import (
@@ -243,7 +243,7 @@ class TopicRequests:
             except ConfigError as error:
                 code, reason = ErrorCode.invalid_config, str(error)
             except KafkaLogError as error:
-                code, reason = code_of(error), str(error)
+                code, reason = code_of(error), message_of(error)
             results.append(_creation_result(request, each.name, count, code, reason))
         return request.encode(throttle_time=NO_TIME, topics=tuple(results))
 

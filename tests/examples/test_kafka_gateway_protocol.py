@@ -247,6 +247,13 @@ def running(directory: Path, *options: str) -> Iterator[int]:
             process.kill()
 
 
+@pytest.fixture(name="port", scope="module")
+def fixture_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Return the port of a gateway that many tests use."""
+    with running(tmp_path_factory.mktemp("gateway") / "data", "--max-request-bytes=2000") as port:
+        yield port
+
+
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
     """Connect to the gateway."""
@@ -286,7 +293,7 @@ def body_of(data: bytes, api_key: int, version: int) -> Any:
     return found
 
 
-def test_gateway_closes_bad_connections_and_serves_the_others(tmp_path: Path) -> None:
+def test_gateway_closes_bad_connections_and_serves_the_others(port: int) -> None:
     """Each is closed alone; other clients are served."""
     bad = [
         struct.pack(">i", -1),
@@ -297,10 +304,7 @@ def test_gateway_closes_bad_connections_and_serves_the_others(tmp_path: Path) ->
         frame(struct.pack(">hhihi", METADATA, 1, 1, -1, 0x7FFFFFFF)),
         b"GET / HTTP/1.1\r\n\r\n",
     ]
-    with (
-        running(tmp_path / "data", "--max-request-bytes=2000") as port,
-        connected(port) as other,
-    ):
+    with connected(port) as other:
         for data in bad:
             with connected(port) as connection:
                 connection.sendall(data)
@@ -313,9 +317,9 @@ def test_gateway_closes_bad_connections_and_serves_the_others(tmp_path: Path) ->
             }
 
 
-def test_gateway_answers_an_unknown_version_of_api_versions_in_version_0(tmp_path: Path) -> None:
+def test_gateway_answers_an_unknown_version_of_api_versions_in_version_0(port: int) -> None:
     """The client reads there what to send (KIP-511), over the same connection."""
-    with running(tmp_path / "data") as port, connected(port) as connection:
+    with connected(port) as connection:
         connection.sendall(frame(struct.pack(">hhih", API_VERSIONS, 90, 5, -1) + b"\0anything"))
         answer = response(connection)
         assert 5 == int.from_bytes(answer[:4])
@@ -353,10 +357,10 @@ def test_gateway_closes_connections_above_its_limit(tmp_path: Path) -> None:
                     continue
 
 
-def test_gateway_answers_pipelined_requests_in_their_order(tmp_path: Path) -> None:
+def test_gateway_answers_pipelined_requests_in_their_order(port: int) -> None:
     """More of them than may wait for their responses at a time."""
     count = 3 * Limits().max_pipelined
-    with running(tmp_path / "data") as port, connected(port) as connection:
+    with connected(port) as connection:
         for number in range(count):
             connection.sendall(frame(struct.pack(">hhih", API_VERSIONS, 0, number, -1)))
         numbers = [int.from_bytes(response(connection)[:4]) for _ in range(count)]
