@@ -10,7 +10,6 @@ own call over the same payloads, with neither records nor CRC.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator
 
@@ -25,7 +24,6 @@ from kafka.record.default_records import (
 
 from asv_bench.peers.common import (
     BATCH_SIZES,
-    TIMESTAMP_MS,
     VALUE_SIZES,
     Comparison,
     Goal,
@@ -33,6 +31,7 @@ from asv_bench.peers.common import (
     run_table,
 )
 from asv_bench.peers.records import peer_encode, peer_iterate
+from asv_bench.peers.texts import make_texts
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
@@ -43,33 +42,9 @@ from kafkalog.records.codecs import Codec, compress
 COLUMN_ROWS = 32 * 1024
 DECODE_GOALS = {Codec.LZ4: 5.5, Codec.ZSTD: 2.5, Codec.GZIP: 3.5, Codec.SNAPPY: 2.0}
 ZSTD_LEVEL = 3
-CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "WN", "US")
-AIRPORTS = ("EWR", "JFK", "LGA", "IAH", "MIA", "ATL", "ORD", "LAX", "BOS", "SFO", "MCO")
 
 Case = Callable[[], object]
 Times = npt.NDArray[np.int64]
-
-
-def make_texts(count: int, value_size: int, *, seed: int = 1) -> Records:
-    """Return records whose values are flights as text, all of one size."""
-    source = random.Random(seed)
-
-    def value() -> bytes:
-        text = ""
-        while len(text) < value_size:
-            text += (
-                f'{{"carrier":"{source.choice(CARRIERS)}","flight":{source.randrange(1, 6000)},'
-                f'"origin":"{source.choice(AIRPORTS)}","dest":"{source.choice(AIRPORTS)}",'
-                f'"dep_delay":{source.randrange(-20, 200)},'
-                f'"distance":{source.randrange(100, 2600)}}}'
-            )
-        return text[:value_size].encode()
-
-    return Records(
-        keys=[b"key-%012d" % number for number in range(count)],
-        values=[value() for _ in range(count)],
-        timestamps=[TIMESTAMP_MS + number for number in range(count)],
-    )
 
 
 def payloads_of(records: Records, batch_size: int) -> list[bytes]:

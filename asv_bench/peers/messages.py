@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from asv_bench.peers.codecs import Case, Times, make_texts
+from asv_bench.peers.codecs import Case, Times
 from asv_bench.peers.codecs import decode_to_columns as decode_each_to_columns
 from asv_bench.peers.common import (
     BATCH_SIZES,
@@ -35,6 +35,7 @@ from asv_bench.peers.records import (
     peer_encode,
     peer_iterate,
 )
+from asv_bench.peers.texts import make_texts
 from kafkalog._core.header import parse_header
 from kafkalog._core.message import decode_run_lists, decode_run_records, decode_run_tuples
 from kafkalog._core.message_builder import MessageSetBuilder

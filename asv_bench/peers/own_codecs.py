@@ -27,10 +27,10 @@ import numpy as np
 import zstandard
 
 import kafkalog
-from asv_bench.peers.codecs import make_texts
 from asv_bench.peers.common import BATCH_SIZES, VALUE_SIZES, Comparison, Goal, Records
 from asv_bench.peers.stopwatch import Seconds, Stopwatch
 from asv_bench.peers.stores import Workspace, fill_log, run_in_workspace
+from asv_bench.peers.texts import make_texts
 from kafkalog._core.crc32 import value as own_crc32
 from kafkalog._core.crc32c import value as own_crc32c
 from kafkalog._core.key_hash import hash_cells

@@ -26,7 +26,7 @@ class Result:
     One ratio.
 
     Attributes:
-        goal: P1 to P20, K1 to K12, G1 to G14, or nothing.
+        goal: P1 to P23, K1 to K12, G1 to G14, or nothing.
         what: what both sides do.
         work: sizes of values and batches.
         unit: unit of the numbers.

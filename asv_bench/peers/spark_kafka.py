@@ -32,10 +32,11 @@ from asv_bench.peers.common import (
     run_all,
 )
 from asv_bench.peers.line_process import LineProcess
+from asv_bench.peers.long_running import LongRunning
 from asv_bench.peers.spark_bench import compared, noop, session, write_rows
 from tests.interop.broker import Broker, format_directory
 from tests.interop.clients import TopicPlan, create_topics
-from tests.interop.kafka_maven import KAFKA_VERSION, KafkaInstall, fetch_kafka
+from tests.interop.kafka_maven import KAFKA_VERSION, fetch_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,19 +47,6 @@ RECORDS = 4_000_000
 RECORDS_QUICK = 400_000
 READ, WRITTEN = "read", "written"
 PROGRAM = Path(__file__).with_name("connector_program.py")
-# Settings that make the broker of a test start sooner, and serve slower.
-FOR_TESTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
-
-
-class LongRunning(KafkaInstall):
-    """Kafka's programs, as they are run to last."""
-
-    def command(
-        self, main_class: str, *arguments: str, heap: str = "1g", leaves_archive: bool = False
-    ) -> list[str]:
-        """Return a command line without the switches for a quick start; it leaves no archive."""
-        words = KafkaInstall.command(self, main_class, *arguments, heap=heap)
-        return [word for word in words if word not in FOR_TESTS]
 
 
 @contextmanager

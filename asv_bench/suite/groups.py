@@ -37,7 +37,7 @@ class Goal:
     A goal.
 
     Attributes:
-        name: P1 to P20, K1 to K12, G1 to G14; P6b belongs to P6.
+        name: P1 to P23, K1 to K12, G1 to G14; P6b belongs to P6.
         what: the goal, in words.
         group: group that measures it; nothing if only tests show it.
         missed: attempts and limits, if it is missed; or nothing.

@@ -90,6 +90,11 @@ class Broker:
         return self._process is not None
 
     @property
+    def process_id(self) -> int:
+        """Process of the broker, which has to run."""
+        return self._running()[0].pid
+
+    @property
     def log_path(self) -> Path:
         """Standard output and error of the broker, over all its starts."""
         return self.directory.with_name(self.directory.name + ".broker.log")

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
+from typing import Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -168,7 +169,7 @@ class RawConnection:
         """Close it."""
         self._socket.close()
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -1,7 +1,8 @@
 """The two servers that clients are tried with: the gateway of the examples, and a real broker.
 
-Both have an address, which stays over a restart, and a data directory. Each ends with its test: a context manager stops it, and where `setpriv`
-exists the kernel kills it with the process that started it.
+Both have an address, which stays over a restart, and a data directory. Each ends with its test: a
+context manager stops it, and where `setpriv` exists the kernel kills it with the process that
+started it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
+
+from confluent_kafka.admin import AdminClient
 
 from tests.interop.broker import Broker, LineWatcher, format_directory, free_ports
 from tests.interop.kafka_maven import KafkaInstall
@@ -28,7 +34,7 @@ WAIT_SECONDS = 30
 
 
 class Server(Protocol):
-    """What a test needs of either server."""
+    """Interface of both servers."""
 
     name: str
     directory: Path
@@ -36,6 +42,10 @@ class Server(Protocol):
     @property
     def address(self) -> str:
         """`host:port` for clients."""
+
+    @property
+    def process_id(self) -> int:
+        """Process of the server, which has to run."""
 
     def stop(self) -> None:
         """Stop it in order."""
@@ -74,6 +84,12 @@ class GatewayServer:
     def log_path(self) -> Path:
         """Output of the process, over all its starts."""
         return self.directory.with_name(self.directory.name + ".gateway.log")
+
+    @property
+    def process_id(self) -> int:
+        """Process of the gateway, which has to run."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the process and wait until it serves."""
@@ -118,16 +134,18 @@ class GatewayServer:
 
     def memory_bytes(self) -> int:
         """Return the memory that is resident (VmRSS)."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        status = Path(f"/proc/{self.process_id}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024
 
-    def descriptor_count(self) -> int:
-        """Return how many files and sockets it has open."""
-        assert self._process is not None
-        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+    def socket_count(self) -> int:
+        """Return how many sockets it has open: connections and a few others."""
+        count = 0
+        for path in Path(f"/proc/{self.process_id}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since it was listed
+                count += str(path.readlink()).startswith("socket:")
+        return count
 
     def __enter__(self) -> Self:
         self.start()
@@ -167,26 +185,35 @@ class BrokerServer:
     Args:
         install: the broker's jars.
         directory: becomes its data directory.
+        settings: of the broker, in addition.
     """
 
     name = "broker"
 
-    def __init__(self, install: KafkaInstall, directory: Path) -> None:
+    def __init__(
+        self, install: KafkaInstall, directory: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self._port, controller_port = free_ports(2)
         client = f"PLAINTEXT://{self.address}"
-        settings = {
+        every = {
+            **(settings or {}),
             "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": client,
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         }
-        format_directory(install, directory, settings)
-        self._broker = Broker(install, directory, settings=settings)
+        format_directory(install, directory, every)
+        self._broker = Broker(install, directory, settings=every)
 
     @property
     def address(self) -> str:
         """`host:port` for clients."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def process_id(self) -> int:
+        """Process of the broker, which has to run."""
+        return self._broker.process_id
 
     def stop(self) -> None:
         """Stop it in order."""
@@ -195,16 +222,30 @@ class BrokerServer:
     def restart(self) -> None:
         """Stop it in order, and start it again."""
         self._broker.stop()
-        self._broker.start()
+        self._start()
 
     def restart_killed(self) -> None:
         """Kill it, and start it again."""
         self._broker.kill()
-        self._broker.start()
+        self._start()
 
     def __enter__(self) -> Self:
-        self._broker.start()
+        self._start()
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._broker.__exit__(*error)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._broker.__exit__(kind, error, trace)
+
+    def _start(self) -> None:
+        self._broker.start()
+        admin = AdminClient({"bootstrap.servers": self.address})
+        end = time.monotonic() + WAIT_SECONDS
+        # A broker that has just started is in no metadata yet.
+        while not admin.list_topics(timeout=WAIT_SECONDS).brokers:
+            assert time.monotonic() < end, "the broker is in no metadata"
+            time.sleep(0.1)

@@ -72,7 +72,7 @@ def test_what_is_no_request_closes_its_connection_only(
 
 
 def test_unknown_version_of_api_versions_is_answered_in_version_0(server: Server) -> None:
-    """So a client of a later version learns which versions there are (KIP-511)."""
+    """A client of a later version learns which versions there are (KIP-511)."""
     with RawConnection(server.address) as connection:
         # Its header has tagged fields, here none.
         answer = connection.ask(frame(API_VERSIONS, 999, b"\0what it will have"))

@@ -25,9 +25,8 @@ def test_console_clients_write_and_read_each_codec(
     assert ROWS == console_consume(tools, server.address, topic, len(ROWS))
     for client in CLIENTS:
         found = client.consume(server.address, topic, len(ROWS))
-        assert ROWS == [
-            ((each.key or b"").decode(), (each.value or b"").decode()) for each in found
-        ]
+        read = [((each.key or b"").decode(), (each.value or b"").decode()) for each in found]
+        assert ROWS == read
 
 
 def test_console_consumer_reads_what_the_other_clients_wrote(

@@ -1,4 +1,4 @@
-"""Clients that want too much: connections, memory, time. The others are served, memory is bounded."""
+"""Clients that take too much: connections, memory, time. Others are served, memory is bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .servers import GatewayServer
 CLIENT = Librdkafka()
 CONNECTIONS_MAX = 60
 MIB = 1 << 20
-# What one connection may hold of a large request or response, and what the process may need besides.
+# Above the default of --max-in-flight-bytes, for copies of what is in flight.
 GROWTH_BYTES_MAX = 400 * MIB
 WAIT_SECONDS = 30
 
@@ -46,7 +46,7 @@ def serves(server: GatewayServer, topic: str) -> None:
 def test_connections_beyond_the_limit_are_closed(
     limited: GatewayServer, new_name: Callable[[], str]
 ) -> None:
-    """Those that are there before are served; descriptors are bounded, and free afterwards."""
+    """Clients that were there before are served; sockets are bounded, and free afterwards."""
     flood(limited, new_name(), 400)
 
 
@@ -61,7 +61,7 @@ def test_thousands_of_connections_beyond_the_limit_are_closed(
 def flood(server: GatewayServer, topic: str, count: int) -> None:
     """Open connections, of which none sends anything."""
     serves(server, topic)
-    memory, descriptors = server.memory_bytes(), server.descriptor_count()
+    memory, sockets = server.memory_bytes(), server.socket_count()
     question = metadata(topic)
     with RawConnection(server.address) as first, ExitStack() as stack:
         expected = first.ask(question)
@@ -74,7 +74,7 @@ def flood(server: GatewayServer, topic: str, count: int) -> None:
             if number % 100 == 0:
                 assert expected == first.ask(question)
         assert expected == first.ask(question)
-        assert server.descriptor_count() <= descriptors + CONNECTIONS_MAX + 10
+        assert server.socket_count() <= sockets + CONNECTIONS_MAX + 10
         with RawConnection(server.address) as extra:
             assert extra.ask(question) is None
     serves(server, f"{topic}-after")
@@ -149,7 +149,7 @@ def test_waiting_fetches_of_clients_that_left_are_dropped(
     """Each would wait for a day; the connections are free when their clients have left."""
     topic = new_name()
     serves(limited, topic)
-    descriptors = limited.descriptor_count()
+    sockets = limited.socket_count()
     for number in range(5):
         with ExitStack() as stack:
             for _ in range(40):
@@ -157,7 +157,7 @@ def test_waiting_fetches_of_clients_that_left_are_dropped(
                 waiting.send(fetch(topic, 5, max_wait_ms=86_400_000))
             serves(limited, f"{topic}-beside-{number}")
     end = time.monotonic() + WAIT_SECONDS
-    while limited.descriptor_count() > descriptors + 5:
+    while limited.socket_count() > sockets + 5:
         assert time.monotonic() < end, "connections of clients that left are kept"
         time.sleep(0.05)
 

@@ -166,15 +166,17 @@ def test_unknown_topic_has_its_error_in_each_request(
         assert UNKNOWN_TOPIC_OR_PARTITION == answer.error.code()
         with pytest.raises(confluent_kafka.KafkaException):
             consumer.get_watermark_offsets(place(topic, partition=7), timeout=10)
-    errors = []
+    errors: list[int] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        errors.append(error.code())
+
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": server.address, "topic.metadata.propagation.max.ms": 300}
     )
     for name, partition in ((missing, 0), (topic, 7)):
         try:
-            producer.produce(
-                name, b"x", partition=partition, on_delivery=lambda e, _m: errors.append(e.code())
-            )
+            producer.produce(name, b"x", partition=partition, on_delivery=delivered)
         except confluent_kafka.KafkaException as error:
             errors.append(error.args[0].code())
     assert 0 == producer.flush(TIMEOUT_SECONDS)
@@ -203,8 +205,8 @@ def test_tail_sees_each_record_of_two_producers_once(
         messages = read(consumer, 1000)
         assert [0, 0] == [producer.flush(TIMEOUT_SECONDS) for producer in producers]
     assert list(range(1000)) == [each.offset() for each in messages]
-    for name in (b"0", b"1"):
-        numbers = [int(each.value()) for each in messages if each.key() == name]
+    for key in (b"0", b"1"):
+        numbers = [int(each.value()) for each in messages if each.key() == key]
         assert list(range(500)) == numbers
 
 
