@@ -50,7 +50,7 @@ python3 ci/soak.py --gate               # about a minute, as the gate runs it
 ```
 
 The exit status is 1 if a judgement fails. The full and the read-only disk need root and loop
-devices; without them they are left out, with a message.
+devices. Without them a limit of the size of files replaces both, with a message.
 """
 
 PROGRAMS = """
@@ -71,7 +71,8 @@ Each service has an ext4 file system of 256 MiB on a loop device.
 A client numbers its records, and the value of a record follows from both. So a follower sees each
 lost, repeated or changed record. After each round of faults everything acknowledged must have
 reached the followers, and each client must have made progress. After the end a read-only manager
-reads both directories, and compares the compacted topic with the acknowledged versions.
+reads both directories, and compares the compacted topic with the acknowledged versions. The
+followers end before the services, so what is acknowledged last is judged there alone.
 """
 
 FLATNESS = """
