@@ -31,7 +31,7 @@ TITLES = {
     "disk": "Disk space in use",
     "files": "Files",
 }
-BYTES = {"rss", "disk"}
+BYTES = {"rss", "disk", "journal"}
 # Faults whose times the picture shows, with their colors.
 MARKS = {"kill": "C3", "full disk": "C1", "read only disk": "C5"}
 
@@ -109,9 +109,12 @@ def page(kept: Kept) -> Iterator[str]:
     """Yield the parts of the page."""
     yield ABOUT
     count = len(kept.problems)
-    yield f"\n## The run\n\n{count or 'No'} judgement{'' if count == 1 else 's'} failed.\n\n"
-    yield from (f"- {each}\n" for each in kept.problems[:30])
-    yield "\n| | |\n|---|---|\n" if count else "| | |\n|---|---|\n"
+    yield f"\n## The run\n\n{count or 'No'} judgement{'' if count == 1 else 's'} failed.\n"
+    if count:
+        yield "\n"
+        yield from (f"- {each}\n" for each in kept.problems[:30])
+    yield from (f"\n{each}\n" for each in kept.notes)
+    yield "\n| | |\n|---|---|\n"
     yield f"| day, commit | {kept.day}, `{kept.commit}` |\n"
     yield f"| duration, seed | {kept.seconds / 60:.1f} minutes, {kept.seed} |\n"
     yield from (f"| {name} | {text} |\n" for name, text in kept.machine.items())
