@@ -92,7 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     commit = current_commit()
     machine = {name: text for name, text in describe().items() if name in FACTS}
-    # A run that is ended must end its processes, and unmount its volumes.
+    # A run that is ended must end its processes, and unmount its volumes: `asyncio.run` cancels it
+    # at SIGINT, which a shell lets a program in the background ignore.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     if parsed.directory is not None:
         parsed.directory.mkdir(parents=True, exist_ok=True)

@@ -276,6 +276,8 @@ async def _restart(service: Service, outcome: Outcome) -> None:
 
 async def kill(stage: Stage, outcome: Outcome) -> None:
     """SIGKILL, and a start that recovers."""
+    # Without any record since its start, the directory would still be clean.
+    await _continue(stage.ingest, outcome)
     await stage.ingest.program.end(signal.SIGKILL)
     await _restart(stage.ingest, outcome)
     name = "kafkalog_recoveries_total"
