@@ -29,6 +29,8 @@ python3 ci/proof.py --gate                   # the short forms, as the gate runs
 A broken promise makes the exit status 1 and leaves its evidence below `.proof/evidence`: the files,
 what was acknowledged, and the seed. What happens when is a matter of the machine, so the same seed
 repeats the choices and not the moment.
+
+The [soak](soak.md) is an hour of services under load and bad input.
 """
 
 

@@ -68,7 +68,7 @@ def run_in(folder: Path, parsed: argparse.Namespace) -> Run:
     print(f"=== soak (seed {seed}, {seconds:g} s)", flush=True)
     if reason:
         print(
-            f"!!! NO FULL AND NO READ-ONLY DISK, FILE SYSTEMS CANNOT BE BOUNDED: {reason}",
+            f"!!! A LIMIT OF FILE SIZES REPLACES THE FULL AND THE READ-ONLY DISK: {reason}",
             file=sys.stderr,
             flush=True,
         )
@@ -92,8 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     commit = current_commit()
     machine = {name: text for name, text in describe().items() if name in FACTS}
-    # A run that is ended must end its processes, and unmount its volumes.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A run that is ended must end its processes, and unmount its volumes: `asyncio.run` cancels it
+    # at SIGINT, which a shell lets a program in the background ignore.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     if parsed.directory is not None:
         parsed.directory.mkdir(parents=True, exist_ok=True)
         run = run_in(parsed.directory.resolve(), parsed)

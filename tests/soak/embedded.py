@@ -216,12 +216,16 @@ def _reconfigure(topic: str, changes: dict[str, str], manager: LogManager) -> No
     manager.reconfigure(topic, changes)
 
 
+def line_of(work: Work, misuse: Misuse) -> str:
+    """Return what both report as a line of JSON."""
+    found = work.report()
+    return json.dumps(found | {"acknowledged": found["acknowledged"] | misuse.acknowledged})
+
+
 async def report(work: Work, misuse: Misuse) -> None:
     """Print a line each second."""
     while True:
-        found = work.report()
-        found["acknowledged"] = found["acknowledged"] | misuse.acknowledged
-        print(json.dumps(found), flush=True)
+        print(line_of(work, misuse), flush=True)
         await asyncio.sleep(REPORT_SECONDS)
 
 
@@ -268,7 +272,7 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                print(json.dumps(work.report()), flush=True)
+                print(line_of(work, app.state.misuse), flush=True)
 
 
 def _end_by_error(task: asyncio.Task[None]) -> None:

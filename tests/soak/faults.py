@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ REFUSAL_SECONDS = 10.0
 RECOVERY_SECONDS = 60.0
 FLOOD_CLIENTS = 48
 VANISHING_CLIENTS = 15
+SIZE_LIMIT = 4096
 
 Fault = Callable[[Stage, Outcome], Awaitable[None]]
 
@@ -140,16 +142,20 @@ async def slow_clients(stage: Stage, outcome: Outcome) -> None:
 async def slow_readers(stage: Stage, outcome: Outcome) -> None:
     """A reader that holds bytes of deleted segments, and a group that retention overtakes."""
     service, pinned = stage.embedded, "kafkalog_pinned_bytes"
+    size = stage.pace.segment_bytes
+    # The slow group has a fetch of up to 1 MiB, also of segments that are deleted.
+    before = await service.metric(pinned) or 0
     await service.act("hold", outcome)
-    seconds, size = stage.pace.retention_ms / 1000 + RECOVERY_SECONDS, stage.pace.segment_bytes
-    value, is_pinned = await service.wait_for(pinned, lambda found: found > 6 * size, seconds)
-    outcome.show(pinned, value, is_shown=is_pinned)
-    await service.act("release", outcome)
-    # The slow group reads one partition, and has a part of a segment.
-    value, is_freed = await service.wait_for(
-        pinned, lambda found: found < 3 * size, RECOVERY_SECONDS
+    seconds = stage.pace.retention_ms / 1000 + RECOVERY_SECONDS
+    peak, is_pinned = await service.wait_for(
+        pinned, lambda found: found > before + 6 * size, seconds
     )
-    outcome.expect(is_freed, f"{pinned} is {value} after the release")
+    outcome.show(pinned, peak, is_shown=is_pinned)
+    await service.act("release", outcome)
+    left, is_freed = await service.wait_for(
+        pinned, lambda found: found < (peak or 0) - 4 * size, RECOVERY_SECONDS
+    )
+    outcome.expect(is_freed, f"{pinned} is {left} after the release, and was {peak}")
     lag = await service.metric("kafkalog_group_lag_records", 'group="audit"')
     outcome.show("kafkalog_group_lag_records", lag, is_shown=bool(lag))
 
@@ -201,6 +207,32 @@ async def full_disk(stage: Stage, outcome: Outcome) -> None:
     await _become_healthy(service, outcome)
 
 
+async def file_size_limit(stage: Stage, outcome: Outcome) -> None:
+    """A limit of the size of files, instead of a full disk: 503 up to a restart without it."""
+    service, name = stage.ingest, "kafkalog_producer_failures_total"
+    pid = service.program.pid
+    assert pid is not None
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (SIZE_LIMIT, limits[1]))
+    status = await _probe_until_refused(service, outcome)
+    outcome.expect(status == 503, f"status {status} with a limit of the size of files")
+    failures = await service.metric(name)
+    outcome.show(name, failures, is_shown=bool(failures))
+    _, seconds = await service.program.end()
+    outcome.answer("ingest ended", seconds)
+    await _restart(service, outcome)
+
+
+async def _probe_until_refused(service: Service, outcome: Outcome) -> int:
+    """Send requests until one is answered with an error; return its status."""
+    end, status = time.monotonic() + RECOVERY_SECONDS, 200
+    while status in (200, GONE) and time.monotonic() < end:
+        begun = time.monotonic()
+        status = await service.probe.post(9)
+        outcome.answer(f"request: {status}", time.monotonic() - begun)
+    return status
+
+
 async def _become_healthy(service: Service, outcome: Outcome) -> None:
     """Wait until `health` has no reason that concerns the disk's space or state."""
     end = time.monotonic() + RECOVERY_SECONDS
@@ -219,11 +251,7 @@ async def read_only_disk(stage: Stage, outcome: Outcome) -> None:
     """The kernel makes the file system read-only; it is repaired, and the service restarted."""
     service = stage.ingest
     await asyncio.to_thread(service.volume.make_read_only)
-    end, status = time.monotonic() + RECOVERY_SECONDS, 200
-    while status in (200, GONE) and time.monotonic() < end:
-        begun = time.monotonic()
-        status = await service.probe.post(9)
-        outcome.answer(f"request: {status}", time.monotonic() - begun)
+    status = await _probe_until_refused(service, outcome)
     outcome.expect(status == 503, f"status {status} on a read-only disk")
     health = await service.get("/health")
     outcome.answer(f"health: {health.status}", health.seconds)
@@ -248,6 +276,8 @@ async def _restart(service: Service, outcome: Outcome) -> None:
 
 async def kill(stage: Stage, outcome: Outcome) -> None:
     """SIGKILL, and a start that recovers."""
+    # Without any record since its start, the directory would still be clean.
+    await _continue(stage.ingest, outcome)
     await stage.ingest.program.end(signal.SIGKILL)
     await _restart(stage.ingest, outcome)
     name = "kafkalog_recoveries_total"
@@ -288,10 +318,11 @@ FAULTS: tuple[Fault, ...] = (
     kill,
     stop_in_order,
 )
-# Faults of a file system, which need root.
+# Faults of a file system, which need root, and of a folder.
 DISK_FAULTS: tuple[Fault, ...] = (full_disk, read_only_disk)
+FOLDER_FAULTS: tuple[Fault, ...] = (file_size_limit,)
 
 
 def chosen_faults(*, is_bounded: bool) -> tuple[Fault, ...]:
-    """Return the faults of a run, with those of the disks if they are bounded."""
-    return FAULTS + (DISK_FAULTS if is_bounded else ())
+    """Return the faults of a run: with those of a file system if it is bounded."""
+    return FAULTS + (DISK_FAULTS if is_bounded else FOLDER_FAULTS)

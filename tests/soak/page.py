@@ -31,7 +31,7 @@ TITLES = {
     "disk": "Disk space in use",
     "files": "Files",
 }
-BYTES = {"rss", "disk"}
+BYTES = {"rss", "disk", "journal"}
 # Faults whose times the picture shows, with their colors.
 MARKS = {"kill": "C3", "full disk": "C1", "read only disk": "C5"}
 
@@ -50,7 +50,7 @@ python3 ci/soak.py --gate               # about a minute, as the gate runs it
 ```
 
 The exit status is 1 if a judgement fails. The full and the read-only disk need root and loop
-devices; without them they are left out, with a message.
+devices. Without them a limit of the size of files replaces both, with a message.
 """
 
 PROGRAMS = """
@@ -71,7 +71,8 @@ Each service has an ext4 file system of 256 MiB on a loop device.
 A client numbers its records, and the value of a record follows from both. So a follower sees each
 lost, repeated or changed record. After each round of faults everything acknowledged must have
 reached the followers, and each client must have made progress. After the end a read-only manager
-reads both directories, and compares the compacted topic with the acknowledged versions.
+reads both directories, and compares the compacted topic with the acknowledged versions. The
+followers end before the services, so what is acknowledged last is judged there alone.
 """
 
 FLATNESS = """
@@ -108,9 +109,12 @@ def page(kept: Kept) -> Iterator[str]:
     """Yield the parts of the page."""
     yield ABOUT
     count = len(kept.problems)
-    yield f"\n## The run\n\n{count or 'No'} judgement{'' if count == 1 else 's'} failed.\n\n"
-    yield from (f"- {each}\n" for each in kept.problems[:30])
-    yield "\n| | |\n|---|---|\n" if count else "| | |\n|---|---|\n"
+    yield f"\n## The run\n\n{count or 'No'} judgement{'' if count == 1 else 's'} failed.\n"
+    if count:
+        yield "\n"
+        yield from (f"- {each}\n" for each in kept.problems[:30])
+    yield from (f"\n{each}\n" for each in kept.notes)
+    yield "\n| | |\n|---|---|\n"
     yield f"| day, commit | {kept.day}, `{kept.commit}` |\n"
     yield f"| duration, seed | {kept.seconds / 60:.1f} minutes, {kept.seed} |\n"
     yield from (f"| {name} | {text} |\n" for name, text in kept.machine.items())

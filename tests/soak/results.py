@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Kept:
         faults: by kind, its number, its times, its answers, the longest wait in seconds, and its
             metrics with the smallest and the largest figure.
         samples: as of `Run`.
+        notes: sentences of a person about the run, which are written into the file.
     """
 
     day: str
@@ -43,6 +44,7 @@ class Kept:
     verdicts: dict[str, dict[str, Any]]
     faults: dict[str, dict[str, Any]]
     samples: list[Sample]
+    notes: list[str] = field(default_factory=list)
 
 
 def keep(run: Run, machine: Mapping[str, str], commit: str) -> Kept:

@@ -71,11 +71,11 @@ class Volume:
                 time.sleep(0.05)
 
     def sample(self) -> dict[str, int]:
-        """Return the bytes in use, with those of deleted files that are open, and the files."""
+        """Return the use of the volume, with the space of deleted files that are open."""
         found = disk_sample(self.data)
         if self.size is not None:
             facts = os.statvfs(self.point)
-            found["disk"] = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
+            found["disk"] = (facts.f_blocks - facts.f_bfree) * facts.f_frsize - found["journal"]
             if self._ballast.exists():
                 found["disk"] -= self._ballast.stat().st_blocks * 512
         return found

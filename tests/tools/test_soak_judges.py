@@ -19,6 +19,7 @@ from tests.soak.numbered import (
     record_value,
     record_values,
 )
+from tests.soak.sampling import disk_sample
 from tests.soak.stage import Outcome
 from tests.soak.web import metric
 
@@ -188,3 +189,13 @@ def test_metric_sums_the_samples_of_its_name() -> None:
     assert 5.5 == metric(text, "a")
     assert 3.5 == metric(text, "a", 'x="2"')
     assert metric(text, "b") is None
+
+
+def test_disk_sample_counts_the_journal_apart(tmp_path: Path) -> None:
+    """Allocated bytes, in directories below as well."""
+    (tmp_path / "events-0").mkdir()
+    (tmp_path / "events-0" / "a.log").write_bytes(b"x" * 8192)
+    (tmp_path / ".kafkalog_journal.1").write_bytes(b"x" * 65536)
+    found = disk_sample(tmp_path)
+    assert 2 == found["files"]
+    assert 8192 <= found["disk"] < 65536 <= found["journal"]
