@@ -205,8 +205,8 @@ class CommitJournal:
         with self._lock:
             if not self._is_usable or not self._options.takes_commits:
                 return {}
-            with Pace() as pace:
-                file, builder, pending = self._collect(logs, pace)
+            pace = Pace()
+            file, builder, pending = self._collect(logs, pace)
             if file is None:
                 return {}
             try:
@@ -222,10 +222,10 @@ class CommitJournal:
             self._options.syncs.end(number)
             self._accept(file, builder)
             results: dict[Log, BaseException | None] = {}
-            with Pace() as pace:
-                for log, each in pending.items():
-                    results[log] = self._finish(log, each)
-                    pace.step()
+            pace = Pace()
+            for log, each in pending.items():
+                results[log] = self._finish(log, each)
+                pace.step()
             return results
 
     def _collect(
