@@ -135,7 +135,8 @@ class SentMany(Future[list[SentRange]]):
 
     def done(self) -> bool:
         """Return whether each record is in the log, or never will be."""
-        return all([each.outcome.state == FINISHED for each in self._parts])  # noqa: C419 - half the time
+        # A list takes half the time of a generator.
+        return all([each.outcome.state == FINISHED for each in self._parts])  # noqa: C419
 
     def result(self, timeout: float | None = None) -> list[SentRange]:
         """
