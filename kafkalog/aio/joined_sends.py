@@ -88,7 +88,7 @@ class JoinedSends:
         self._count_end()
 
     def _count_end(self) -> None:
-        while self._try_join():
+        while self._try_join() and self._parts:
             # The first part may have ended last, after a hundred others.
             time.sleep(PAUSE_SECONDS)
         with self._lock:

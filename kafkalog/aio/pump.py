@@ -122,17 +122,17 @@ class Pump:
         pace, is_running = Pace(), True
         while is_running:
             request = self._queue.get()
-            with pace:
-                is_running = self._run_round(request, pace)
-                # While the thread waits, it must not keep an error of the request: the frames of
-                # the error have the AsyncProducer, whose thread ends when it is dropped.
-                del request
-                if self._writes_at_once and self._producer is not None:
-                    try:
-                        self._producer.write_batches(pace.step)
-                    except Exception:
-                        # The timers of the producer write the rest.
-                        logger.exception("%s: batches could not be written now", self._name)
+            pace.restart()
+            is_running = self._run_round(request, pace)
+            # While the thread waits, it must not keep an error of the request: the frames of the
+            # error have the AsyncProducer, whose thread ends when it is dropped.
+            del request
+            if self._writes_at_once and self._producer is not None:
+                try:
+                    self._producer.write_batches(pace.step)
+                except Exception:
+                    # The timers of the producer write the rest.
+                    logger.exception("%s: batches could not be written now", self._name)
 
     def _run_round(self, request: Request | None, pace: Pace) -> bool:
         """Begin the requests that are there; return False after the end of the queue."""
@@ -152,7 +152,6 @@ class Pump:
     def _run_request(self, request: Request, pace: Pace) -> None:
         producer = self._producer
         if producer is None:
-            pace.end()
             try:
                 producer = self._producer = self._open_producer()
             except Exception as error:
@@ -160,6 +159,5 @@ class Pump:
                     logger.exception("%s: the producer could not be made", self._name)
                 request.refuse(error)
                 return
-            finally:
-                pace.begin()
+            pace.restart()
         request.run(producer, pace)

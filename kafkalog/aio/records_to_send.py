@@ -106,13 +106,13 @@ class RecordsToSend:
         """
         count = len(self._values)
         if self.is_small:
-            # On the loop: it takes no turn with threads.
+            # On the loop, which must not sleep.
             self.parts += self._read(0, count, None)
         else:
-            with Pace() as pace:
-                for start in range(0, count, PART_RECORDS):
-                    self.parts += self._read(start, min(start + PART_RECORDS, count), pace)
-                    pace.step()
+            pace = Pace()
+            for start in range(0, count, PART_RECORDS):
+                self.parts += self._read(start, min(start + PART_RECORDS, count), pace)
+                pace.step()
         # The columns of the caller are not needed any more.
         self._keys, self._values, self._headers = None, self._values[:0], None
 

@@ -68,12 +68,9 @@ class ProducerCall:
 
     def begin(self, producer: Producer, on_done: Callable[[], object], pace: Pace) -> None:
         """Call the function, and then `on_done`."""
-        # It may wait for the disk.
-        pace.end()
-        try:
-            self._result = self._function(producer)
-        finally:
-            pace.begin()
+        self._result = self._function(producer)
+        # It may have waited for the disk.
+        pace.restart()
         on_done()
 
     def result(self) -> Any:

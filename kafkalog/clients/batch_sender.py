@@ -292,12 +292,12 @@ class BatchSender:
     def _write_lingering(self) -> None:
         now_ms = self._settings.clock.monotonic_ms()
         try:
-            with Pace() as pace:
-                while (opened := self._next_lingering(now_ms)) is not None:
-                    _due_ms, accumulator, number = opened
-                    if accumulator.close_open(number):
-                        self.write(accumulator, is_pass=True)
-                        pace.step()
+            pace = Pace()
+            while (opened := self._next_lingering(now_ms)) is not None:
+                _due_ms, accumulator, number = opened
+                if accumulator.close_open(number):
+                    self.write(accumulator, is_pass=True)
+                    pace.step()
         finally:
             self._sync_soon()
         with suppress(IndexError):
@@ -317,10 +317,10 @@ class BatchSender:
             retrying, self._retrying = self._retrying, set()
         self._settings.counters.add_retries(len(retrying))
         try:
-            with Pace() as pace:
-                for accumulator in retrying:
-                    self.write(accumulator, is_pass=True)
-                    pace.step()
+            pace = Pace()
+            for accumulator in retrying:
+                self.write(accumulator, is_pass=True)
+                pace.step()
         finally:
             self._sync_soon()
 
@@ -331,11 +331,11 @@ class BatchSender:
         # Emptied while they are worked through: to free all batches at once takes a millisecond.
         unsynced: deque[Unsynced] = deque()
         try:
-            with Pace() as pace:
-                for accumulator in accumulators:
-                    if (taken := accumulator.take_unsynced()) is not None:
-                        unsynced.append(taken)
-                    pace.step()
+            pace = Pace()
+            for accumulator in accumulators:
+                if (taken := accumulator.take_unsynced()) is not None:
+                    unsynced.append(taken)
+                pace.step()
             if not unsynced:
                 return
             failures = self._settings.source.commit({each.log for each in unsynced})
@@ -346,12 +346,12 @@ class BatchSender:
             self._return(unsynced)
             raise
         acknowledged: deque[Acknowledgement] = deque()
-        with Pace() as pace:
-            while unsynced:
-                each = unsynced.popleft()
-                acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
-                pace.step()
-            self._complete(acknowledged, pace)
+        pace = Pace()
+        while unsynced:
+            each = unsynced.popleft()
+            acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
+            pace.step()
+        self._complete(acknowledged, pace)
 
     def _report_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
         if error is None and where not in self._full:

@@ -211,8 +211,8 @@ class CommitJournal:
         with self._lock:
             if not self._is_usable or not self._options.takes_commits:
                 return {}
-            with Pace() as pace:
-                file, builder, pending = self._collect(logs, pace)
+            pace = Pace()
+            file, builder, pending = self._collect(logs, pace)
             if file is None:
                 return {}
             try:
@@ -283,7 +283,8 @@ class CommitJournal:
 
     def _finish_all(self, pending: Mapping[Log, PendingCommit]) -> dict[Log, BaseException | None]:
         results: dict[Log, BaseException | None] = {}
-        with self._options.published_together(), Pace() as pace:
+        pace = Pace()
+        with self._options.published_together():
             for log, each in pending.items():
                 results[log] = self._finish(log, each)
                 pace.step()

@@ -421,15 +421,15 @@ class DirectoryCommitters:
             ValueError: a log is in no data directory of the manager.
         """
         found: defaultdict[GroupCommitter, list[Log]] = defaultdict(list)
-        with Pace() as pace:
-            for log in logs:
-                # A string: parent and hash of a path take ten times as long.
-                committer = self._by_name.get(os.path.dirname(log.directory))  # noqa: PTH120
-                if committer is None:
-                    where = log.directory
-                    raise ValueError(f"log must be in a directory of the manager, got {where}")
-                found[committer].append(log)
-                pace.step()
+        pace = Pace()
+        for log in logs:
+            # A string: parent and hash of a path take ten times as long.
+            committer = self._by_name.get(os.path.dirname(log.directory))  # noqa: PTH120
+            if committer is None:
+                where = log.directory
+                raise ValueError(f"log must be in a directory of the manager, got {where}")
+            found[committer].append(log)
+            pace.step()
         started_ns = perf_counter_ns()
         requests = [(committer, committer.request(own)) for committer, own in found.items()]
         failures: dict[Log, KafkaLogError] = {}
