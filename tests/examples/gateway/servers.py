@@ -197,6 +197,8 @@ class BrokerServer:
         self._port, controller_port = free_ports(2)
         client = f"PLAINTEXT://{self.address}"
         every = {
+            # On a busy machine a short session ends, and the broker answers with errors for a time.
+            "broker.session.timeout.ms": "20000",
             **(settings or {}),
             "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": client,

@@ -145,5 +145,6 @@ def test_gateway_killed_often_under_load_loses_and_repeats_nothing(
 def test_broker_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """The same of a real broker: the test expects no more of the gateway."""
     skip_without_kafka()
-    with BrokerServer(fetch_kafka(), tmp_path / "data") as server:
+    settings = {"broker.session.timeout.ms": "1500"}
+    with BrokerServer(fetch_kafka(), tmp_path / "data", settings) as server:
         kill_under_load(server, 2, "lz4")
