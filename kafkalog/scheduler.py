@@ -180,6 +180,7 @@ class ThreadScheduler:
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._owner: weakref.ref[object] | None = None
 
     def schedule(
         self,
@@ -220,6 +221,10 @@ class ThreadScheduler:
     def abandon(self) -> None:
         """Run no more tasks, and do not wait: a garbage collection may call it."""
         self._stop()
+
+    def abandon_after(self, owner: object) -> None:
+        """Abandon the tasks once an object is collected: its thread ends without a `close`."""
+        self._owner = weakref.ref(owner, lambda _: self.abandon())
 
     def _stop(self) -> threading.Thread | None:
         """Stop the thread after the task that it runs; return the thread."""

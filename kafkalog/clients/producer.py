@@ -132,6 +132,9 @@ class Producer(ClosingContextManager):
         # Two threads: one writes batches whose time is over while the other waits for the disk.
         own = [] if scheduler else [ThreadScheduler(self._clock), ThreadScheduler(self._clock)]
         self._own_schedulers = own
+        for each in own:
+            # If it is dropped without `close`: its tasks are done then, because they refer to it.
+            each.abandon_after(self)
         random = SystemRandom() if random is None else random
         self._lock = threading.Lock()
         self._closed = False

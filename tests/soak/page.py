@@ -44,7 +44,7 @@ descriptors, mappings and disk space must be flat. Drawn by `python3 ci/soak.py`
 
 ```text
 python3 ci/soak.py                      # an hour, with a fresh seed
-python3 ci/soak.py --minutes 5          # shorter: only rough limits of growth are judged
+python3 ci/soak.py --minutes 5          # below 30 minutes only rough limits of growth are judged
 python3 ci/soak.py --seed 7             # the same order of faults as an earlier run
 python3 ci/soak.py --gate               # about a minute, as the gate runs it
 ```
@@ -57,7 +57,7 @@ PROGRAMS = """
 ## Programs
 
 * **embedded** uses `kafkalog.aio` and has the routes of `examples/ingest_http`: durable producers,
-  transactions, a compacted topic, a group that keeps up and one that falls back. It has a commit
+  transactions, a compacted topic, a group that keeps up, a slow group. It has a commit
   journal, segments of 256 KiB, and retention by 2 MiB and 4 minutes. It lives as long as the run.
 * **ingest** is `examples/ingest_http/service.py`, unchanged. Its topic has the same segments and
   retention. It is killed, stopped and started again.

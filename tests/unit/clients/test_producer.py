@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog import LogManager
 from kafkalog._core.murmur2 import partition_of
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.producer import DeliveryRules, Producer
@@ -30,8 +34,10 @@ from kafkalog.errors import (
     TransactionAbortedError,
     UnsupportedForMessageFormatError,
 )
+from kafkalog.log.record_appender import Wait
 from tests.support import golden
 from tests.support.log_sources import Logs
+from tests.support.loops import eventually
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -593,3 +599,34 @@ def test_batch_of_a_transaction_in_a_truncated_log_is_refused(logs: Logs) -> Non
             producer.commit_transaction()
         assert isinstance(lost.exception(0), OutOfOrderSequenceError)
         producer.abort_transaction()
+
+
+@pytest.mark.parametrize("wait", ["written", "durable"])
+def test_dropped_producer_ends_its_threads(tmp_path: Path, wait: Wait) -> None:
+    """Without `close`; what was sent is stored, and the timers end with the producer."""
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("t", 1)
+        before = {*threading.enumerate()}
+        producer = manager.producer(wait=wait, linger_ms=1)
+        sent = producer.send("t", b"v")
+        timers = [
+            each
+            for each in threading.enumerate()
+            if each not in before and each.name == "kafkalog-scheduler"
+        ]
+        assert timers
+        assert 0 == sent.result(60).offset
+        reference = weakref.ref(producer)
+        del producer, sent
+
+        async def main() -> None:
+            def is_dropped() -> bool:
+                # The thread may still have the task that delivered the record.
+                gc.collect()
+                return reference() is None
+
+            await eventually(is_dropped)
+            await eventually(lambda: not any(each.is_alive() for each in timers))
+
+        asyncio.run(main())
+        assert [b"v"] == [record.value for record in manager.log("t").records()]
