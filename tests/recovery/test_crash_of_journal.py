@@ -301,7 +301,7 @@ def explore_failures(scenario: Scenario, error_number: int, step: int) -> int:
 def test_failing_call_with_journal_keeps_what_was_flushed(
     scenario: Scenario, error_number: int
 ) -> None:
-    """A few of the calls; the slow run has all of them."""
+    """A few of the calls; the slow run has more of them."""
     assert explore_failures(scenario, error_number, 29) > 20
 
 
@@ -311,19 +311,19 @@ def test_failing_call_with_journal_keeps_what_was_flushed(
 def test_any_failing_call_with_journal_keeps_what_was_flushed(
     scenario: Scenario, error_number: int
 ) -> None:
-    """All calls."""
-    assert explore_failures(scenario, error_number, 1) > 50
+    """Every fourth call, from a random first one; all calls with `KAFKALOG_CRASH_STEP=1`."""
+    assert explore_failures(scenario, error_number, 4) > 50
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_cut_with_journal_keeps_what_was_flushed(scenario: Scenario) -> None:
-    """Some of the calls; the slow run has all of them."""
+    """Some of the calls; the slow run has more of them."""
     assert explore(scenario, 3, 7) > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_cut_with_journal_at_any_call_keeps_what_was_flushed(scenario: Scenario) -> None:
-    """All calls, many states."""
-    assert explore(scenario, MANY_STATES, 1) > 100
+    """Every fourth call, from a random first one, and many states; all calls as above."""
+    assert explore(scenario, MANY_STATES, 4) > 50

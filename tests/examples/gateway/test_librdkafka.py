@@ -76,8 +76,10 @@ def test_waiting_fetch_of_many_topics_ends_with_an_append_to_any(
     topics = [new_name() for _ in range(3)]
     for topic in topics:
         CLIENT.create_topic(server.address, topic)
+        # A broker leads a new partition some time after the answer to CreateTopics.
+        CLIENT.produce(server.address, topic, sent(1))
     with RawConnection(server.address) as connection, RawConnection(server.address) as other:
-        offsets = dict.fromkeys(topics, 0)
+        offsets = dict.fromkeys(topics, 1)
         for topic in (topics[2], topics[0]):
             connection.send(fetch_many(offsets, max_wait_ms=120_000))
             assert not connection.has_response(1.0)  # it waits by now
