@@ -34,6 +34,7 @@ from kafkalog import (  # noqa: E402
     ManagerConfig,
     MetricsSnapshot,
 )
+from tests.support.pictures import SETTINGS  # noqa: E402
 
 DASHBOARD = ROOT / "examples" / "metrics" / "grafana.json"
 PICTURE = ROOT / "docs" / "images" / "metrics.svg"
@@ -41,14 +42,6 @@ SCRAPE_SECONDS = 1.0
 # Scrapes in the window of a rate.
 WINDOW = 5
 COLUMNS = 3
-SETTINGS: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "kafkalog",
-    "font.size": 7,
-    "font.family": "sans-serif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 LIVELY = LogConfig(
     segment_bytes=1 << 20, retention_bytes=24 << 20, retention_ms=20_000, file_delete_delay_ms=3_000
 )

@@ -9,7 +9,6 @@ Thread-safety: methods belong to the loop; functions with a `LogManager` run in 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -27,6 +26,7 @@ from kafkalog import (
     TopicExistsError,
 )
 from kafkalog.aio import AsyncLogManager
+from kafkalog.files.names import ensure_topic_name
 
 __all__ = ["INTERNAL_TOPICS", "NO_TRANSACTIONS", "Broker", "TopicRequests", "refuse"]
 
@@ -37,7 +37,6 @@ NO_TRANSACTIONS: Final = ErrorCode.transactional_id_authorization_failed
 
 GROUP_KEY: Final = 0
 _NO_NODE: Final = -1
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +265,7 @@ class TopicRequests:
             return ErrorCode.policy_violation, f"there may be {limit} partitions"
         config = {each.name: each.value for each in topic.configs if each.value is not None}
         if request.body.validate_only:
-            _check_name(topic.name)
+            _ensure_name(topic.name)
             LogConfig.from_properties(config)
         else:
             manager.create_topic(topic.name, count, config)
@@ -297,11 +296,11 @@ def _is_own_assignment(topic: Any, node_id: int) -> bool:
     )
 
 
-def _check_name(topic: str) -> None:
-    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidTopicError(
-            f"a topic name must have 1 to 249 of [A-Za-z0-9._-], got {topic[:300]!r}"
-        )
+def _ensure_name(topic: str) -> None:
+    try:
+        ensure_topic_name(topic)
+    except ValueError as error:
+        raise InvalidTopicError(str(error)) from error
 
 
 def _creation_result(

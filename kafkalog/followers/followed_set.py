@@ -254,6 +254,7 @@ class FollowedSet:
                 part.seek_to_start()
             limit = self._known_limit(part)
             if not part.has_more and not part.may_have_more(limit):
+                self._in_hand = None
                 return []
             with storage_errors(part.directory, doing="reading"):
                 found = part.read(
@@ -281,6 +282,7 @@ class FollowedSet:
             self._count_open(part)
         if part.has_more:
             self.mark_changed(part)
+        self._in_hand = None
         return found
 
     def rewind(self, part: FollowedPartition, found: Iterable[FollowedRecords]) -> None:

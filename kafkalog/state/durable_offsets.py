@@ -170,7 +170,7 @@ class DurableOffsets:
 
     def publish(self, directory: Path, offset: int, *, is_lowered: bool = False) -> None:
         """
-        Publish the durable offset of a partition, before a caller of a sync continues.
+        Publish the durable offset of a partition, before a caller of its sync continues.
 
         Args:
             directory: the partition directory.
@@ -203,7 +203,9 @@ class DurableOffsets:
         """
         Publish at the end of the context what this thread publishes in it, by few writes.
 
-        A lowered offset is still published at once, and so is what other threads publish.
+        A thread that waits for one of the logs may continue before that: a follower then sees the
+        records later. A lowered offset is still published at once, and so is what other threads
+        publish.
         """
         thread = threading.get_ident()
         with self._guard:
@@ -296,6 +298,8 @@ class DurableOffsets:
         handle, self._handle = self._handle, None
         self._is_ended = True
         self._slots.clear()
+        self._image = bytearray()
+        self._waiting.clear()
         if handle is None:
             return
         # The first of them that succeeds is enough.

@@ -156,18 +156,7 @@ class Broker:
         command = self.install.command(
             "kafka.Kafka", str(properties), heap="512m", leaves_archive=True
         )
-        if shutil.which("setpriv"):
-            command = ["setpriv", "--pdeathsig", "KILL", *command]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        )
-        assert self._process.stdout is not None
-        self._watcher = LineWatcher(self._process.stdout, self.log_path, READY_LINE)
+        self._process, self._watcher = start_watched(command, self.log_path, READY_LINE)
         return self._watcher.wait(START_TIMEOUT_SECONDS)
 
     def _running(self) -> tuple[subprocess.Popen[str], LineWatcher]:
@@ -213,6 +202,36 @@ class LineWatcher:
                     self._seen = True
                     self._changed.set()
         self._changed.set()
+
+
+def start_watched(
+    command: Sequence[str],
+    log_path: Path,
+    text: str,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[subprocess.Popen[str], LineWatcher]:
+    """
+    Start a server, which the kernel kills with this process where `setpriv` exists.
+
+    Args:
+        command: its command line.
+        log_path: gets its standard output and error.
+        text: in the line by which it states that it serves.
+        environment: its environment; that of this process if None.
+    """
+    if shutil.which("setpriv"):
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env=None if environment is None else dict(environment),
+    )
+    assert process.stdout is not None
+    return process, LineWatcher(process.stdout, log_path, text)
 
 
 def format_directory(

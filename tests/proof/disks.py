@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.proof.harness import Proof
 
-__all__ = ["Disk", "present_kinds", "shared_folder"]
+__all__ = ["Disk", "present_kinds", "run", "shared_folder", "unmount"]
 
 # _IOR('X', 125, __u32), of both: FS_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN.
 _SHUTDOWN = 0x8004587D
@@ -70,19 +70,11 @@ class Disk:
 
     def unmount(self) -> None:
         """Unmount it, where it is mounted; processes that have files open must be gone."""
-        deadline = time.monotonic() + 60
-        while self._is_mounted:
-            done = subprocess.run(
-                ["umount", str(self.point)], capture_output=True, text=True, check=False
-            )
-            self._is_mounted = done.returncode != 0 and "not mounted" not in done.stderr
-            if self._is_mounted and time.monotonic() > deadline:
-                # No mount may stay, whichever process has it open.
-                run("umount", "--lazy", str(self.point))
-                self._is_mounted = False
-                raise OSError(f"{self.point} cannot be unmounted: {done.stderr.strip()}")
-            if self._is_mounted:
-                time.sleep(0.005)
+        if self._is_mounted:
+            problem = unmount(self.point)
+            self._is_mounted = False
+            if problem:
+                raise OSError(problem)
 
     def cut(self, descriptor: int) -> None:
         """Cut the power; `descriptor` is of a file or directory of the file system."""
@@ -114,6 +106,28 @@ def shared_folder(fallback: Path, needed: int) -> Iterator[Path]:
             yield Path(name)
     else:
         yield fallback
+
+
+def unmount(point: Path, seconds: float = 60) -> str:
+    """
+    Unmount a file system; no mount stays, whichever process has it open.
+
+    Args:
+        point: where it is mounted, perhaps.
+        seconds: time for processes to close their files.
+
+    Returns:
+        A message if it was in use until the end, and is detached; else nothing.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        done = subprocess.run(["umount", str(point)], capture_output=True, text=True, check=False)
+        if done.returncode == 0 or "not mounted" in done.stderr:
+            return ""
+        if time.monotonic() > deadline:
+            run("umount", "--lazy", str(point))
+            return f"{point} cannot be unmounted: {done.stderr.strip()}"
+        time.sleep(0.005)
 
 
 def run(*command: str) -> None:

@@ -77,12 +77,12 @@ async def malformed_requests(stage: Stage, outcome: Outcome) -> None:
     for service in stage.services:
         # Of a client that is unknown any number is accepted.
         await _continue(service, outcome)
-        await _refuse(service, outcome, "cut event", 400, b"\0\0\0\x09abc", headers=binary)
+        await _refuse(service, outcome, "truncated event", 400, b"\0\0\0\x09abc", headers=binary)
         await _refuse(service, outcome, "unknown topic", 404, path="/topics/none")
         gap = {"Producer": service.probe.name, "Sequence": str(service.probe.acknowledged + 7)}
         await _refuse(service, outcome, "gap in the sequence", 503, headers=gap)
         wrong = {"Producer": "nobody-knows", "Sequence": "many"}
-        await _refuse(service, outcome, "sequence that is no number", 400, headers=wrong)
+        await _refuse(service, outcome, "sequence of letters", 400, headers=wrong)
         await _continue(service, outcome)
 
 

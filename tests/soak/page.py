@@ -5,24 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tests.soak.flatness import ALLOWANCES
 from tests.soak.results import Kept
+from tests.support.pictures import SETTINGS
 
 __all__ = ["draw", "page", "write_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "soak.md"
 PICTURE = ROOT / "docs" / "images" / "soak.svg"
-SETTINGS: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "kafkalog",
-    "font.size": 7,
-    "font.family": "sans-serif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 TITLES = {
     "rss": "Resident memory",
     "descriptors": "Open descriptors",

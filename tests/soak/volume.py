@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import time
 from pathlib import Path
 
-from tests.proof.disks import run
+from tests.proof.disks import run, unmount
 from tests.soak.sampling import disk_sample
 
 __all__ = ["Volume"]
@@ -57,18 +56,11 @@ class Volume:
 
     def unmount(self) -> None:
         """Unmount it; no process may use it any more. Nothing happens if it is not mounted."""
-        deadline = time.monotonic() + UNMOUNT_SECONDS
-        while self._is_mounted:
-            done = subprocess.run(
-                ["umount", str(self.point)], capture_output=True, text=True, check=False
-            )
-            self._is_mounted = done.returncode != 0 and "not mounted" not in done.stderr
-            if self._is_mounted and time.monotonic() > deadline:
-                run("umount", "--lazy", str(self.point))
-                self._is_mounted = False
-                raise OSError(f"{self.point} cannot be unmounted: {done.stderr.strip()}")
-            if self._is_mounted:
-                time.sleep(0.05)
+        if self._is_mounted:
+            problem = unmount(self.point, UNMOUNT_SECONDS)
+            self._is_mounted = False
+            if problem:
+                raise OSError(problem)
 
     def sample(self) -> dict[str, int]:
         """Return the use of the volume, with the space of deleted files that are open."""

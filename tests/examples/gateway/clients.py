@@ -161,7 +161,7 @@ class Librdkafka:
             if error is not None:
                 errors.append(error.code())
             else:
-                # With acks 0 there is no offset.
+                # With acks=0 the server returns none.
                 offsets.append(-1 if message.offset() is None else message.offset())
 
         for each in records:

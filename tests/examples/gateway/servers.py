@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,13 @@ from typing import Protocol, Self
 
 from confluent_kafka.admin import AdminClient
 
-from tests.interop.broker import Broker, LineWatcher, format_directory, free_ports
+from tests.interop.broker import (
+    Broker,
+    LineWatcher,
+    format_directory,
+    free_ports,
+    start_watched,
+)
 from tests.interop.kafka_maven import KafkaInstall
 
 __all__ = ["BrokerServer", "GatewayServer", "Server"]
@@ -95,19 +100,8 @@ class GatewayServer:
         """Start the process and wait until it serves."""
         command = [sys.executable, "-u", str(PROGRAM), str(self.directory), str(self.port)]
         command += self._options
-        if shutil.which("setpriv"):
-            command = ["setpriv", "--pdeathsig", "KILL", *command]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        assert self._process.stdout is not None
-        self._watcher = LineWatcher(self._process.stdout, self.log_path, READY)
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        self._process, self._watcher = start_watched(command, self.log_path, READY, environment)
         if not self._watcher.wait(WAIT_SECONDS):
             self.kill()
             raise AssertionError(f"the gateway did not start:\n{self.log_path.read_text()[-3000:]}")
