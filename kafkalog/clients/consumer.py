@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._core.record import Record
@@ -539,16 +540,9 @@ class Consumer(ClosingContextManager):
             self._position_of(assigned)
             return assigned.fetch(count)
         except OffsetOutOfRangeError:
-            position = assigned.position
-            if self.config.auto_offset_reset == "none" or position is None:
+            if self.config.auto_offset_reset == "none" or assigned.position is None:
                 raise
-            assigned.seek(self._reset_position(assigned))
-            assert assigned.position is not None
-            self._report_lost(LostRecords(assigned.where, position, assigned.position))
-            # Truncated or deleted once more since: the next fetch resets the position again.
-            with suppress(OffsetOutOfRangeError):
-                return assigned.fetch(count)
-            return []
+            retry = partial(self._fetch_after_reset, assigned, count)
         except (LogClosedError, LogStorageError) as error:
             # The files of another process's log are removed before its deletion is noticed.
             if isinstance(error, LogStorageError) and not assigned.log.is_read_only:
@@ -559,20 +553,48 @@ class Consumer(ClosingContextManager):
             except LogOfflineError:
                 # No more records until its directory is online.
                 return []
-            # The directory was reopened, the partition was moved, or the topic was made again.
-            paused = assigned.is_paused
-            assigned.close()
-            fresh = self._add_records(assigned.where)
-            if paused:
-                fresh.pause()
+            retry = partial(self._fetch_reopened, assigned, count)
+        try:
+            return retry()
+        except OffsetOutOfRangeError:
+            if self.config.auto_offset_reset == "none":
+                raise
+        except LogClosedError:
+            pass
+        except LogStorageError:
+            if not assigned.log.is_read_only:
+                raise
+        # Truncated, deleted or made again once more: the next fetch starts with the present log,
+        # and raises the error of a disk.
+        return []
+
+    def _fetch_after_reset(self, assigned: AssignedPartition, count: int) -> list[Record]:
+        """Fetch from where the log starts or ends now, and report the position that is lost."""
+        position = assigned.position
+        assert position is not None
+        assigned.seek(self._reset_position(assigned))
+        assert assigned.position is not None
+        self._report_lost(LostRecords(assigned.where, position, assigned.position))
+        return assigned.fetch(count)
+
+    def _fetch_reopened(self, assigned: AssignedPartition, count: int) -> list[Record]:
+        """Fetch from a log that was reopened or moved, or whose topic was made again."""
+        paused = assigned.is_paused
+        fresh = self._add_records(assigned.where)
+        assigned.close()
+        if paused:
+            fresh.pause()
+        try:
             if assigned.position is not None:
                 ids = {assigned.topic_id, fresh.topic_id} - {None}
                 self._resume(fresh, assigned.position, is_new=len(ids) == 2)
             self._position_of(fresh)
-            # Truncated meanwhile, or a topic without an id was made again: as above.
-            with suppress(OffsetOutOfRangeError):
-                return fresh.fetch(count)
-            return []
+        except (LogClosedError, LogStorageError):
+            # Deleted once more: the next fetch resumes from the same position.
+            fresh.close()
+            self._assigned[assigned.where] = assigned
+            raise
+        return fresh.fetch(count)
 
     def _resume(self, assigned: AssignedPartition, position: int, *, is_new: bool) -> None:
         """Continue at a position; at the beginning if it is of an earlier topic of this name."""

@@ -13,6 +13,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,10 @@ from kafkalog import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.clients.config import ConsumerConfig
+from kafkalog.clients.consumer import Consumer
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.log import partition_of
+from kafkalog.log.log import Log, partition_of
 from kafkalog.state.partition_metadata import write_partition_metadata
 from tests.support.managers import SMALL_LOG, append_texts, manual_manager, scheduler_of, values
 
@@ -559,3 +562,63 @@ def test_threads_use_one_manager_while_topics_change(tmp_path: Path) -> None:
         assert reader.topics() == writer.topics() == {}
     if failures:
         raise failures[0]
+
+
+class SlowSource:
+    """The logs of a manager; something happens after a log was taken and before it is used."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self.then: list[Callable[[], object]] = []
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return a log, and let the next thing happen."""
+        log = self._manager.log(topic, partition)
+        if self.then:
+            self.then.pop(0)()
+        return log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+
+def texts(consumer: Consumer) -> list[bytes | None]:
+    """Return the values of a poll of one partition."""
+    return [record.value for records in consumer.poll().values() for record in records]
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_consumer_reads_a_topic_that_was_deleted_while_it_was_reopened(
+    writer: LogManager, reader: LogManager, looks: int
+) -> None:
+    """Several times in a row: the poll returns nothing, and the next one has the new records."""
+    generation = 0
+
+    def make_again() -> None:
+        nonlocal generation
+        generation += 1
+        writer.delete_topic("orders")
+        scheduler_of(writer).advance(SMALL_LOG.file_delete_delay_ms)
+        writer.create_topic("orders", 1)
+        append_texts(writer, "orders", 0, f"new {generation}")
+
+    def replace_topic() -> None:
+        make_again()
+        # The reader closes the logs of the deleted topic.
+        for _number in range(looks):
+            reader.topics()
+
+    source = SlowSource(reader)
+    with Consumer(source, "", ConsumerConfig(auto_offset_reset="earliest")) as consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        assert texts(consumer) == [b"a", b"b"]
+        replace_topic()
+        # Once to compare it with the log that is assigned, and once to assign it.
+        source.then = [replace_topic] * 6
+        seen: list[bytes | None] = []
+        while seen[-1:] != [b"new 7"]:
+            # Without a look, a log that is open is read although it was deleted.
+            seen += texts(consumer)
+        assert source.then == []
+        assert seen == sorted(set(seen), key=seen.index)
+        assert consumer.lost[-1].resumed_offset == 0
