@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from asv_bench.peers import sync_calls
 from asv_bench.peers.common import Options, add_options, options_of, report
-from asv_bench.peers.ingest_engines import ENGINES, PEERS, properties_of
+from asv_bench.peers.ingest_engines import CALLS, ENGINES, PEERS, properties_of
 from asv_bench.peers.ingest_process import CLIENTS, RECORDS, VALUE_BYTES, Round
 from asv_bench.peers.line_process import LineProcess
 from asv_bench.peers.results import THE_GOAL, Result, write_line
@@ -36,7 +36,6 @@ BEST: Final = "best of the three"
 
 OURS: Final = "kafkalog"
 JOURNAL: Final = "kafkalog, journal"
-ONE_CALL: Final = "kafkalog, one call a group"
 
 Rounds: TypeAlias = Mapping[str, Sequence[Round]]
 
@@ -96,7 +95,7 @@ def results_of(found: Rounds, partition_count: int) -> Iterator[Result]:
             continue
         goals = ("P18", "P19", "P20") if name == with_goals else ("", "", "")
         yield _result((goals[0], name, work), BEST, times[name], best_times)
-        if name == ONE_CALL:
+        if name == CALLS:
             continue
         yield _result((goals[1], f"{name}: p99", work), BEST, p99[name], best_p99)
         syncs = [each.syncs / each.groups for each in found[name]]

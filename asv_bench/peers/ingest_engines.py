@@ -4,8 +4,9 @@ A request is two lists, keys and values. Kafka's partitioner selects the partiti
 and a record has the next offset of its partition. `store` returns when the group is on the disk,
 with the partition and offset of each request's records.
 
-    kafkalog          a durable producer: one `send_many` for each request, then `flush`
-    kafkalog, ...     the same with a setting, or with one `send_many` for the group
+    kafkalog          a durable producer: a `group`, with one `send_many`; `split` returns the
+                      records of each request
+    kafkalog, ...     the same with a setting, or with one `send_many` for each request
     RocksDB           one batch, the write-ahead log synced
     LMDB              one transaction, synced
     SQLite            one transaction, a write-ahead log, `synchronous` FULL
@@ -25,14 +26,14 @@ from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOption
 from kafkalog import LogManager, ManagerConfig
 from kafkalog._core.murmur2 import partition_of
 
-__all__ = ["ENGINES", "PEERS", "Engine", "Request", "properties_of"]
+__all__ = ["CALLS", "ENGINES", "PEERS", "Engine", "Request", "properties_of"]
 
 Request: TypeAlias = tuple[list[bytes], list[bytes]]
 
 TOPIC: Final = "records"
 LMDB_MAP_BYTES: Final = 32 << 30
-# More than the time between two groups: the pump writes all records itself.
-LINGER_MS: Final = 60_000
+# More than the time between two groups: a `flush` writes all records.
+LONG_LINGER_MS: Final = 60_000
 
 pack_place = struct.Struct(">HQ").pack
 
@@ -57,25 +58,31 @@ class Kafkalog:
         path: the data directory.
         partition_count: number of partitions.
         properties: settings of the manager.
+        linger_ms: that of the producer; 0 to write the records of a call at once.
     """
 
     def __init__(
-        self, path: Path, partition_count: int, properties: dict[str, str] | None = None
+        self,
+        path: Path,
+        partition_count: int,
+        properties: dict[str, str] | None = None,
+        linger_ms: int = 0,
     ) -> None:
         config = ManagerConfig.from_properties(dict(properties or {}))
         self._manager = LogManager([path], config)
         self._manager.create_topic(TOPIC, partition_count)
-        self._producer = self._manager.producer(wait="durable", linger_ms=LINGER_MS)
+        self._producer = self._manager.producer(wait="durable", linger_ms=linger_ms)
         for partition in range(partition_count):
             self._producer.send(TOPIC, b"first", partition=partition)
         self._producer.flush()
 
     def store(self, group: Sequence[Request]) -> list[Any]:
-        """Send each request, and deliver all."""
-        send_many = self._producer.send_many
-        sent = [send_many(TOPIC, keys, values) for keys, values in group]
-        self._producer.flush()
-        return [each.result() for each in sent]
+        """Send all requests together, and deliver them."""
+        keys = [key for request in group for key in request[0]]
+        values = [value for request in group for value in request[1]]
+        with self._producer.group():
+            sent = self._producer.send_many(TOPIC, keys, values)
+        return [each.result() for each in sent.split([len(values) for _keys, values in group])]
 
     def close(self) -> None:
         """Close the manager."""
@@ -84,15 +91,14 @@ class Kafkalog:
 
 
 class KafkalogCalls(Kafkalog):
-    """The same with one call for a group: its requests share the future."""
+    """The same with a call for each request, whose records wait in batches for the `flush`."""
 
     def store(self, group: Sequence[Request]) -> list[Any]:
-        """Send all requests together, and deliver them."""
-        keys = [key for request in group for key in request[0]]
-        values = [value for request in group for value in request[1]]
-        sent = self._producer.send_many(TOPIC, keys, values)
+        """Send each request, and deliver all."""
+        send_many = self._producer.send_many
+        sent = [send_many(TOPIC, keys, values) for keys, values in group]
         self._producer.flush()
-        return [sent.result()] * len(group)
+        return [each.result() for each in sent]
 
 
 class Offsets:
@@ -198,6 +204,7 @@ class SQLite:
         self._connection.close()
 
 
+CALLS: Final = "kafkalog, journal, a call a request"
 SETTINGS: Final[dict[str, dict[str, str]]] = {
     "kafkalog": {},
     "kafkalog, syncfs": {"kafkalog.commit.syncfs.logs": "8"},
@@ -221,6 +228,8 @@ def _kafkalog(name: str) -> Callable[[Path, int], Engine]:
 
 ENGINES: Final[dict[str, Callable[[Path, int], Engine]]] = {
     **{name: _kafkalog(name) for name in SETTINGS},
-    "kafkalog, one call a group": KafkalogCalls,
+    CALLS: lambda path, partition_count: KafkalogCalls(
+        path, partition_count, SETTINGS["kafkalog, journal"], LONG_LINGER_MS
+    ),
     **PEERS,
 }

@@ -33,12 +33,6 @@ cdef class RecordGroup:
         size_bytes: an upper bound of the bytes of the records in a batch, without its header.
     """
 
-    cdef readonly int32_t partition
-    cdef readonly list keys
-    cdef readonly list values
-    cdef readonly object rows
-    cdef readonly int64_t size_bytes
-
     def __len__(self):
         return len(self.values)
 

@@ -21,6 +21,7 @@ from cpython.bytearray cimport (
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from kafkalog._core.builder cimport RecordParts, load_field
 from kafkalog._core.bytes_column cimport CellColumn, TimestampColumn
 from kafkalog._core.header cimport BatchFields
 from kafkalog._core.header_writer cimport check_codec, write_batch_header
@@ -37,6 +38,7 @@ from kafkalog._core.layout cimport (
     TIMESTAMP_TYPE_MASK,
 )
 from kafkalog._core.memory_records cimport MemoryRecords, make_run
+from kafkalog._core.record_groups cimport RecordGroup
 from kafkalog._core.records_builder cimport RecordsBuilder
 from kafkalog._core.batch_metadata cimport BatchMetadata
 from kafkalog._core.append_limits cimport AppendLimits
@@ -79,16 +81,6 @@ cdef class RunBuilder(RecordsBuilder):
         earliest, latest: smallest and largest timestamp of a record that has one, -1 for none.
     """
 
-    cdef bytearray _run
-    cdef BatchMetadata _facts
-    cdef int64_t _begins               # position of the last batch in the run
-    cdef int64_t _usual
-    cdef bint _is_apart                # the last batch is in `memory`, to be compressed
-    cdef uint64_t _earliest
-    cdef readonly int64_t record_count
-    cdef readonly int64_t nulls
-    cdef readonly int64_t latest
-
     def __cinit__(self):
         self._open(MAGIC_V2, RECORD_BATCH_OVERHEAD, 0)
         self._usual = USUAL_MIN
@@ -113,6 +105,9 @@ cdef class RunBuilder(RecordsBuilder):
         self._facts = BatchMetadata.__new__(BatchMetadata)
         self._begins = 0
         self._earliest = <uint64_t>NO_TIMESTAMP
+        self._producer_id = NO_PRODUCER_ID
+        self._producer_epoch = NO_PRODUCER_EPOCH
+        self._base_sequence = NO_SEQUENCE
         self.record_count = 0
         self.nulls = 0
         self.latest = NO_TIMESTAMP
@@ -153,13 +148,15 @@ cdef class RunBuilder(RecordsBuilder):
         fields.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
         fields.base_timestamp = self.draft.base_timestamp
         fields.max_timestamp = largest
-        fields.producer_id = NO_PRODUCER_ID
-        fields.producer_epoch = NO_PRODUCER_EPOCH
-        fields.base_sequence = NO_SEQUENCE
+        fields.producer_id = self._producer_id
+        fields.producer_epoch = self._producer_epoch
+        fields.base_sequence = self._base_sequence
         fields.record_count = <int32_t>self.draft.count
         fields.last_offset_delta = <int32_t>self.draft.last_offset_delta
         write_batch_header(<uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins, size, &fields)
         self._facts.add_row(size, self.record_count, last, largest, last if largest >= 0 else -1)
+        if self._base_sequence != NO_SEQUENCE:
+            self._base_sequence = (self._base_sequence + fields.record_count) & INT32_MAX
         self._begins += size
         self._earliest = min(self._earliest, self.draft.min_timestamp)
         self.record_count = last + 1
@@ -233,6 +230,34 @@ cdef class RunBuilder(RecordsBuilder):
             slot += self._extend_records(items, slot, default_timestamp_ms, size_limit)
             self._close_batch(append_time, CODEC_NONE, self.draft.size)
         return 0
+
+    cdef bint _add_fields_of(self, RecordGroup group, int64_t timestamp_ms,
+                             int64_t size_limit) except -1:
+        """Add the records of a group, which are checked; return whether each batch has space."""
+        cdef RecordParts parts
+        cdef list keys = group.keys
+        cdef list values = group.values
+        cdef Py_ssize_t slot
+        cdef object key = None
+        cdef object value
+        parts.headers_size = 0
+        parts.header_count = 0
+        parts.headers = NULL
+        parts.timestamp_ms = timestamp_ms
+        for slot in range(len(values)):
+            if keys is not None:
+                key = keys[slot]
+            key = load_field(key, "key", &parts.key, &parts.key_size)
+            value = values[slot]
+            value = load_field(value, "value", &parts.value, &parts.value_size)
+            parts.offset_delta = self.draft.last_offset_delta + 1
+            if not self._add(&parts, size_limit):
+                self._close_batch(NO_TIMESTAMP, CODEC_NONE, self.draft.size)
+                parts.offset_delta = 0
+                self._add(&parts, size_limit)
+        self._close_batch(NO_TIMESTAMP, CODEC_NONE, self.draft.size)
+        # The first record of a batch always has space.
+        return self._facts.largest_size() <= size_limit
 
     def pack_columns(
         self,
@@ -313,9 +338,6 @@ cdef class SpareBuilder:
     (`threading.local`) was refused: the look-up takes 584 instructions, 4.6 % of an append.
     """
 
-    cdef RunBuilder _builder
-    cdef int _is_used
-
     def __cinit__(self):
         self._builder = RunBuilder()
 
@@ -344,6 +366,51 @@ def pack_uncompressed(SpareBuilder spare not None, list records not None,
                               now_ms if limits.is_log_append_time else NO_TIMESTAMP)
         if not builder._has_invalid_record(limits, now_ms):
             run = builder._finish(now_ms if limits.is_log_append_time else None)
+    finally:
+        if is_acquired:
+            release_flag(&spare._is_used)
+    return run
+
+
+cdef MemoryRecords pack_group(SpareBuilder spare, RecordGroup group, int64_t timestamp_ms,
+                              AppendLimits limits, int64_t now_ms, int64_t size_limit,
+                              int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
+    """
+    Return a run with the records of a group, in as many batches as the limit needs.
+
+    None if a record is larger than the limit, or a batch may not be stored as it is; the caller
+    then takes the slow path, which raises the error.
+
+    Args:
+        spare: has the builder, unless another call uses it.
+        group: at least one record.
+        timestamp_ms: of all records.
+        limits: what the settings allow.
+        now_ms: time of the append.
+        size_limit: largest size of a batch.
+        producer_id, producer_epoch, base_sequence: the producer of the first; -1 for none.
+
+    Raises:
+        InvalidRecordError: a record cannot be encoded, or the producer is not complete.
+    """
+    cdef MemoryRecords run = None
+    cdef bint is_acquired
+    cdef RunBuilder builder
+    if limits.is_log_append_time or (producer_id >= 0) != (base_sequence >= 0):
+        return None
+    is_acquired = acquire_flag(&spare._is_used)
+    builder = spare._builder if is_acquired else RunBuilder()
+    try:
+        builder._begin_run()
+        builder._producer_id = producer_id
+        builder._producer_epoch = producer_epoch
+        builder._base_sequence = base_sequence
+        if (
+            builder._add_fields_of(group, timestamp_ms, size_limit)
+            and not builder._has_invalid_record(limits, now_ms)
+        ):
+            run = builder._finish(None)
+            run.has_producers = producer_id >= 0
     finally:
         if is_acquired:
             release_flag(&spare._is_used)

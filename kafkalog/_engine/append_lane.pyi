@@ -5,6 +5,7 @@ from threading import RLock
 from typing import Any, Protocol, Self, TypeVar, final
 
 from kafkalog._core.memory_records import MemoryRecords
+from kafkalog._core.record_groups import RecordGroup
 from kafkalog._engine.epoch_state import EpochState
 from kafkalog._engine.gate_state import GateState
 from kafkalog._engine.snapshot import PublishedSnapshot
@@ -41,4 +42,13 @@ class AppendLane:
     ) -> Self: ...
     def configure(self, rules: AppendRules, has_followers: bool) -> None: ...
     def admit(self, wait: str) -> int: ...
+    def append_group(
+        self,
+        group: RecordGroup,
+        timestamp_ms: int,
+        size_limit: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> AppendInfo | MemoryRecords | None: ...
     def append(self, run: MemoryRecords) -> AppendInfo | None: ...

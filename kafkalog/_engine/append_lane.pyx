@@ -5,11 +5,12 @@ of an idempotent producer. Other runs of producers, a leader epoch that the file
 format, a segment that must roll, and a log that is not open are left to the slow path of
 `LogAppender`; nothing has changed then.
 
-Thread-safety: `admit` and `append` from any thread; `configure` under the log's lock.
+Thread-safety: `admit`, `append` and `append_group` from any thread; `configure` under the log's
+lock.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkalog._core.byteorder cimport load_i16, load_i32, load_i64
 from kafkalog._core.layout cimport (
@@ -22,7 +23,10 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL_MASK,
 )
+from kafkalog._core.append_limits cimport AppendLimits
 from kafkalog._core.memory_records cimport MemoryRecords
+from kafkalog._core.record_groups cimport RecordGroup
+from kafkalog._core.run_builder cimport SpareBuilder, pack_group
 from kafkalog._engine.append_info cimport append_info_of
 from kafkalog._engine.epoch_state cimport EpochState
 from kafkalog._engine.gate_state cimport GateState
@@ -30,6 +34,9 @@ from kafkalog._engine.histogram cimport Histogram, monotonic_ns
 from kafkalog._engine.counters cimport LogCounters
 from kafkalog._engine.segment_appender cimport SegmentAppender
 from kafkalog._engine.snapshot cimport LogSnapshot, PublishedSnapshot
+
+# Shared by all logs of the process; a call that finds it in use makes another one.
+cdef SpareBuilder SPARE = SpareBuilder()
 
 cdef str WRITTEN = "written"
 cdef str DURABLE = "durable"
@@ -105,6 +112,42 @@ cdef class AppendLane:
         if wait is not WRITTEN and wait != WRITTEN and wait != DURABLE:
             raise ValueError(f'wait must be "written" or "durable", got {wait!r}')
         return self._clock.now_ms()
+
+    def append_group(self, RecordGroup group not None, int64_t timestamp_ms, int64_t size_limit,
+                     int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
+        """
+        Append a group of records, in batches of a producer, all or none.
+
+        Args:
+            group: at least one record.
+            timestamp_ms: of all records.
+            size_limit: largest size of a batch.
+            producer_id, producer_epoch, base_sequence: the producer; -1 for none.
+
+        Returns:
+            The AppendInfo; None, and nothing has changed, if the settings change or refuse such
+            batches, or a record is too large; or the run, for the slow path.
+
+        Raises:
+            KafkaLogError: what `ensure_writable` raises, or the write.
+        """
+        cdef MemoryRecords run
+        cdef AppendLimits limits
+        cdef int64_t now_ms
+        cdef object rules = self.rules
+        if not self._gate.can_append():
+            self._ensure_writable()
+        if not rules.is_plain:
+            return None
+        now_ms = self._clock.now_ms()
+        limits = rules.limits
+        run = pack_group(SPARE, group, timestamp_ms, limits, now_ms,
+                         min(size_limit, <int64_t>rules.segment_bytes), producer_id,
+                         producer_epoch, base_sequence)
+        if run is None:
+            return None
+        info = self.append(run)
+        return run if info is None else info
 
     def append(self, MemoryRecords run not None):
         """

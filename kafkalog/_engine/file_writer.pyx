@@ -36,8 +36,6 @@ cdef class Descriptor:
     Thread-safety: from any thread.
     """
 
-    cdef readonly int number
-
     def __cinit__(self, int number):
         self.number = number
 
@@ -64,11 +62,6 @@ cdef class FileWriter:
 
     Thread-safety: from any thread.
     """
-
-    cdef Descriptor _descriptor
-    cdef object _path
-    cdef object _finish_write
-    cdef object _check_sources
 
     def __cinit__(self, int number, path, finish_write, check_sources):
         self._descriptor = Descriptor(number)

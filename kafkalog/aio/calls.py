@@ -26,6 +26,7 @@ from kafkalog.aio.requests import error_for_task
 from kafkalog.errors import LogClosedError
 from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.manager.background import taken_from
+from kafkalog.pace import pause_for
 
 __all__ = ["BlockingCalls", "Lane"]
 
@@ -59,6 +60,7 @@ class BlockingCalls:
         self._is_inherited = False
         # An item of None ends the thread that gets it.
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        pause_for(self)
         refuse_in_children(self)
 
     def become_inherited(self) -> None:

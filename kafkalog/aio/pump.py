@@ -18,10 +18,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from kafkalog.aio.joined_requests import groups_of, run_together
 from kafkalog.aio.requests import Request
 from kafkalog.clients.producer import Producer
 from kafkalog.errors import ClientClosedError, KafkaLogError
@@ -121,43 +122,69 @@ class Pump:
     def _run(self) -> None:
         pace, is_running = Pace(), True
         while is_running:
-            request = self._queue.get()
+            requests, is_running = self._waiting_requests()
             pace.restart()
-            is_running = self._run_round(request, pace)
-            # While the thread waits, it must not keep an error of the request: the frames of the
+            self._run_all(requests, pace)
+            # While the thread waits, it must not keep an error of a request: the frames of the
             # error have the AsyncProducer, whose thread ends when it is dropped.
-            del request
-            if self._writes_at_once and self._producer is not None:
-                try:
-                    self._producer.write_batches(pace.step)
-                except Exception:
-                    # The timers of the producer write the rest.
-                    logger.exception("%s: batches could not be written now", self._name)
+            requests.clear()
 
-    def _run_round(self, request: Request | None, pace: Pace) -> bool:
-        """Begin the requests that are there; return False after the end of the queue."""
-        for _ in range(ROUND_REQUESTS):
-            if request is None:
-                return False
-            self._run_request(request, pace)
-            pace.step()
-            try:
-                request = self._queue.get_nowait()
-            except Empty:
-                return True
-        if request is not None:
-            self._run_request(request, pace)
-        return request is not None
-
-    def _run_request(self, request: Request, pace: Pace) -> None:
-        producer = self._producer
+    def _run_all(self, requests: Sequence[Request], pace: Pace) -> None:
+        producer = self._opened(requests)
         if producer is None:
+            return
+        pace.restart()
+        if self._writes_at_once:
+            self._run_round(requests, producer, pace)
+            return
+        for request in requests:
+            request.run(producer, pace)
+            pace.step()
+
+    def _waiting_requests(self) -> tuple[list[Request], bool]:
+        """Wait for requests; return those that are there, and whether others may follow."""
+        requests: list[Request] = []
+        found = self._queue.get()
+        while found is not None and len(requests) < ROUND_REQUESTS:
+            requests.append(found)
             try:
-                producer = self._producer = self._open_producer()
+                found = self._queue.get_nowait()
+            except Empty:
+                return requests, True
+        if found is not None:
+            requests.append(found)
+        return requests, found is not None
+
+    def _opened(self, requests: Sequence[Request]) -> Producer | None:
+        """Return the producer; refuse the requests if it cannot be made."""
+        for request in requests:
+            if self._producer is not None:
+                break
+            try:
+                self._producer = self._open_producer()
             except Exception as error:
                 if not isinstance(error, KafkaLogError):
                     logger.exception("%s: the producer could not be made", self._name)
                 request.refuse(error)
-                return
-            pace.restart()
-        request.run(producer, pace)
+        return self._producer
+
+    def _run_round(self, requests: Sequence[Request], producer: Producer, pace: Pace) -> None:
+        """Begin requests, write their records, and commit them if that is waited for."""
+        notify: list[Callable[[], object]] = []
+        # Records of a transaction belong to the transaction that is open when they are sent.
+        joins = not producer.config.transactional_id
+        try:
+            with producer.group(pace.step):
+                for group in groups_of(requests) if joins else requests:
+                    if isinstance(group, Request):
+                        group.run(producer, pace)
+                    else:
+                        notify += run_together(group, producer, pace)
+                    pace.step()
+        except Exception:
+            # The timers of the producer write the rest.
+            logger.exception("%s: batches could not be written now", self._name)
+        finally:
+            for each in notify:
+                each()
+                pace.step()

@@ -20,7 +20,7 @@ from kafkalog.aio.joined_sends import JoinedSends
 from kafkalog.aio.once import Once
 from kafkalog.aio.records_to_send import RecordsPart, RecordsToSend
 from kafkalog.clients.delivery import RecordMetadata
-from kafkalog.clients.many_records import SentRange
+from kafkalog.clients.many_records import SentMany, SentRange
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.producer_sequence import ProducerSequence
 from kafkalog.pace import Pace
@@ -146,11 +146,38 @@ class SendMany:
         number: ProducerSequence | None = None,
     ) -> None:
         self.record_count = sum(len(part.values) for part in records.parts)
-        self._topic = topic
+        self.size_bytes = records.size_bytes
+        self.topic = topic
         self._parts = records.parts
         self._partition = partition
         self._number = number
-        self._sends: JoinedSends | None = None
+        self._sends: JoinedSends | _OneSend | None = None
+
+    @property
+    def only_part(self) -> RecordsPart:
+        """The records of a request that may be joined."""
+        (part,) = self._parts
+        return part
+
+    @property
+    def joinable_topic(self) -> str | None:
+        """The topic, if records with keys, and nothing else, are to be sent to any partition."""
+        if self._partition is not None or len(self._parts) != 1:
+            return None
+        part = self._parts[0]
+        is_plain = part.keys is not None and part.headers is None and part.timestamps is None
+        return self.topic if is_plain else None
+
+    def take(self, sent: SentMany) -> None:
+        """Take the future of the records, which were sent together with others."""
+        # They belong to the batches from now on.
+        self._parts.clear()
+        self._sends = _OneSend(sent)
+
+    def notify_when_done(self, on_done: Callable[[], object]) -> None:
+        """Call a function once the records that `take` was called for are in the log, or never."""
+        assert isinstance(self._sends, _OneSend)
+        self._sends.notify_when_done(on_done)
 
     @property
     def is_done(self) -> bool:
@@ -198,7 +225,7 @@ class SendMany:
 
     def _send(self, producer: Producer, part: RecordsPart) -> Any:
         return producer.send_many(
-            self._topic,
+            self.topic,
             part.keys,
             part.values,
             timestamps=part.timestamps,
@@ -206,6 +233,36 @@ class SendMany:
             partition=self._partition,
             number=self._number,
         )
+
+
+class _OneSend:
+    """State of records that one future has; see `JoinedSends`."""
+
+    def __init__(self, sent: SentMany) -> None:
+        self._sent = sent
+
+    @property
+    def is_done(self) -> bool:
+        return self._sent.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._sent.exception(0)
+
+    @property
+    def delivered(self) -> list[SentRange]:
+        return self._sent.delivered
+
+    @property
+    def failed_rows(self) -> list[int]:
+        return self._sent.failed_rows
+
+    def notify_when_done(self, on_done: Callable[[], object]) -> None:
+        # Without a callback where that is not needed: it registers with each batch.
+        if self._sent.done():
+            on_done()
+        else:
+            self._sent.add_done_callback(lambda _sent: on_done())
 
 
 class Request:
@@ -258,25 +315,44 @@ class Request:
             producer: the producer.
             pace: paused between two pieces of work.
         """
-        if not self._claim.try_take():
-            return
+        if self._claim.try_take():
+            self.run_begun(producer, pace)
+
+    @property
+    def work(self) -> Work | None:
+        """Work of the pump; None of a request that was withdrawn."""
+        return self._work
+
+    def begin(self) -> Work | None:
+        """Return the work, unless the request was withdrawn; its caller does it, or fails it."""
+        return self._work if self._claim.try_take() else None
+
+    def run_begun(self, producer: Producer, pace: Pace) -> None:
+        """Do the work of a request that was begun, as `run` does."""
         work = self._work
         assert work is not None
         try:
             work.begin(producer, self._on_done, pace)
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             if not isinstance(error, Exception):
                 raise
+
+    def notify_when_done(self) -> None:
+        """Notify the task of a request whose records were sent together with others."""
+        work = self._work
+        assert isinstance(work, SendMany)
+        work.notify_when_done(self._on_done)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error from the call of the task; the request was begun."""
+        self._error = error
+        self._on_done()
 
     def refuse(self, error: BaseException) -> None:
         """Raise an error from the call of the task, unless the request was begun or withdrawn."""
         if self._claim.try_take():
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._error = error
-        self._on_done()
+            self.fail(error)
 
     def _on_done(self) -> None:
         self._post(self._finish)

@@ -39,7 +39,9 @@ from kafkalog.clients.many_records import (
 )
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.producer_sequence import ProducerSequence
+from kafkalog.clients.sent_range import SentRange
 from kafkalog.clients.source import LogSource
+from kafkalog.clients.written_round import WrittenBatch, WrittenRound
 from kafkalog.clock import Clock
 from kafkalog.errors import (
     DeliveryTimeoutError,
@@ -73,6 +75,9 @@ GROWTH: Final = 8
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
 IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
+_new: Final = tuple.__new__
+# Records that are encoded and written in one call, which keeps the interpreter for a millisecond.
+AT_ONCE_BYTES: Final = 1 << 20
 # More than the length of a batch can state.
 BATCH_BYTES_MAX: Final = 2**31 - 1
 
@@ -308,6 +313,11 @@ class Accumulator:
                 batches.append(self._open)
             return self._syncing_records + sum(batch.record_count for batch in batches)
 
+    @property
+    def has_batches(self) -> bool:
+        """True if a batch is open, or closed and not written; without a lock."""
+        return self._open is not None or bool(self.closed)
+
     def is_in(self, transaction: object) -> bool:
         """Return whether the partition belongs to a transaction."""
         return self._transaction is transaction
@@ -396,6 +406,60 @@ class Accumulator:
             if left_bytes:
                 # The thread was interrupted: the other records are not accepted.
                 self._settings.memory.release(left_bytes)
+
+    def write_at_once(self, records: PartitionRecords, written: WrittenRound) -> bool:
+        """
+        Write the records of a call in batches of their own, which are never open.
+
+        Args:
+            records: the records; the caller has reserved their memory.
+            written: gets the batches, and the memory.
+
+        Returns:
+            False, and nothing has changed, if they must be added by `extend` instead: other batches
+            wait before them, they are too large, the log has to change the batches, or the append
+            failed. The batches of `extend` have the same numbers then.
+        """
+        timestamp_ms, size_bytes = records.timestamp_ms, records.size_bytes
+        if timestamp_ms is None or size_bytes > AT_ONCE_BYTES:
+            return False
+        group, batches = records.group, written.batches
+        is_known, batch_count = False, len(batches)
+        # Inline code, as in `append`: a call for each of a thousand partitions is a millisecond.
+        try:
+            with self._lock:
+                if self._open is not None or self.closed or self._refusal is not None:
+                    is_known = True
+                    return False
+                producer = (*self._identity, self._next_sequence)
+                info = self.log.append_group(group, timestamp_ms, self._size_limit, producer)
+                if info is None:
+                    is_known = True
+                    return False
+                count = info.record_count
+                if self._next_sequence >= 0:
+                    self._next_sequence = (self._next_sequence + count) & SEQUENCE_MASK
+                is_known = True
+                place = self.where.partition, info.first_offset, count, info.is_duplicate
+                sent = _new(SentRange, place)
+                rows = records.rows(0, count)
+                batches.append(_new(WrittenBatch, (self, self.log, sent, rows)))
+            written.add_reserved(size_bytes)
+        except KafkaLogError:
+            return False
+        except BaseException:
+            if not is_known:
+                # Interrupted: other records must not have the numbers of a batch that may be there.
+                self.renew_identity()
+            if len(batches) == batch_count:
+                self._settings.memory.release(size_bytes)
+            raise
+        return True
+
+    def renew_identity(self) -> None:
+        """Number later batches by another producer id: those of some batch may be in the log."""
+        with self._lock:
+            self._renew_identity()
 
     def add_numbered(
         self, records: PartitionRecords, many: SentMany, number: ProducerSequence
@@ -503,7 +567,7 @@ class Accumulator:
                 if error is None or info.last_offset < unsynced.log.durable_offset:
                     acknowledged.append(self._done(batch, info))
                 else:
-                    self._renew_identity(batch)
+                    self._renew_after(batch)
                     acknowledged.append(self._acknowledge(batch, None, error))
         return acknowledged
 
@@ -606,7 +670,7 @@ class Accumulator:
             if self._settings.new_identity is None or batch.number is not None:
                 raise
             # Earlier batches are gone from the log: truncated by a crash, or the producer expired.
-            self._renew_identity(batch)
+            self._renew_identity()
             info = self._append_to(self.log, batch)
         if self._next_sequence >= 0 and batch.number is None:
             self._next_sequence = (self._next_sequence + batch.record_count) & SEQUENCE_MASK
@@ -647,7 +711,7 @@ class Accumulator:
         if self._may_wait(error):
             return self._acknowledge(batch, None, self._timeout_error(error))
         if isinstance(error, LogStorageError) and not error.retriable:
-            self._renew_identity(batch)
+            self._renew_after(batch)
         return self._acknowledge(batch, None, error)
 
     def _may_wait(self, error: KafkaLogError) -> bool:
@@ -663,10 +727,15 @@ class Accumulator:
         error.__cause__ = cause
         return error
 
-    def _renew_identity(self, batch: ProducerBatch) -> None:
-        """Number later batches by another producer id: those of this batch may be in the log."""
-        if self._settings.new_identity is not None and batch.number is None:
+    def _renew_identity(self) -> None:
+        """Number later batches by another producer id: those of one may be in the log."""
+        if self._settings.new_identity is not None:
             self._number(self._settings.new_identity())
+
+    def _renew_after(self, batch: ProducerBatch) -> None:
+        """Renew the identity after a batch that used its numbers, and is not acknowledged."""
+        if batch.number is None:
+            self._renew_identity()
 
     def _number(self, identity: Identity) -> None:
         self._identity = identity

@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,6 +29,8 @@ from kafkalog.clients.accumulator import (
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import BatchOutcome
 from kafkalog.clients.producer_batch import ProducerBatch
+from kafkalog.clients.written_round import WrittenRound
+from kafkalog.commit_threads import can_lead
 from kafkalog.errors import BufferExhaustedError, DiskFullError, KafkaLogError
 from kafkalog.log.log import Log
 from kafkalog.model import TopicPartition
@@ -101,8 +103,13 @@ class BatchSender:
         self._tasks: set[str] = set()
         self._retrying: set[Accumulator] = set()
         self._unsynced: set[Accumulator] = set()
+        # Rounds that are not finished, and those that no commit has taken yet.
+        self._rounds: set[WrittenRound] = set()
+        self._unsynced_rounds: list[WrittenRound] = []
         # Batches whose futures are not completed.
         self._pending: set[BatchOutcome] = set()
+        # Thread that commits at the end of its round what it writes.
+        self._leader: int | None = None
 
     def new_accumulator(self, where: TopicPartition, log: Log) -> Accumulator:
         """Return the accumulator of another partition, whose batches are sent from now on."""
@@ -120,8 +127,8 @@ class BatchSender:
 
         Args:
             accumulator: the partition.
-            is_pass: whether the caller writes more, and then calls `_sync_soon`: one sync covers
-                all of it.
+            is_pass: whether the caller writes more, and then calls `end_pass`: one sync covers all
+                of it.
         """
         now_ms = self._settings.clock.monotonic_ms()
         acknowledged, waiting = accumulator.write(now_ms)
@@ -142,6 +149,31 @@ class BatchSender:
         self._complete(acknowledged)
         self._on_write(accumulator.where.topic, now_ms)
 
+    def end_pass(self, written: WrittenRound) -> None:
+        """
+        End the writes of a call: let one sync cover all of them.
+
+        Args:
+            written: what `Accumulator.write_at_once` has written; perhaps nothing.
+        """
+        if written.batches:
+            with self._lock:
+                refusal = self._refusal
+                if refusal is None:
+                    self._rounds.add(written)
+                    if self._settings.durable:
+                        self._unsynced_rounds.append(written)
+            if refusal is not None:
+                self._finish_round(written, dict.fromkeys(range(len(written.batches)), refusal))
+            elif not self._settings.durable:
+                self._finish_round(written, {})
+            if self._full:
+                for each in written.batches:
+                    self._report_full(each.partition.where, None)
+            topic = written.batches[0].partition.where.topic
+            self._on_write(topic, self._settings.clock.monotonic_ms())
+        self._sync_soon()
+
     def write_open(self, between: Callable[[], object]) -> None:
         """
         Write the open batches before `linger.ms` is over; wait for no other thread.
@@ -158,6 +190,21 @@ class BatchSender:
         finally:
             self._sync_soon()
 
+    def begin_round(self) -> None:
+        """Begin a round of this thread, which ends with `end_round`."""
+        self._leader = threading.get_ident()
+
+    def end_round(self, between: Callable[[], object]) -> None:
+        """Write the open batches, and commit all that were written; `between` as above."""
+        try:
+            self.write_open(between)
+            self._leader = None
+            if self._settings.durable and can_lead():
+                self._sync()
+        finally:
+            self._leader = None
+            self._sync_soon()
+
     def flush(self, timeout_ms: int | None) -> int:
         """
         Deliver all batches; return the number of undelivered records after `timeout_ms`.
@@ -165,23 +212,33 @@ class BatchSender:
         It waits for other threads that deliver a batch, and for free disk space.
         """
         with self._lock:
-            pending, accumulators = list(self._pending), list(self._accumulators)
+            pending: list[BatchOutcome | WrittenRound] = [*self._pending, *self._rounds]
+            accumulators = list(self._accumulators)
         try:
             for accumulator in accumulators:
-                if accumulator.close_open():
+                if accumulator.has_batches and accumulator.close_open():
                     self.write(accumulator, is_pass=True)
-        finally:
+        except BaseException:
             self._sync_soon()
-        if self._sync_scheduler is self._scheduler:
-            # Else another thread syncs, in which no exception of this one leaves it half done.
+            raise
+        if self._sync_scheduler is self._scheduler or can_lead():
             self._sync()
+        else:
+            self._sync_soon()
         seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
         deadline = time.monotonic() + seconds
         for outcome in pending:
             # The other batches are with another thread, or wait for free disk space.
-            if not outcome.wait(max(deadline - time.monotonic(), 0)):
-                return sum(each.record_count for each in self._all())
+            if not outcome.is_set and not outcome.wait(max(deadline - time.monotonic(), 0)):
+                return self._record_count()
         return 0
+
+    def _record_count(self) -> int:
+        """Return the number of undelivered records."""
+        with self._lock:
+            rounds = list(self._rounds)
+        count = sum(each.record_count for each in self._all())
+        return count + sum(each.record_count for each in rounds)
 
     def drop(self, error: KafkaLogError, *, is_last: bool = False) -> None:
         """Give up all batches that were not written; see `Accumulator.drop`."""
@@ -189,6 +246,11 @@ class BatchSender:
             if is_last:
                 self._refusal = error
             accumulators = list(self._accumulators)
+            rounds: list[WrittenRound] = []
+            if is_last:
+                rounds, self._unsynced_rounds = self._unsynced_rounds, []
+        for each in rounds:
+            self._finish_round(each, dict.fromkeys(range(len(each.batches)), error))
         for accumulator in accumulators:
             self._complete(accumulator.drop(error, is_last=is_last))
             self._report_full(accumulator.where, None)
@@ -236,6 +298,8 @@ class BatchSender:
         self._lock = threading.Lock()
         for outcome in list(self._pending):
             outcome.abandon(error)
+        for written in list(self._rounds):
+            written.abandon(error)
 
     # ------------------------------------------------------------------------------------ private
 
@@ -257,10 +321,13 @@ class BatchSender:
 
     def _sync_soon(self) -> None:
         """Let a sync begin after the writes of a pass, also of an interrupted one."""
-        if self._unsynced:
+        if self._unsynced or self._unsynced_rounds:
             self._schedule_sync()
 
     def _schedule_sync(self) -> None:
+        if self._leader is not None and self._leader == threading.get_ident():
+            # At the end of its round.
+            return
         try:
             self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
         except RuntimeError:
@@ -328,6 +395,7 @@ class BatchSender:
         """Commit the written batches of all partitions together, and acknowledge them together."""
         with self._lock:
             accumulators, self._unsynced = self._unsynced, set()
+            rounds, self._unsynced_rounds = self._unsynced_rounds, []
         # Emptied while they are worked through: to free all batches at once takes a millisecond.
         unsynced: deque[Unsynced] = deque()
         try:
@@ -336,13 +404,18 @@ class BatchSender:
                 if (taken := accumulator.take_unsynced()) is not None:
                     unsynced.append(taken)
                 pace.step()
-            if not unsynced:
+            if not unsynced and not rounds:
                 return
-            failures = self._settings.source.commit({each.log for each in unsynced})
+            # In order, and not as a set: neighbours in memory, and on the disk.
+            logs = [each.log for each in unsynced]
+            for written in rounds:
+                logs += written.logs
+            failures = self._settings.source.commit(dict.fromkeys(logs))
         except BaseException:
             # The thread was interrupted, and what is synced is unknown: another call syncs again.
             with self._lock:
                 self._unsynced |= accumulators
+                self._unsynced_rounds += rounds
             self._return(unsynced)
             raise
         acknowledged: deque[Acknowledgement] = deque()
@@ -352,6 +425,21 @@ class BatchSender:
             acknowledged += each.accumulator.end_sync(each, failures.get(each.log))
             pace.step()
         self._complete(acknowledged, pace)
+        for written in rounds:
+            self._finish_round(written, written.failures(failures))
+            pace.step()
+
+    def _finish_round(self, written: WrittenRound, errors: Mapping[int, KafkaLogError]) -> None:
+        """Acknowledge the batches of a round, but for those with an error."""
+        with self._lock:
+            self._rounds.discard(written)
+        self._settings.memory.release(written.reserved_bytes)
+        for place, error in errors.items():
+            # Its numbers may be in the log.
+            written.batches[place].partition.renew_identity()
+            self._settings.counters.add_failure()
+            self._on_failure(error)
+        written.finish(errors)
 
     def _report_full(self, where: TopicPartition, error: KafkaLogError | None) -> None:
         if error is None and where not in self._full:

@@ -16,13 +16,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record_groups import RecordGroup, group_records, whole_group
 from kafkalog.clients.delivery import FINISHED, BatchOutcome
+from kafkalog.clients.sent_range import SentRange
+from kafkalog.clients.written_round import RoundShare
 from kafkalog.model import Header
 from kafkalog.records.packing import Timestamps, TimestampsLike, timestamps_of
 
@@ -48,22 +50,40 @@ Headers: TypeAlias = list[tuple[Header, ...] | None]
 logger = logging.getLogger(__name__)
 
 
-class SentRange(NamedTuple):
-    """
-    Records of one call at consecutive offsets.
+class SentPart(Protocol):
+    """Records of one call in one batch, at consecutive slots."""
 
-    Attributes:
-        partition: the partition.
-        first_offset: offset of the first.
-        record_count: number of records.
-        is_duplicate: True if the log had them before: nothing was stored, and the offsets are those
-            of the first time.
-    """
+    @property
+    def outcome(self) -> BatchOutcome:
+        """The outcome of the batch."""
+        ...
 
-    partition: int
-    first_offset: int
-    record_count: int
-    is_duplicate: bool = False
+    @property
+    def slot(self) -> int:
+        """Number of the first record in the batch."""
+        ...
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """Numbers of the records in the call, in order."""
+        ...
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """True if the outcome is set."""
+        ...
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the outcome; TimeoutError if it is not set in time."""
+
+    def watch(self, many: SentMany) -> bool:
+        """Let the batch notify a future, unless its outcome is set; return whether it will."""
+        ...
 
 
 class SentMany(Future[list[SentRange]]):
@@ -82,7 +102,9 @@ class SentMany(Future[list[SentRange]]):
 
     # `Future.__init__` is left out: what it would store are properties here.
     def __init__(self) -> None:
-        self._parts: list[BatchPart] = []
+        self._parts: list[SentPart] = []
+        # The records that were written at once; the parts have the others.
+        self._share: RoundShare | None = None
         self._lock = threading.Lock()
         # Number of batches that have not ended, once it is watched.
         self._open_count: int | None = None
@@ -93,24 +115,76 @@ class SentMany(Future[list[SentRange]]):
     def delivered(self) -> list[SentRange]:
         """The ranges that are in the log so far."""
         # Without a call for each batch, as in `done`: a call of many records has thousands.
-        return [
-            SentRange(
-                outcome.where.partition,
-                outcome.base_offset + each.slot,
-                len(each.rows),
-                outcome.is_duplicate,
+        found = [
+            (
+                each.rows[0],
+                SentRange(
+                    outcome.where.partition,
+                    outcome.base_offset + each.slot,
+                    len(each.rows),
+                    outcome.is_duplicate,
+                ),
             )
             for each in self._parts
             if (outcome := each.outcome).state == FINISHED and outcome.error is None
         ]
+        return self._in_order(found)
+
+    def _in_order(self, found: list[tuple[int, SentRange]]) -> list[SentRange]:
+        """Return ranges of parts, and those of the share, in the order of their first records."""
+        share = self._share
+        if share is not None:
+            if not found:
+                return share.delivered
+            first_rows = share.first_rows()
+            found += [(first_rows[each.partition], each) for each in share.delivered]
+        return [each for _row, each in sorted(found)]
 
     @property
     def failed_rows(self) -> list[int]:
         """Numbers of the records that will not be in the log, counted from 0, in order."""
-        failed = (each.rows for each in self._parts if each.outcome.error is not None)
+        failed = [each.rows for each in self._parts if each.outcome.error is not None]
+        if self._share is not None:
+            failed += [rows for rows, _error in self._share.failed]
         return sorted(row for rows in failed for row in rows)
 
-    def add(self, part: BatchPart) -> None:
+    def take(self, share: RoundShare) -> None:
+        """Take the records that were written at once, before the caller has the future."""
+        self._share = share
+
+    def split(self, counts: Sequence[int]) -> list[SentMany]:
+        """
+        Return a future for each group of consecutive records, of a call that joined several.
+
+        Args:
+            counts: the number of records of each group; all records together.
+        """
+        found = [SentMany() for _ in counts]
+        if self._share is not None:
+            for each, share in zip(
+                found, RoundShare.split(self._share.written, [*counts]), strict=True
+            ):
+                each.take(share)
+        if not self._parts:
+            return found
+        owners: list[tuple[int, int]] = []
+        first = 0
+        for number, count in enumerate(counts):
+            owners += [(number, first)] * count
+            first += count
+        for part in self._parts:
+            rows, start = part.rows, 0
+            while start < len(rows):
+                number, first = owners[rows[start]]
+                stop = start + 1
+                while stop < len(rows) and owners[rows[stop]][0] == number:
+                    stop += 1
+                own = [row - first for row in rows[start:stop]]
+                found[number].add(PartOfPart(part, start, own))
+                start = stop
+        return found
+
+    def add(self, part: SentPart) -> None:
         """Add a part, before the caller has the future."""
         self._parts.append(part)
 
@@ -135,6 +209,8 @@ class SentMany(Future[list[SentRange]]):
 
     def done(self) -> bool:
         """Return whether each record is in the log, or never will be."""
+        if self._share is not None and not self._share.written.is_set:
+            return False
         # A list takes half the time of a generator.
         return all([each.outcome.state == FINISHED for each in self._parts])  # noqa: C419
 
@@ -152,7 +228,7 @@ class SentMany(Future[list[SentRange]]):
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return [each.range for each in self._parts]
+        return self.delivered
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the first error, None once all are in the log; TimeoutError as `result`."""
@@ -160,7 +236,22 @@ class SentMany(Future[list[SentRange]]):
         for part in self._parts:
             if not part.is_done:
                 part.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
-        return next((each.outcome.error for each in self._parts if each.outcome.error), None)
+        if self._share is not None and not self._share.written.is_set:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not self._share.written.wait(left):
+                raise FutureTimeoutError("the outcome of records is not known")
+        return self._first_error()
+
+    def _first_error(self) -> BaseException | None:
+        """Return the error of the first record that is not in the log."""
+        failed = [
+            (each.rows[0], each.outcome.error)
+            for each in self._parts
+            if each.outcome.error is not None
+        ]
+        if self._share is not None:
+            failed += [(rows[0], error) for rows, error in self._share.failed]
+        return min(failed, key=lambda each: each[0])[1] if failed else None
 
     def add_done_callback(self, fn: Callable[[Future[list[SentRange]]], object]) -> None:
         """Call `fn` with this future once it is done; at once if it is already."""
@@ -192,6 +283,8 @@ class SentMany(Future[list[SentRange]]):
         """Let the batches notify this future, unless they do; the lock is held."""
         if self._open_count is None:
             self._open_count = sum(each.watch(self) for each in self._parts)
+            if self._share is not None:
+                self._open_count += self._share.written.watch(self)
 
     def _call(self, fn: Callable[[Future[list[SentRange]]], object]) -> None:
         try:
@@ -202,6 +295,8 @@ class SentMany(Future[list[SentRange]]):
 
     def __repr__(self) -> str:
         count = sum(each.record_count for each in self._parts)
+        if self._share is not None:
+            count += self._share.record_count
         state = "done" if self.done() else "pending"
         return f"<SentMany of {count} records, {state}>"
 
@@ -240,14 +335,14 @@ class BatchPart:
         rows: numbers of the records in the call, in order.
     """
 
-    __slots__ = ("_many", "outcome", "rows", "slot")
+    __slots__ = ("_watching", "outcome", "rows", "slot")
 
     def __init__(self, outcome: BatchOutcome, slot: int, rows: Sequence[int]) -> None:
         self.outcome = outcome
         self.slot = slot
         self.rows = rows
-        # The future while it is watched: it has its parts, and must not be kept by them.
-        self._many: SentMany | None = None
+        # The futures while they are watched: they have their parts, and must not be kept by them.
+        self._watching: tuple[SentMany, ...] = ()
 
     @property
     def record_count(self) -> int:
@@ -258,15 +353,6 @@ class BatchPart:
     def is_done(self) -> bool:
         """True if the outcome is set."""
         return self.outcome.is_set
-
-    @property
-    def range(self) -> SentRange:
-        """The offsets, once the batch is in the log."""
-        outcome = self.outcome
-        first_offset = outcome.base_offset + self.slot
-        return SentRange(
-            outcome.where.partition, first_offset, len(self.rows), outcome.is_duplicate
-        )
 
     def wait(self, timeout: float | None) -> None:
         """Wait for the outcome; TimeoutError if it is not set in time."""
@@ -286,7 +372,7 @@ class BatchPart:
                     continue
                 if outcome.is_set:
                     return False
-                self._many = many
+                self._watching += (many,)
                 outcome.watch(self)
                 return True
         return False
@@ -300,15 +386,61 @@ class BatchPart:
 
     def notify(self) -> None:
         """Take the outcome, which is set."""
-        many, self._many = self._many, None
-        if many is not None:
+        watching, self._watching = self._watching, ()
+        for many in watching:
             many.end_part()
 
     def abandon(self) -> None:
         """Take the error of the outcome in a forked child."""
-        many, self._many = self._many, None
-        if many is not None:
+        watching, self._watching = self._watching, ()
+        for many in watching:
             many.abandon()
+
+
+class PartOfPart:
+    """
+    Some records of a part, for a future of their own.
+
+    Args:
+        part: the part, which follows its records to another batch.
+        start: number of the first record in it.
+        rows: numbers of the records in their own call, in order.
+    """
+
+    __slots__ = ("_part", "_start", "rows")
+
+    def __init__(self, part: SentPart, start: int, rows: Sequence[int]) -> None:
+        self._part = part
+        self._start = start
+        self.rows = rows
+
+    @property
+    def outcome(self) -> BatchOutcome:
+        """The outcome of the batch."""
+        return self._part.outcome
+
+    @property
+    def slot(self) -> int:
+        """Number of the first record in the batch."""
+        return self._part.slot + self._start
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return len(self.rows)
+
+    @property
+    def is_done(self) -> bool:
+        """True if the outcome is set."""
+        return self._part.outcome.is_set
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the outcome; TimeoutError if it is not set in time."""
+        self._part.wait(timeout)
+
+    def watch(self, many: SentMany) -> bool:
+        """Let the batch notify a future, unless its outcome is set; return whether it will."""
+        return self._part.watch(many)
 
 
 class PartitionRecords:
@@ -321,17 +453,21 @@ class PartitionRecords:
         headers: the headers of each record, None for no headers.
 
     Attributes:
+        group: the records.
+        timestamp_ms: that of all records, if they have no headers and one timestamp; else None.
         size_bytes: an upper bound of the bytes of all records, in one batch.
     """
 
-    __slots__ = ("_group", "_headers", "_timestamps", "record_count", "size_bytes")
+    __slots__ = ("_headers", "_timestamps", "group", "record_count", "size_bytes", "timestamp_ms")
 
     def __init__(
         self, group: RecordGroup, timestamps: Timestamps, headers: Headers | None = None
     ) -> None:
-        self._group = group
+        self.group = group
         self._timestamps = timestamps
         self._headers = headers
+        is_plain = headers is None and type(timestamps) is int
+        self.timestamp_ms: int | None = timestamps if is_plain else None  # type: ignore[assignment]
         self.record_count = len(group)
         self.size_bytes = BATCH_OVERHEAD + group.size_bytes
         if headers is not None:
@@ -339,14 +475,14 @@ class PartitionRecords:
 
     def extend(self, builder: BatchBuilder, start: int, size_limit: int) -> int:
         """Add records from a slot on to a batch; return how many went in."""
-        group = self._group
+        group = self.group
         return builder.extend_lists(
             group.keys, group.values, self._timestamps, start, size_limit, self._headers
         )
 
     def rows(self, start: int, stop: int) -> Sequence[int]:
         """Return the numbers of records in the call."""
-        rows: Sequence[int] = self._group.rows
+        rows: Sequence[int] = self.group.rows
         if stop == start + 1:
             return range(rows[start], rows[start] + 1)
         # Of numbers alone: garbage collections visit neither a range nor such a tuple.
@@ -354,7 +490,7 @@ class PartitionRecords:
 
     def bytes_between(self, start: int, stop: int) -> int:
         """Return an upper bound of the bytes of some records in a batch."""
-        size = self._group.bytes_between(start, stop)
+        size = self.group.bytes_between(start, stop)
         return size if self._headers is None else size + _headers_size(self._headers[start:stop])
 
 

@@ -46,6 +46,7 @@ from kafkalog.clients.producer_transaction import ProducerTransaction
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.topic_table import TopicTable
 from kafkalog.clients.transactions import Coordinators
+from kafkalog.clients.written_round import RoundShare, WrittenRound
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
@@ -92,6 +93,20 @@ class DeliveryRules:
             raise ValueError(f'wait must be "written" or "durable", got {self.wait!r}')
         if self.on_full not in ("wait", "raise"):
             raise ValueError(f'on_full must be "wait" or "raise", got {self.on_full!r}')
+
+
+class PreparedRecords:
+    """
+    Records of a call that were checked and distributed over partitions.
+
+    Args:
+        shares: the records of each partition.
+    """
+
+    __slots__ = ("shares",)
+
+    def __init__(self, shares: Sequence[tuple[Accumulator, PartitionRecords]]) -> None:
+        self.shares = shares
 
 
 class Producer(ClosingContextManager):
@@ -143,6 +158,11 @@ class Producer(ClosingContextManager):
         rules = DeliveryRules() if rules is None else rules
         settings = _accumulator_settings(self.config, source, self._clock, random, rules)
         self._memory = settings.memory
+        self._settings = settings
+        # Without a linger, the records of a call wait for no other call.
+        self._writes_at_once = not (
+            self.config.linger_ms or settings.transactional or settings.codec is not Codec.NONE
+        )
         self._sender = BatchSender(
             self.config,
             settings,
@@ -322,7 +342,40 @@ class Producer(ClosingContextManager):
         if self._transaction is not None:
             for accumulator, _share in shares:
                 self._require_transaction().join(accumulator)
-        self._accept(shares, many, number)
+        self._accept(shares, many, number, at_once=self._writes_at_once)
+        return many
+
+    def prepare_many(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> PreparedRecords:
+        """
+        Check records with keys, and return them for `write_prepared`: nothing is accepted yet.
+
+        Raises:
+            TypeError, ValueError, KafkaLogError: as for `send_many`.
+        """
+        if self._closed:
+            raise self._refusal()
+        records = ManyRecords(keys, values, None, None, self._clock.now_ms())
+        return PreparedRecords(self._distributed(topic, records, None))
+
+    def write_prepared(self, prepared: PreparedRecords, between: Callable[[], object]) -> SentMany:
+        """
+        Send records, and write them now, whatever `linger.ms` is.
+
+        Args:
+            prepared: at least one record.
+            between: called after each partition, for example to let other threads run.
+
+        Raises:
+            BufferExhaustedError, ClientClosedError: as for `send_many`.
+            ValueError: the producer has a transactional.id.
+        """
+        if self._transaction is not None:
+            raise ValueError("records of a transaction must be sent by send_many")
+        many = SentMany()
+        at_once = self._settings.codec is Codec.NONE
+        self._accept(prepared.shares, many, None, at_once=at_once, between=between)
         return many
 
     def _check_numbered(self, partition: int | None) -> None:
@@ -338,24 +391,36 @@ class Producer(ClosingContextManager):
         shares: Sequence[tuple[Accumulator, PartitionRecords]],
         many: SentMany,
         number: ProducerSequence | None,
+        *,
+        at_once: bool,
+        between: Callable[[], object] | None = None,
     ) -> None:
-        """Reserve memory for all records of a call, then add them to their batches."""
+        """Reserve memory for all records of a call, then write them, or add them to batches."""
         left_bytes = sum(share.size_bytes for _accumulator, share in shares)
         if not self._memory.try_reserve(left_bytes):
             self._wait_for_memory(shares[0][0], left_bytes)
+        written = WrittenRound()
         try:
             for accumulator, share in shares:
+                if between is not None:
+                    between()
                 left_bytes -= share.size_bytes
+                if number is None and at_once and accumulator.write_at_once(share, written):
+                    continue
                 if number is None:
                     accumulator.extend(share, many)
                 else:
                     accumulator.add_numbered(share, many, number)
                 if accumulator.closed:
-                    self._sender.write(accumulator)
+                    self._sender.write(accumulator, is_pass=True)
         finally:
             if left_bytes:
                 # The thread was interrupted: records of the other partitions are not accepted.
                 self._memory.release(left_bytes)
+            if written.batches:
+                count = sum(share.record_count for _accumulator, share in shares)
+                many.take(RoundShare(written, 0, count))
+            self._sender.end_pass(written)
 
     def _wait_for_memory(self, accumulator: Accumulator, size: int) -> None:
         """Reserve memory; raise ClientClosedError if the producer was closed in the meantime."""
@@ -376,6 +441,8 @@ class Producer(ClosingContextManager):
         else:
             shares = records.by_partition(len(found.accumulators))
         distributed = []
+        if len(shares) > 1:
+            shares.sort(key=_partition_of)
         for number, share in shares:
             if number < 0 and partition is None:
                 number = found.sticky_partition(share.size_bytes)
@@ -422,6 +489,33 @@ class Producer(ClosingContextManager):
         """
         self._ensure_own()
         self._sender.write_open(_nothing if between is None else between)
+
+    @contextmanager
+    def group(self, between: Callable[[], object] | None = None) -> Iterator[None]:
+        """
+        Write what the block sends by its end; with wait="durable" commit it together.
+
+        For a thread that collects the requests of others: it commits at the end of the block, and
+        has no need of another thread, unless it is the main thread, which a signal may interrupt
+        anywhere. It waits for the commit, but not for space on a full disk: see the futures. One
+        thread at a time uses it.
+
+        >>> with producer.group():
+        ...     sent = producer.send_many("orders", keys, values)
+        >>> ranges = sent.result()
+
+        Args:
+            between: called between two pieces of work, for example to let other threads run.
+
+        Raises:
+            ForkedLogError: the producer was made by the process that this one was forked from.
+        """
+        self._ensure_own()
+        self._sender.begin_round()
+        try:
+            yield
+        finally:
+            self._sender.end_round(_nothing if between is None else between)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """
@@ -577,6 +671,10 @@ class Producer(ClosingContextManager):
         error = TransactionAbortedError("the transaction was aborted before this was written")
         self._sender.drop(error)
         transaction.abort()
+
+
+def _partition_of(share: tuple[int, PartitionRecords]) -> int:
+    return share[0]
 
 
 def _nothing() -> None:

@@ -78,14 +78,14 @@ class PosixFileHandle:
     Thread-safety: reads and writes at different positions may run at the same time.
     """
 
-    __slots__ = ("_open_descriptor", "_path", "_writer", "pwrite")
+    __slots__ = ("_path", "_writer", "descriptor", "pwrite")
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._writer = FileWriter(descriptor, path, _finish_write, _check_sources)
         # Bound once: neither an append nor a read has another Python frame for it.
         self.pwrite: _Pwrite = self._writer.pwrite
-        self._open_descriptor = self._writer.descriptor
+        self.descriptor: Callable[[], Descriptor] = self._writer.descriptor
 
     def __repr__(self) -> str:
         return f"<PosixFileHandle {self._path}{' closed' if self.closed else ''}>"
@@ -101,14 +101,14 @@ class PosixFileHandle:
 
     def fileno(self) -> int:
         """Return the descriptor; the number is valid only while the handle stays open."""
-        return self._open_descriptor().number
+        return self.descriptor().number
 
     def size(self) -> int:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         return os.fstat(descriptor.number).st_size
 
     def pread(self, size: int, position: int) -> bytes:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         data = os.pread(descriptor.number, size, position)
         if len(data) == size:
             return data
@@ -122,7 +122,7 @@ class PosixFileHandle:
         return b"".join(parts)
 
     def pread_into(self, target: Buffer, position: int) -> int:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         view = memoryview(target)
         size = view.nbytes
         if size == 0:
@@ -137,7 +137,7 @@ class PosixFileHandle:
         return done
 
     def next_data(self, position: int) -> int | None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         try:
             return os.lseek(descriptor.number, position, _SEEK_DATA)
         except OSError as error:
@@ -149,7 +149,7 @@ class PosixFileHandle:
         return position if position < os.fstat(descriptor.number).st_size else None
 
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         views = [view for view in (memoryview(part) for part in parts) if view.nbytes]
         try:
             for first in range(0, len(views), _IOV_MAX):
@@ -167,23 +167,23 @@ class PosixFileHandle:
             _check_sources(views)
 
     def truncate(self, size: int) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         os.ftruncate(descriptor.number, size)
 
     def sync(self) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         sync_descriptor(descriptor.number)
 
     def begin_write_back(self, position: int, size: int) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         _write_behind().begin(descriptor.number, position, size)
 
     def drop_cache(self, position: int, size: int) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         _write_behind().drop_cache(descriptor.number, position, size)
 
     def map(self, size: int) -> memoryview:
-        descriptor = self._open_descriptor()
+        descriptor = self.descriptor()
         if size <= 0:
             raise ValueError(f"{self._path}: bytes to map must be at least 1, got {size}")
         facts = os.fstat(descriptor.number)

@@ -137,7 +137,7 @@ class LogAppender:
             with self._gate.writable():
                 info, has_rolled = self._append_slow_path(run, origin, guard)
             times.end_sample(started_ns)
-        self._follow_up(info, has_rolled, wait)
+        self.follow_up(info, has_rolled=has_rolled, wait=wait)
         return info
 
     def abort_transaction(self, producer_id: int, wait: Wait) -> AppendInfo:
@@ -148,7 +148,7 @@ class LogAppender:
             now_ms, origin = self._local.context.clock.now_ms(), AppendOrigin.COORDINATOR
             run = validate_as_leader(marker, self.lane.rules, now_ms, origin)
             info, has_rolled = self._append_slow_path(run, origin, NO_GUARD)
-        self._follow_up(info, has_rolled, wait)
+        self.follow_up(info, has_rolled=has_rolled, wait=wait)
         return info
 
     def ingest(self, path: str | PathLike[str], *, check_crc: bool = True) -> AppendInfo:
@@ -200,7 +200,7 @@ class LogAppender:
                 active.offset_of_max_timestamp,
             )
             self._count(info)
-        self._follow_up(info, True, "durable")
+        self.follow_up(info, has_rolled=True, wait="durable")
         return info
 
     def roll(self) -> LogSegment:
@@ -287,7 +287,7 @@ class LogAppender:
                 self._gate.mark_offline(error)
             raise translate(error, context.directory, doing="appending") from error
 
-    def _follow_up(self, info: AppendInfo, has_rolled: bool, wait: Wait) -> None:
+    def follow_up(self, info: AppendInfo, *, has_rolled: bool, wait: Wait) -> None:
         """Notify, and wait for the disk where the caller or `flush.messages` wants it; no lock."""
         if has_rolled:
             self._flusher.flush_soon()

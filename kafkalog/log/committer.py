@@ -20,6 +20,9 @@ import contextlib
 import threading
 from collections.abc import Callable
 
+from kafkalog._engine.commit_source import CommitSource, CommitState, UnsyncedNames
+from kafkalog._engine.gate_state import GateState
+from kafkalog._engine.snapshot import PublishedSnapshot
 from kafkalog.errors import LogOfflineError
 
 __all__ = ["Committer"]
@@ -37,10 +40,7 @@ class Committer:
         on_sync: called after each successful sync with the number of callers that it served.
 
     Attributes:
-        durable_offset: one above the last offset known to be on the disk; never ahead of it.
-        synced_offset: the same, of the log's own files: what the commit journal alone has is not
-            counted.
-        truncations: number of truncations, for `record_committed`.
+        state: the offsets; compiled code reads it.
     """
 
     def __init__(
@@ -57,13 +57,18 @@ class Committer:
         self._awaited: list[int] = []
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
-        # Number of threads in `_wait`: commits of a journal notify no other.
-        self._waiting = 0
-        self.durable_offset = synced_offset
-        self.synced_offset = synced_offset
-        self.truncations = 0
+        self.state = CommitState(synced_offset)
         self._is_syncing = False
-        self._error: BaseException | None = None
+
+    @property
+    def durable_offset(self) -> int:
+        """One above the last offset known to be on the disk; never ahead of it."""
+        return self.state.durable_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """The same of the log's own files: what the commit journal alone has is not counted."""
+        return self.state.synced_offset
 
     @property
     def waiting_count(self) -> int:
@@ -77,7 +82,7 @@ class Committer:
         Returns early if the log is truncated during the wait: the awaited offset may be gone, and
         no sync would ever reach it.
         """
-        truncations = self.truncations
+        truncations = self.state.truncations
         with self._condition:
             if self.durable_offset >= offset:
                 return self.durable_offset
@@ -87,7 +92,7 @@ class Committer:
                 with self._condition:
                     while self._is_syncing and self.durable_offset < offset:
                         self._wait()
-                    if self.durable_offset >= offset or truncations != self.truncations:
+                    if self.durable_offset >= offset or truncations != self.state.truncations:
                         return self.durable_offset
                     truncations_before = self._begin()
                 self._lead(truncations_before)
@@ -128,8 +133,8 @@ class Committer:
         """
         with self._condition:
             # An end that was truncated away during the sync does not cover later appends there.
-            if truncations_before == self.truncations:
-                self.synced_offset = max(self.synced_offset, reached)
+            if truncations_before == self.state.truncations:
+                self.state.raise_synced(reached)
                 self._raise_to(reached)
             left = [offset for offset in self._awaited if offset > self.durable_offset]
             # A flush waits for no offset.
@@ -143,57 +148,50 @@ class Committer:
     def fail(self, error: BaseException) -> None:
         """End a round whose sync failed: no offset becomes durable any more."""
         with self._condition:
-            self._error = error
+            self.state.fail(error)
             self._is_syncing = False
             self._condition.notify_all()
 
     def refuse(self, error: BaseException) -> None:
         """Let no offset become durable any more; a round that runs ends by itself."""
         with self._condition:
-            self._error = error
+            self.state.fail(error)
             self._condition.notify_all()
 
-    def record_committed(self, truncations_before: int, reached: int) -> None:
-        """
-        Record that the commit journal has everything below an offset that the files may lack.
-
-        Args:
-            truncations_before: `truncations`, as it was before the end of the log was read.
-            reached: everything below it is on the disk.
-
-        Raises:
-            LogOfflineError: an earlier sync failed; no offset becomes durable any more.
-        """
-        # A lock and a count: with the condition this takes three times as long.
-        with self._lock:
-            self._ensure_no_error()
-            if truncations_before == self.truncations:
-                self._raise_to(reached)
-            if self._waiting:
-                self._condition.notify_all()
+    def commit_source(
+        self, gate: GateState, published: PublishedSnapshot, names: UnsyncedNames
+    ) -> CommitSource:
+        """Return what a commit journal asks for bytes of the log, and of what is durable."""
+        return CommitSource(
+            gate,
+            published,
+            names,
+            self.state,
+            self._lock,
+            self._ensure_no_error,
+            self._condition.notify_all,
+            self._on_change,
+        )
 
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""
         with self._condition:
-            self.synced_offset = min(self.synced_offset, offset)
-            if offset < self.durable_offset:
-                self.durable_offset = offset
+            if self.state.lower(offset):
                 self._report(is_lowered=True)
-            self.truncations += 1
+            self.state.count_truncation()
 
     def _raise_to(self, reached: int) -> None:
         """Raise the durable offset; the lock is held."""
-        if reached > self.durable_offset:
-            self.durable_offset = reached
+        if self.state.raise_durable(reached):
             self._report(is_lowered=False)
 
     def _wait(self) -> None:
         """Wait for a notification; the lock is held."""
-        self._waiting += 1
+        self.state.add_waiting(1)
         try:
             self._condition.wait()
         finally:
-            self._waiting -= 1
+            self.state.add_waiting(-1)
 
     def _report(self, *, is_lowered: bool) -> None:
         """Report a change; the condition is held, so that changes are reported in order."""
@@ -203,14 +201,14 @@ class Committer:
     def _begin(self) -> int:
         self._ensure_no_error()
         self._is_syncing = True
-        return self.truncations
+        return self.state.truncations
 
     def _ensure_no_error(self) -> None:
-        if self._error is not None:
+        if self.state.error is not None:
             raise LogOfflineError(
                 "an earlier sync failed, what the disk holds is unknown: "
-                + (str(self._error) or type(self._error).__name__)
-            ) from self._error
+                + (str(self.state.error) or type(self.state.error).__name__)
+            ) from self.state.error
 
     def _lead(self, truncations_before: int) -> None:
         try:

@@ -1,8 +1,8 @@
 """Durability of a log: flushes, the flush task, and the recovery point.
 
 A caller that syncs many logs with one call uses `begin`, then `finish` or `fail`: between them the
-log is as during `flush`. The commit journal of a data directory uses `begin_commit`, then
-`finish_commit`: the log waits for nothing.
+log is as during `flush`. The commit journal of a data directory uses `source`: the log waits for
+nothing.
 
 Crash points: those of `LocalLog.sync`, then that of a checkpoint: the next start scans synced bytes
 once more if the recovery point was not written.
@@ -22,11 +22,11 @@ from kafkalog.files.errors import translate
 from kafkalog.log.checkpoint_store import CheckpointStore
 from kafkalog.log.committer import Committer
 from kafkalog.log.dependent_state import DependentState
-from kafkalog.log.local_log import LocalLog, PendingSync, UncommittedBytes
+from kafkalog.log.local_log import LocalLog, PendingSync
 from kafkalog.log.write_gate import WriteGate
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 
-__all__ = ["LogFlusher", "PendingCommit", "PendingFlush"]
+__all__ = ["LogFlusher", "PendingFlush"]
 
 # An interval of this or more, as Kafka's default of 2**63 - 1, means no flushes by time.
 _NEVER_MS: Final = 2**62
@@ -40,23 +40,6 @@ class PendingFlush(NamedTuple):
     number: int
 
 
-class PendingCommit(NamedTuple):
-    """
-    Bytes for a commit journal.
-
-    Attributes:
-        flusher: that of the log.
-        truncations_before: number of truncations before the bytes were collected.
-        start_offset: everything below it is durable.
-        uncommitted: the bytes.
-    """
-
-    flusher: LogFlusher
-    truncations_before: int
-    start_offset: int
-    uncommitted: UncommittedBytes
-
-
 class LogFlusher:
     """
     Puts appended batches on the disk.
@@ -68,6 +51,9 @@ class LogFlusher:
         state: producer snapshots are on the disk before the recovery point rises.
         scheduler: runs the flushes that are not waited for.
         synced_offset: offset below which everything is on the disk already.
+
+    Attributes:
+        source: what a commit journal uses.
 
     Thread-safety: see the module.
     """
@@ -90,6 +76,7 @@ class LogFlusher:
         on_sync = self._meters.sync_callers.observe
         on_change = store.publish_durable_offset
         self._committer = Committer(self._sync, synced_offset, on_change, on_sync)
+        self.source = self._committer.commit_source(gate.state, local.published, local.names)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._task = self._schedule()
 
@@ -160,36 +147,6 @@ class LogFlusher:
         finally:
             failure = self._fail(error)
         return failure
-
-    def begin_commit(self, bytes_max: int) -> PendingCommit | None:
-        """
-        Return what a commit journal has to get for everything appended so far to be durable.
-
-        None if the log has to sync its files, or cannot be written.
-
-        Args:
-            bytes_max: largest number of bytes that go to the journal.
-        """
-        if not self._gate.state.is_open():
-            return None
-        committer = self._committer
-        # Before the snapshot: of an end that is truncated away later, nothing is recorded.
-        truncations, start_offset = committer.truncations, committer.durable_offset
-        found = self._local.uncommitted(committer.synced_offset)
-        if found is None or found.end - found.position > bytes_max:
-            return None
-        return PendingCommit(self, truncations, start_offset, found)
-
-    def finish_commit(self, pending: PendingCommit) -> None:
-        """
-        Record that a commit journal on the disk has the bytes.
-
-        Raises:
-            LogOfflineError: an earlier sync failed.
-        """
-        found = pending.uncommitted
-        self._committer.record_committed(pending.truncations_before, found.end_offset)
-        found.file.mark_committed_below(found.end)
 
     def refuse(self, error: BaseException) -> None:
         """Let nothing become durable any more: a commit journal with bytes of the log failed."""

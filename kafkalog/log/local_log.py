@@ -19,6 +19,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._engine.commit_source import UnsyncedNames
 from kafkalog._engine.snapshot import LogSnapshot, PublishedSnapshot
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.filesystem import FileHandle
@@ -29,7 +30,7 @@ from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "PendingSync", "UncommittedBytes", "UndoFailedError", "check_base_offset"]
+__all__ = ["LocalLog", "PendingSync", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
@@ -58,24 +59,6 @@ class PendingSync(NamedTuple):
     attempt: AbstractContextManager[None] | None
 
 
-class UncommittedBytes(NamedTuple):
-    """
-    The bytes at the end of a log that a commit journal has to get, as they were when it asked.
-
-    Attributes:
-        end_offset: the log end.
-        base_offset: names the segment.
-        file: the file of the segment.
-        position, end: the bytes in it.
-    """
-
-    end_offset: int
-    base_offset: int
-    file: SegmentFile
-    position: int
-    end: int
-
-
 class LocalLog:
     """
     The segments of one partition directory.
@@ -88,6 +71,7 @@ class LocalLog:
 
     Attributes:
         published: the snapshot that readers see; replaced when an operation is complete.
+        names: changes of names in the directory, and those that a sync has covered.
         has_unrenamed_files: whether a file of a segment that left kept its name, because renaming
             it failed: only the checkpoint of the log start hides it.
 
@@ -109,11 +93,9 @@ class LocalLog:
             context.meters.counters,
             context.meters.disk.append,
         )
-        # Number of the last change of a name, and of the last such change that a sync has covered.
-        self._name_changes = 1
-        self._synced_name_changes = 0
         # Files whose preallocated tail was cut at a roll, and not on the disk yet.
         self._trimmed: list[SegmentFile] = []
+        self.names = UnsyncedNames(self._trimmed)
         self.has_unrenamed_files = False
         self._on_change: weakref.WeakMethod[Callable[[], object]] | None = None
 
@@ -234,7 +216,7 @@ class LocalLog:
                 raise _undo_failed(error, second) from error
             raise
         # Not before: a sync at the same time would count names that it did not find.
-        self._name_changes += 1
+        self.names.add_change()
         return segment
 
     def _new_log(self, base_offset: int, path: Path, *, is_prepared: bool) -> FileHandle:
@@ -284,7 +266,7 @@ class LocalLog:
         """
         snapshot = self.snapshot
         segments = snapshot.segments
-        name_changes = self._name_changes
+        name_changes = self.names.changes
         covered = segments.segments[max(segments.floor_slot(synced_offset), 0) :]
         trimmed = tuple(self._trimmed)
         files = [
@@ -320,44 +302,16 @@ class LocalLog:
             self._trimmed.remove(file)
         for segment in pending.segments:
             segment.transactions.sync()
-        if pending.name_changes > self._synced_name_changes:
+        if pending.name_changes > self.names.synced:
             if not has_synced_names:
                 self.context.filesystem.sync_directory(self.context.directory)
-            self._synced_name_changes = pending.name_changes
+            self.names.mark_synced(pending.name_changes)
         return pending.end_offset
 
     def fail_sync(self, pending: PendingSync, error: BaseException) -> None:
         """Record that files could not be put on the disk: what it has of them is unknown."""
         if pending.attempt is not None:
             pending.attempt.__exit__(type(error), error, error.__traceback__)
-
-    def uncommitted(self, synced_offset: int) -> UncommittedBytes | None:
-        """
-        Return the bytes that no sync and no commit journal has.
-
-        None if more than bytes at the end of one file has to be put on the disk: the name of a new
-        segment, the cut of a preallocated tail, or bytes of an earlier segment.
-
-        Args:
-            synced_offset: the files on the disk have everything below it.
-        """
-        name_changes = self._name_changes
-        snapshot = self.snapshot
-        active = snapshot.segments.active
-        if (
-            name_changes > self._synced_name_changes
-            or self._trimmed
-            or active.base_offset > synced_offset
-        ):
-            return None
-        file = active.file
-        return UncommittedBytes(
-            snapshot.end_offset,
-            active.base_offset,
-            file,
-            file.committed_bytes,
-            snapshot.end_position,
-        )
 
     # --------------------------------------------------------------------------------- leaving
 
@@ -413,7 +367,7 @@ class LocalLog:
 
     def name_changed(self) -> None:
         """Let the next sync put the names in the directory on the disk."""
-        self._name_changes += 1
+        self.names.add_change()
 
     def replace_all(self, snapshot: LogSnapshot) -> None:
         """Publish the snapshot after a truncation, or after another change of the segments."""

@@ -26,6 +26,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
+from kafkalog._core.record_groups import RecordGroup
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog._engine.fetch_data import FetchData
 from kafkalog.closing import ClosingContextManager
@@ -294,6 +295,36 @@ class Log(ClosingContextManager):
         times = now_ms if timestamps is None else timestamps_of(timestamps)
         run = pack_lists(keys, values, times, lane.rules, now_ms, headers)
         return self._appender.append(run, wait)
+
+    def append_group(
+        self,
+        group: RecordGroup,
+        timestamp_ms: int,
+        size_limit: int,
+        producer: tuple[int, int, int],
+    ) -> AppendInfo | None:
+        """
+        Append records that a producer of this library has checked and grouped, all or none.
+
+        None, and nothing has changed, if the settings of the log change or refuse the batches: they
+        are encoded, and appended by `append_batches`, which takes three times as long.
+
+        Args:
+            group: records for this partition.
+            timestamp_ms: of all records.
+            size_limit: largest size of a batch; None is returned if a record is larger.
+            producer: id, epoch and sequence of the first batch; -1 for none.
+
+        Raises:
+            KafkaLogError: as for `append_batches`.
+        """
+        lane = self._lane
+        found = lane.append_group(group, timestamp_ms, size_limit, *producer)
+        if isinstance(found, MemoryRecords):
+            return self._appender.finish(found, None, _WRITTEN)
+        if found is not None and lane.has_followers:
+            self._appender.follow_up(found, has_rolled=False, wait=_WRITTEN)
+        return found
 
     def append_batches(
         self,

@@ -85,7 +85,7 @@ class SegmentFile:
         # Target of appends; it refers to nothing that refers to this object.
         self.end = AppendFile(size_bytes)
         if handle is not None:
-            self.end.attach(handle.pwrite)
+            self._attach(handle)
         self._pool = pool
         self.is_closed = False
         self.excluded_bytes = 0
@@ -96,9 +96,11 @@ class SegmentFile:
         self._pinned: memoryview | None = None
         self.maps = maps_files(filesystem)
         self._kept: FileHandle | None = None
-        self._synced_bytes = 0
-        self._committed_bytes = 0
         self.is_trimmed = False
+
+    def _attach(self, handle: FileHandle) -> None:
+        """Let the file take appends; a disk of tests has no descriptors."""
+        self.end.attach(handle.pwrite, getattr(handle, "descriptor", None))
 
     @property
     def size_bytes(self) -> int:
@@ -211,7 +213,7 @@ class SegmentFile:
         """Accept appends after the present bytes."""
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, write=True)
-            self.end.attach(self._handle.pwrite)
+            self._attach(self._handle)
 
     @property
     def is_followed(self) -> bool:
@@ -257,9 +259,7 @@ class SegmentFile:
         handle = self._require_handle()
         handle.truncate(size_bytes)
         handle.sync()
-        self.end.set_size(size_bytes)
-        self._synced_bytes = min(self._synced_bytes, size_bytes)
-        self._committed_bytes = min(self._committed_bytes, size_bytes)
+        self.end.cut(size_bytes)
 
     def preallocate(self, size_bytes: int, zero_bytes: int = 0) -> None:
         """
@@ -280,24 +280,15 @@ class SegmentFile:
         """Number of bytes that a sync would cover; 0 if the bytes are about to be removed."""
         if self._is_pinned:
             return 0
-        return max(self.size_bytes - self._synced_bytes, 0)
-
-    @property
-    def committed_bytes(self) -> int:
-        """Number of bytes at the start that the disk has, in the file or in a commit journal."""
-        return max(self._synced_bytes, self._committed_bytes)
-
-    def mark_committed_below(self, position: int) -> None:
-        """Take note that a commit journal has the bytes before a position, all published."""
-        self._committed_bytes = max(self._committed_bytes, position)
+        return max(self.size_bytes - self.end.synced_bytes, 0)
 
     def mark_synced(self) -> None:
         """Take note that all bytes are on the disk by other means."""
-        self._synced_bytes = self.size_bytes
+        self.end.mark_synced_below(self.size_bytes)
 
     def mark_synced_below(self, position: int) -> None:
         """Take note that the bytes before a position, all published, are on the disk."""
-        self._synced_bytes = max(self._synced_bytes, position)
+        self.end.mark_synced_below(position)
 
     def sync(self, published_end: int | None = None) -> None:
         """

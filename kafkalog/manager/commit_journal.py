@@ -44,13 +44,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kafkalog._engine.commit_source import CommitSource, PendingCommit
 from kafkalog.errors import DiskFullError, KafkaLogError, LogOfflineError
 from kafkalog.files.errors import translate
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.log.flusher import PendingCommit
 from kafkalog.log.log import Log, partition_of
 from kafkalog.log.meters import SyncTimes
-from kafkalog.pace import Pace
+from kafkalog.pace import Pace, paced
 from kafkalog.state.commit_journal import (
     ANCHOR_BYTES,
     CommitBuilder,
@@ -119,6 +119,38 @@ class _Unsynced(NamedTuple):
     end_offset: int
 
 
+class _Member:
+    """
+    A log that was committed.
+
+    Args:
+        name: its partition.
+        source: its bytes and durable offset.
+
+    Attributes:
+        directory_name: name of the partition directory.
+        cycle, number: its number in the file with the numbers `cycle`.
+    """
+
+    __slots__ = ("cycle", "directory_name", "name", "number", "source")
+
+    def __init__(self, name: PartitionName, source: CommitSource) -> None:
+        self.name = name
+        self.source = source
+        self.directory_name = name.directory
+        # Its number, in the cycle of a file with these numbers: the hash of a name is slow.
+        self.cycle: dict[PartitionName, int] | None = None
+        self.number = -1
+
+    def number_in(self, file: JournalFile, builder: CommitBuilder) -> int:
+        """Return the number of the partition; add its name to the commit if it has none."""
+        number = builder.number(self.name)
+        if number < len(file.numbers):
+            # A new one counts once the commit is on the disk.
+            self.cycle, self.number = file.numbers, number
+        return number
+
+
 class CommitJournal:
     """
     The commit journal of one data directory, as its writer.
@@ -156,8 +188,8 @@ class CommitJournal:
         self._unsynced: dict[str, _Unsynced] = {}
         # Name, and sequence of the last commit with an entry, by the partition directory's name.
         self._last_entries: dict[str, tuple[PartitionName, int]] = {}
-        # Of the logs that were committed; closed ones are dropped by a checkpoint.
-        self._names: dict[Log, PartitionName] = {}
+        # Logs that were committed; closed ones are dropped by a checkpoint.
+        self._members: dict[Log, _Member] = {}
         self._next_number = number
         self._files: list[JournalFile] = []
         self._is_checkpoint_requested = False
@@ -234,81 +266,63 @@ class CommitJournal:
     ) -> tuple[JournalFile | None, CommitBuilder, dict[Log, PendingCommit]]:
         """Return the commit of logs, and the file that has space for it; None for no commit."""
         found: dict[Log, PendingCommit] = {}
-        size, bytes_max = 0, self._options.log_bytes_max
-        for log in logs:
-            pace.step()
-            flusher = partition_of(log).flusher
-            pending = flusher.begin_commit(bytes_max)
-            if pending is None:
-                continue
-            uncommitted = pending.uncommitted
-            if uncommitted.end > uncommitted.position:
-                found[log] = pending
-                size += uncommitted.end - uncommitted.position
+        size, bytes_max, members = 0, self._options.log_bytes_max, self._members
+        # Inline code in these loops: a call for each of a thousand logs takes a millisecond.
+        for each in paced(logs, pace):
+            source = (members.get(each) or self._add_member(each)).source
+            pending = source.begin(bytes_max)
+            if pending is not None and pending.end > pending.position:
+                found[each] = pending
+                size += pending.end - pending.position
         # Names and entries are small; a commit that is larger than expected is not written.
         file = self._file_with_space(size) if found else None
         builder = CommitBuilder({} if file is None else file.numbers)
         if file is None:
             return None, builder, found
-        for log in list(found):
-            pace.step()
+        entries, sequence, failed = self._last_entries, self._next_sequence, []
+        for each, pending in paced(found.items(), pace):
+            log = members[each]
+            # Before the write: a commit whose write fails may be on the disk.
+            entries[log.directory_name] = log.name, sequence
             try:
-                self._add(builder, log, found[log])
+                number = log.number
+                if log.cycle is not file.numbers:
+                    number = log.number_in(file, builder)
+                if not builder.table.read_data(number, pending):
+                    _add_read(builder, log.name, pending)
             except (OSError, ValueError, KafkaLogError):
                 # Its own sync reports what is wrong with the file.
-                del found[log]
+                failed.append(each)
+        for each in failed:
+            del found[each]
         if not found or builder.size_bytes > file.free_bytes - _RESERVED_BYTES:
             self._request_checkpoint()
             return None, builder, found
         return file, builder, found
 
-    def _add(self, builder: CommitBuilder, log: Log, pending: PendingCommit) -> None:
-        found = pending.uncommitted
-        anchor = min(ANCHOR_BYTES, found.position)
-        start = found.position - anchor
-        data = found.file.read(start, found.end - start)
-        if len(data) != found.end - start:
-            raise ValueError(f"{found.file.path} ends before {found.end}")
-        name = self._name_of(log)
-        # Before the write: a commit whose write fails may be on the disk.
-        self._last_entries[name.directory] = name, self._next_sequence
-        builder.add_data(
-            name,
-            found.base_offset,
-            found.position,
-            (min(pending.start_offset, found.end_offset), found.end_offset),
-            data[:anchor],
-            data[anchor:],
-        )
-
     def _finish_all(self, pending: Mapping[Log, PendingCommit]) -> dict[Log, BaseException | None]:
+        """Raise the durable offsets of logs after a commit; return their errors."""
         results: dict[Log, BaseException | None] = {}
-        pace = Pace()
+        sequence, members, unsynced = self._next_sequence - 1, self._members, self._unsynced
         with self._options.published_together():
-            for log, each in pending.items():
-                results[log] = self._finish(log, each)
-                pace.step()
+            for log, each in paced(pending.items(), Pace()):
+                name = members[log].directory_name
+                before = unsynced.get(name)
+                first = sequence if before is None else before.first_sequence
+                unsynced[name] = _Unsynced(log, first, each.end_offset)
+                try:
+                    each.source.finish(each)
+                except LogOfflineError as error:
+                    results[log] = error
+                else:
+                    results[log] = None
         return results
 
-    def _finish(self, log: Log, pending: PendingCommit) -> BaseException | None:
-        """Raise the durable offset of a log after a commit; return its error."""
-        sequence, name = self._next_sequence - 1, self._names[log]
-        directory_name = name.directory
-        before = self._unsynced.get(directory_name)
-        first = sequence if before is None else before.first_sequence
-        self._unsynced[directory_name] = _Unsynced(log, first, pending.uncommitted.end_offset)
-        try:
-            pending.flusher.finish_commit(pending)
-        except LogOfflineError as error:
-            return error
-        return None
-
-    def _name_of(self, log: Log) -> PartitionName:
-        name = self._names.get(log)
-        if name is None:
-            topic_id = read_partition_metadata(self._filesystem, log.directory)
-            name = self._names[log] = PartitionName(log.directory.name, topic_id or ZERO_ID)
-        return name
+    def _add_member(self, log: Log) -> _Member:
+        topic_id = read_partition_metadata(self._filesystem, log.directory)
+        name = PartitionName(log.directory.name, topic_id or ZERO_ID)
+        made = self._members[log] = _Member(name, partition_of(log).flusher.source)
+        return made
 
     def _accept(self, file: JournalFile, builder: CommitBuilder) -> None:
         """Take note of a commit that is on the disk."""
@@ -451,7 +465,7 @@ class CommitJournal:
                 del self._unsynced[name]
             else:
                 self._unsynced[name] = now._replace(first_sequence=last + 1)
-        self._names = {log: name for log, name in self._names.items() if not log.is_closed}
+        self._members = {log: each for log, each in self._members.items() if not log.is_closed}
         self._first_live = min(
             (each.first_sequence for each in self._unsynced.values()), default=last + 1
         )
@@ -552,6 +566,23 @@ class CommitJournal:
         with self._lock:
             self._drop_synced(self._next_sequence - 1, dict(self._unsynced))
             return bool(self._unsynced) or self._error is not None
+
+
+def _add_read(builder: CommitBuilder, name: PartitionName, pending: PendingCommit) -> None:
+    """Add bytes of a file that has no descriptor."""
+    anchor = min(ANCHOR_BYTES, pending.position)
+    start = pending.position - anchor
+    data = pending.file.read(start, pending.end - start)
+    if len(data) != pending.end - start:
+        raise ValueError(f"{pending.file.path} ends before {pending.end}")
+    builder.add_data(
+        name,
+        pending.base_offset,
+        pending.position,
+        (min(pending.start_offset, pending.end_offset), pending.end_offset),
+        data[:anchor],
+        data[anchor:],
+    )
 
 
 def _data_of(filesystem: FileSystem, entry: DataEntry) -> bytes:

@@ -27,12 +27,15 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
+from kafkalog.commit_threads import can_lead
 from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem, FilesystemSync
 from kafkalog.log.log import Log
@@ -200,6 +203,8 @@ class GroupCommitter:
         self._is_closed = False
         # An item of None wakes the thread.
         self._requests: SimpleQueue[CommitRequest | None] = SimpleQueue()
+        # Held by the thread that has a round; outermost, no other lock is held when it is taken.
+        self._round_lock = threading.Lock()
 
     def use_filesystem_sync(self, filesystem_sync: FilesystemSync, logs_min: int) -> None:
         """
@@ -217,6 +222,23 @@ class GroupCommitter:
             the logs that failed, with their errors.
         """
         return self.request(logs).wait()
+
+    def lead(self, logs: Collection[Log]) -> CommitRequest | None:
+        """
+        Commit logs, and what others have requested, in the calling thread (`can_lead`).
+
+        None if a round runs, or the committer is closed: see `request`.
+        """
+        if not self._has_threads or not self._round_lock.acquire(blocking=False):
+            return None
+        try:
+            if self._is_closed:
+                return None
+            made = CommitRequest(logs)
+            self._run_round([made, *self._waiting_requests()])
+            return made
+        finally:
+            self._round_lock.release()
 
     def request(self, logs: Collection[Log]) -> CommitRequest:
         """Begin a commit; its `wait` returns the result."""
@@ -251,10 +273,11 @@ class GroupCommitter:
         if thread is not None:
             thread.join()
         # Not before: one thread at a time uses them. Idle ones end by themselves.
-        self._threads.close()
+        with self._round_lock:
+            self._threads.close()
+            self._filesystem_commit.close()
         with self._checkpoint_lock:
             self._checkpoint_threads.close()
-        self._filesystem_commit.close()
 
     def _ensure_thread(self) -> bool:
         """Return whether the thread runs; it is started if it may be. The lock is held."""
@@ -266,7 +289,19 @@ class GroupCommitter:
 
     def _run_rounds(self) -> None:
         while requests := self._wait_for_requests():
-            self._run_round(requests)
+            with self._round_lock:
+                # Others came while another thread had a round.
+                self._run_round([*requests, *self._waiting_requests()])
+
+    def _waiting_requests(self) -> list[CommitRequest]:
+        """Return the requests that are there, but for the end of the thread."""
+        found = []
+        with suppress(Empty):
+            while (made := self._requests.get_nowait()) is not None:
+                found.append(made)
+            # It wakes the thread, which ends after the requests before it.
+            self._requests.put(None)
+        return found
 
     def _wait_for_requests(self) -> list[CommitRequest]:
         """Return all requests that are there; none if the thread must end."""
@@ -348,6 +383,8 @@ class DirectoryCommitters:
             each.path: GroupCommitter(thread_count, each.journal, meters[each.path])
             for each in directories
         }
+        # As long as a log exists: to find it by its path takes longer than its entry in a commit.
+        self._by_log: WeakKeyDictionary[Log, GroupCommitter] = WeakKeyDictionary()
         self._by_name = {str(path): committer for path, committer in self._committers.items()}
 
     def use_filesystem_syncs(self, filesystem: FileSystem, logs_min: int) -> None:
@@ -423,20 +460,29 @@ class DirectoryCommitters:
         found: defaultdict[GroupCommitter, list[Log]] = defaultdict(list)
         pace = Pace()
         for log in logs:
-            # A string: parent and hash of a path take ten times as long.
-            committer = self._by_name.get(os.path.dirname(log.directory))  # noqa: PTH120
-            if committer is None:
-                where = log.directory
-                raise ValueError(f"log must be in a directory of the manager, got {where}")
+            committer = self._by_log.get(log) or self._committer_of(log)
             found[committer].append(log)
             pace.step()
         started_ns = perf_counter_ns()
-        requests = [(committer, committer.request(own)) for committer, own in found.items()]
+        # Several directories are committed at the same time.
+        leads = len(found) == 1 and can_lead()
+        requests = [
+            (committer, (leads and committer.lead(own)) or committer.request(own))
+            for committer, own in found.items()
+        ]
         failures: dict[Log, KafkaLogError] = {}
         for committer, request in requests:
             failures |= request.wait()
             committer.meters.commit.observe(perf_counter_ns() - started_ns)
         return failures
+
+    def _committer_of(self, log: Log) -> GroupCommitter:
+        committer = self._by_name.get(os.path.dirname(log.directory))  # noqa: PTH120 - three times
+        if committer is None:
+            where = log.directory
+            raise ValueError(f"log must be in a directory of the manager, got {where}")
+        self._by_log[log] = committer
+        return committer
 
     def close(self) -> None:
         """Serve what was requested, and end all threads. Idempotent."""

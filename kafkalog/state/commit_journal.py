@@ -58,6 +58,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from kafkalog._core.crc32c import value as crc32c
+from kafkalog._engine.commit_table import CommitTable
 from kafkalog.errors import CorruptStateError, LogOfflineError
 from kafkalog.files.atomic_files import sync_directory_names
 from kafkalog.files.filesystem import FileHandle, FileSystem
@@ -156,26 +157,27 @@ class CommitBuilder:
 
     Args:
         numbers: the numbers of partitions in the file; names that are missing are added when the
-            commit was written (`JournalFile.append`).
+            commit was written (`JournalFile.accept`).
+
+    Attributes:
+        table: the entries.
+        new_numbers: the numbers of names that are added by this commit.
     """
 
     def __init__(self, numbers: dict[PartitionName, int]) -> None:
         self._numbers = numbers
         self.new_numbers: dict[PartitionName, int] = {}
-        self._table: list[bytes] = []
-        self._data: list[bytes | memoryview] = []
-        self._table_bytes = 0
-        self._data_bytes = 0
+        self.table = CommitTable()
 
     @property
     def size_bytes(self) -> int:
         """Size of the commit in the file."""
-        return _aligned(_COMMIT_BYTES + self._table_bytes + self._data_bytes)
+        return _aligned(_COMMIT_BYTES + self.table.table_bytes + self.table.data_bytes)
 
     @property
     def has_entries(self) -> bool:
         """False for a commit that only records which commits are needed no more."""
-        return bool(self._table)
+        return self.table.entry_count > 0
 
     def add_data(
         self,
@@ -183,8 +185,8 @@ class CommitBuilder:
         base_offset: int,
         position: int,
         offsets: tuple[int, int],
-        bytes_before: memoryview,
-        data: memoryview,
+        bytes_before: Buffer,
+        data: Buffer,
     ) -> None:
         """
         Add bytes of a segment.
@@ -195,76 +197,56 @@ class CommitBuilder:
             position: position of the bytes in its file.
             offsets: first offset, and one above the last.
             bytes_before: up to ANCHOR_BYTES before the position.
-            data: whole batches; must not change until the commit is written.
+            data: whole batches.
         """
-        place = base_offset, position, *offsets
-        self._add_entry(name, len(bytes_before), crc32c(data), place, crc32c(bytes_before), data)
+        number = self.number(name)
+        self.table.add_data(number, base_offset, position, *offsets, bytes_before, data)
 
     def add_copy(self, name: PartitionName, entry: DataEntry, data: bytes) -> None:
         """Add an entry of another file, with its bytes."""
         place = entry.base_offset, entry.position, entry.first_offset, entry.end_offset
-        anchor_size, checksum = entry.anchor_size, entry.checksum
-        self._add_entry(name, anchor_size, checksum, place, entry.anchor_checksum, data)
+        number = self.number(name)
+        fields = _DATA_KIND, entry.anchor_size, 0, number, len(data), entry.checksum, *place
+        self.table.add_entry(_DATA.pack(*fields, entry.anchor_checksum), data)
 
     def add_void(self, name: PartitionName) -> None:
         """Add that the entries of a partition before this one do not count."""
-        self._add(_VOID.pack(_VOID_KIND, 0, 0, self._number(name)))
+        number = self.number(name)
+        self.table.add_entry(_VOID.pack(_VOID_KIND, 0, 0, number))
 
-    def build(self, journal_id: bytes, sequence: int, first_live: int) -> Iterator[bytes]:
-        """Yield the commit, padded to whole blocks, in pieces for one write each."""
-        table = b"".join(self._table)
-        head = _COMMIT.pack(
-            _COMMIT_MAGIC,
-            journal_id,
-            sequence,
-            first_live,
-            len(table),
-            self._data_bytes,
-            len(self._table),
-        )
-        checksum = _SUM.pack(crc32c(table, crc32c(head)))
-        padding = bytes(self.size_bytes - _COMMIT_BYTES - len(table) - self._data_bytes)
-        # To join all would keep the interpreter from other threads for a millisecond in 4 MiB.
-        piece: list[Buffer] = [head, checksum, table]
-        size = len(table)
-        for data in self._data:
-            if size >= _PIECE_BYTES:
-                yield b"".join(piece)
-                piece, size = [], 0
-            piece.append(data)
-            size += len(data)
-        yield b"".join([*piece, padding])
-
-    def _number(self, name: PartitionName) -> int:
+    def number(self, name: PartitionName) -> int:
+        """Return the number of a partition in the file; add its name if it has none."""
         number = self._numbers.get(name)
         if number is None:
             number = self.new_numbers.get(name)
         if number is None:
             number = self.new_numbers[name] = len(self._numbers) + len(self.new_numbers)
             text = name.directory.encode()
-            self._add(_NAME.pack(_NAME_KIND, 0, len(text), number, name.topic_id.bytes) + text)
+            entry = _NAME.pack(_NAME_KIND, 0, len(text), number, name.topic_id.bytes) + text
+            self.table.add_entry(entry)
         return number
 
-    def _add_entry(
-        self,
-        name: PartitionName,
-        anchor_size: int,
-        checksum: int,
-        place: tuple[int, int, int, int],
-        anchor_checksum: int,
-        data: bytes | memoryview,
-    ) -> None:
-        number = self._number(name)
-        size = len(data)
-        self._add(
-            _DATA.pack(_DATA_KIND, anchor_size, 0, number, size, checksum, *place, anchor_checksum)
+    def build(self, journal_id: bytes, sequence: int, first_live: int) -> Iterator[Buffer]:
+        """Yield the commit, padded to whole blocks, in pieces for one write each."""
+        table, data = self.table.entries(), self.table.data()
+        head = _COMMIT.pack(
+            _COMMIT_MAGIC,
+            journal_id,
+            sequence,
+            first_live,
+            len(table),
+            len(data),
+            self.table.entry_count,
         )
-        self._data.append(data)
-        self._data_bytes += size
-
-    def _add(self, entry: bytes) -> None:
-        self._table.append(entry)
-        self._table_bytes += len(entry)
+        checksum = _SUM.pack(crc32c(table, crc32c(head)))
+        padding = bytes(self.size_bytes - _COMMIT_BYTES - len(table) - len(data))
+        if len(data) < _PIECE_BYTES:
+            yield b"".join([head, checksum, table, data, padding])
+            return
+        # To join all would keep the interpreter from other threads for a millisecond in 4 MiB.
+        yield b"".join([head, checksum, table])
+        yield data
+        yield padding
 
 
 class JournalFile:
@@ -306,7 +288,7 @@ class JournalFile:
         position = self._position
         for piece in builder.build(self._journal_id, sequence, first_live):
             self._handle.pwrite(piece, position)
-            position += len(piece)
+            position += memoryview(piece).nbytes
 
     def accept(self, builder: CommitBuilder, sequence: int) -> None:
         """Take note that a written commit is on the disk."""

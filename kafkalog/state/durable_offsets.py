@@ -57,6 +57,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kafkalog._core.crc32c import value as crc32c
+from kafkalog._engine.durable_slots import set_slot_offset
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileSystem
 from kafkalog.files.mounts import file_in_cache
 from kafkalog.files.names import DURABLE_OFFSETS, LOCK_FILE
@@ -133,6 +134,13 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, end
 
 
+class _Slot(NamedTuple):
+    """Place of a partition in the file, and its key."""
+
+    number: int
+    digest: bytes
+
+
 class DurableOffsets:
     """
     The file of durable offsets of one directory; its writer owns it.
@@ -156,8 +164,8 @@ class DurableOffsets:
         self._handle: FileHandle | None = None
         self._is_ended = False
         self._generation = 0
-        # Number of the slot and its content, by name of the partition directory.
-        self._slots: dict[str, tuple[int, bytes, DurableOffset]] = {}
+        # By name of the partition directory.
+        self._slots: dict[str, _Slot] = {}
         self._free: list[int] = []
         # All slots, also those of `_waiting`, which the thread `_collector` writes at its end.
         self._image = bytearray()
@@ -188,9 +196,12 @@ class DurableOffsets:
                 if slot is None:
                     self._add(directory, offset)
                     return
-                number, digest, before = slot
-                generation = self._next_generation() if is_lowered else before.generation
-                self._set(directory.name, number, digest, DurableOffset(offset, generation))
+                number = slot.number
+                if is_lowered:
+                    published = DurableOffset(offset, self._next_generation())
+                    self._set(directory.name, number, slot.digest, published)
+                else:
+                    set_slot_offset(self._image, number, offset)
                 if is_lowered or self._collector != threading.get_ident():
                     self._write(number, number + 1)
                 else:
@@ -225,7 +236,7 @@ class DurableOffsets:
             found = self._slots.pop(name, None)
             if found is None or self._handle is None:
                 return
-            number = found[0]
+            number = found.number
             self._free.append(number)
             self._image[_SIZE * number : _SIZE * (number + 1)] = _FREE
             try:
@@ -257,7 +268,7 @@ class DurableOffsets:
         """Set a slot, which is not written yet."""
         content = _SLOT.pack(digest, published.offset, published.generation, b"")
         self._image[_SIZE * number : _SIZE * (number + 1)] = _with_sum(content)
-        self._slots[name] = number, digest, published
+        self._slots[name] = _Slot(number, digest)
 
     def _write(self, first: int, end: int) -> None:
         """Write slots."""

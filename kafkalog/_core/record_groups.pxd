@@ -1,0 +1,13 @@
+"""Records in lists, grouped by the partition of their key."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+
+@cython.final
+cdef class RecordGroup:
+    cdef readonly int32_t partition
+    cdef readonly list keys
+    cdef readonly list values
+    cdef readonly object rows
+    cdef readonly int64_t size_bytes

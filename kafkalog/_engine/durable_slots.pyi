@@ -1,0 +1,3 @@
+"""Types of the slots of the file of durable offsets."""
+
+def set_slot_offset(slots: bytearray, number: int, offset: int) -> None: ...
