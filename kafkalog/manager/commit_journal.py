@@ -269,8 +269,14 @@ class CommitJournal:
         size, bytes_max, members = 0, self._options.log_bytes_max, self._members
         # Inline code in these loops: a call for each of a thousand logs takes a millisecond.
         for each in paced(logs, pace):
-            source = (members.get(each) or self._add_member(each)).source
-            pending = source.begin(bytes_max)
+            member = members.get(each)
+            if member is None:
+                try:
+                    member = self._add_member(each)
+                except (OSError, ValueError, KafkaLogError):
+                    # Its own sync makes it durable.
+                    continue
+            pending = member.source.begin(bytes_max)
             if pending is not None and pending.end > pending.position:
                 found[each] = pending
                 size += pending.end - pending.position

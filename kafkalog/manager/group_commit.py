@@ -314,8 +314,10 @@ class GroupCommitter:
                         self._thread = None
                         return []
                 continue
-            while not self._requests.empty():
-                found.append(self._requests.get())
+            with suppress(Empty):
+                # Without a wait: a thread that leads a round may take those that are there.
+                while True:
+                    found.append(self._requests.get_nowait())
             if requests := [each for each in found if each is not None]:
                 return requests
 

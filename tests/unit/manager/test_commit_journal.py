@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kafkalog import (
     DiskFullError,
+    FileSystem,
     KafkaLogError,
     LogManager,
     LogOfflineError,
@@ -19,6 +21,8 @@ from kafkalog import (
     open_log,
 )
 from kafkalog.log.log import partition_of
+from kafkalog.manager import commit_journal
+from kafkalog.state.partition_metadata import read_partition_metadata
 from tests.support.disk_faults import SYNCING, PowerCut
 from tests.support.managers import SMALL_LOG, append_texts, manual_manager, scheduler_of, values
 from tests.support.simulated_disk import SimulatedDisk
@@ -518,4 +522,27 @@ def test_full_disk_of_logs_is_typed() -> None:
     rig.manager.flush()
     assert rig.manager.log("t").durable_offset == 2
     rig.disk.capacity_bytes = None
+    rig.manager.close()
+
+
+def test_log_whose_topic_cannot_be_read_syncs_its_own_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A journal names the topic; without its id the others are committed nevertheless."""
+    rig = Rig(1)
+    rig.manager.create_topic("u")
+    append_texts(rig.manager, "u", 0, "a")
+    rig.append("b")
+    read = read_partition_metadata
+
+    def refuse(filesystem: FileSystem, directory: Path) -> UUID | None:
+        if directory.name == "u-0":
+            raise OSError(errno.EIO, "refused", str(directory))
+        return read(filesystem, directory)
+
+    monkeypatch.setattr(commit_journal, "read_partition_metadata", refuse)
+    rig.manager.flush()
+    for name in ("t", "u"):
+        log = rig.manager.log(name)
+        assert log.log_end_offset == log.durable_offset
     rig.manager.close()

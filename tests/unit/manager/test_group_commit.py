@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -400,3 +401,37 @@ def test_flush_in_a_forked_child_raises(tmp_path: Path) -> None:
                 os._exit(1)
             os._exit(0)
         assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_thread_of_commits_waits_for_no_request_that_another_thread_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that leads a round takes the requests that are there; the others are served."""
+    are_there = threading.Event()
+
+    class Shared(SimpleQueue[object]):
+        """A queue that another thread empties between a look and what follows it."""
+
+        def get(self, block: bool = True, timeout: float | None = None) -> object:
+            found = super().get(block, timeout)
+            are_there.wait(WAIT_SECONDS)
+            return found
+
+        def empty(self) -> bool:
+            if super().empty():
+                return True
+            committer.lead([])
+            return False
+
+    monkeypatch.setattr("kafkalog.manager.group_commit.SimpleQueue", Shared)
+    committer = GroupCommitter(2)
+    logs = logs_in(tmp_path, 2)
+    waiting = [in_thread(committer.request([log]).wait) for log in logs]
+    are_there.set()
+    for each in waiting:
+        each.join(WAIT_SECONDS)
+    are_served = not any(each.is_alive() for each in waiting)
+    # It ends a thread that waits for a request.
+    committer.close()
+    assert are_served
+    assert [1, 1] == [log.durable_offset for log in logs]
