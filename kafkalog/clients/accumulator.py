@@ -424,7 +424,7 @@ class Accumulator:
         if timestamp_ms is None or size_bytes > AT_ONCE_BYTES:
             return False
         group, batches = records.group, written.batches
-        is_known, batch_count = False, len(batches)
+        is_known, reserved_bytes = False, written.reserved_bytes
         # Inline code, as in `append`: a call for each of a thousand partitions is a millisecond.
         try:
             with self._lock:
@@ -451,7 +451,7 @@ class Accumulator:
             if not is_known:
                 # Interrupted: other records must not have the numbers of a batch that may be there.
                 self.renew_identity()
-            if len(batches) == batch_count:
+            if written.reserved_bytes == reserved_bytes:
                 self._settings.memory.release(size_bytes)
             raise
         return True

@@ -158,11 +158,12 @@ class BatchSender:
         """
         if written.batches:
             with self._lock:
-                refusal = self._refusal
-                if refusal is None:
+                # Without a sync to wait for, written records are delivered, also after a close.
+                refusal = self._refusal if self._settings.durable else None
+                if refusal is None and self._settings.durable:
+                    # In this order: a flush waits for each of the rounds, so a sync must take it.
+                    self._unsynced_rounds.append(written)
                     self._rounds.add(written)
-                    if self._settings.durable:
-                        self._unsynced_rounds.append(written)
             if refusal is not None:
                 self._finish_round(written, dict.fromkeys(range(len(written.batches)), refusal))
             elif not self._settings.durable:
@@ -211,6 +212,7 @@ class BatchSender:
 
         It waits for other threads that deliver a batch, and for free disk space.
         """
+        self._leave_round()
         with self._lock:
             pending: list[BatchOutcome | WrittenRound] = [*self._pending, *self._rounds]
             accumulators = list(self._accumulators)
@@ -265,6 +267,9 @@ class BatchSender:
         memory = self._settings.memory
         deadline = time.monotonic() + min(self._config.max_block_ms / 1000, LONGEST_SECONDS)
         retrying: set[Accumulator] = set()
+        # The sync at the end of its round would free the memory that this thread waits for.
+        self._leave_round()
+        self._sync_soon()
         while True:
             for each in self._all():
                 if each.close_open() and each not in retrying:
@@ -318,6 +323,11 @@ class BatchSender:
         with self._lock:
             self._pending.add(batch.outcome)
         self._schedule("producer-linger", self._write_lingering, self._config.linger_ms)
+
+    def _leave_round(self) -> None:
+        """Let syncs begin before the end of the round of this thread: it waits for them."""
+        if self._leader == threading.get_ident():
+            self._leader = None
 
     def _sync_soon(self) -> None:
         """Let a sync begin after the writes of a pass, also of an interrupted one."""

@@ -396,10 +396,10 @@ class Producer(ClosingContextManager):
         between: Callable[[], object] | None = None,
     ) -> None:
         """Reserve memory for all records of a call, then write them, or add them to batches."""
+        written = WrittenRound()
         left_bytes = sum(share.size_bytes for _accumulator, share in shares)
         if not self._memory.try_reserve(left_bytes):
             self._wait_for_memory(shares[0][0], left_bytes)
-        written = WrittenRound()
         try:
             for accumulator, share in shares:
                 if between is not None:
