@@ -131,14 +131,18 @@ class SentMany(Future[list[SentRange]]):
         return self._in_order(found)
 
     def _in_order(self, found: list[tuple[int, SentRange]]) -> list[SentRange]:
-        """Return ranges of parts, and those of the share, in the order of their first records."""
+        """Return ranges of parts and of the share, one partition after the other."""
         share = self._share
         if share is not None:
             if not found:
                 return share.delivered
             first_rows = share.first_rows()
             found += [(first_rows[each.partition], each) for each in share.delivered]
-        return [each for _row, each in sorted(found)]
+        starts: dict[int, int] = {}
+        for row, each in found:
+            starts[each.partition] = min(row, starts.get(each.partition, row))
+        found.sort(key=lambda each: (starts[each[1].partition], each[0], each[1].first_offset))
+        return [each for _row, each in found]
 
     @property
     def failed_rows(self) -> list[int]:
