@@ -91,6 +91,7 @@ def test_clients_blocks_in_order_print_the_stated_output(
     monkeypatch.chdir(tmp_path)
     _run_blocks("docs/clients.md", {})
     expected = ["3 partitions", "read up to 100", "1000 records on the disk"]
+    expected += ["2 records of a request", "1 records of a request"]
     expected += ["2 records, duplicate: False", "2 records, duplicate: True"]
     assert expected == capsys.readouterr().out.splitlines()
     with kafkalog.LogManager(["data"]) as manager, manager.consumer("billing") as consumer:
