@@ -223,7 +223,8 @@ class BatchSender:
         except BaseException:
             self._sync_soon()
             raise
-        if self._sync_scheduler is self._scheduler or can_lead():
+        # With a timeout another thread waits for the disk.
+        if self._sync_scheduler is self._scheduler or (timeout_ms is None and can_lead()):
             self._sync()
         else:
             self._sync_soon()
