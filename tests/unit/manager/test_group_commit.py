@@ -28,7 +28,7 @@ from kafkalog import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.files import posix
-from kafkalog.manager.group_commit import GroupCommitter
+from kafkalog.manager.group_commit import CommitRequest, GroupCommitter
 from tests.support.disk_faults import SYNCING, PowerCut
 from tests.support.logs import manual_log
 from tests.support.managers import append_texts, manual_manager, values
@@ -163,6 +163,69 @@ def test_commit_during_a_round_is_covered_by_the_next_one(tmp_path: Path, syncs:
     committer.close()
     for log in logs:
         log.close()
+
+
+def test_leader_commits_in_its_thread_and_those_that_come_meanwhile_later(
+    tmp_path: Path, syncs: Syncs
+) -> None:
+    """Without another thread; a second leader is refused while a round runs, and requests."""
+    logs = logs_in(tmp_path, 3)
+    committer = GroupCommitter(2)
+    syncs.hold()
+    led: list[CommitRequest | None] = []
+    leader = in_thread(lambda: led.append(committer.lead(logs[:1])))
+    syncs.wait_for(1)
+    assert commit_threads() == []
+    assert committer.lead(logs[1:]) is None
+    requested = committer.request(logs[1:])
+    # The thread of the committer waits for the end of the round.
+    assert (1, [0, 0, 0]) == (syncs.count, [log.durable_offset for log in logs])
+    syncs.release()
+    leader.join(WAIT_SECONDS)
+    assert {} == requested.wait()
+    assert led[0] is not None
+    assert {} == led[0].wait()
+    assert [1, 1, 1] == [log.durable_offset for log in logs]
+    committer.close()
+    assert committer.lead(logs) is None
+    for log in logs:
+        log.close()
+
+
+def test_leader_has_the_errors_of_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a request: the other logs of the round are durable."""
+    logs = logs_in(tmp_path, 3)
+    committer = GroupCommitter(2)
+
+    def sync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().parent == logs[1].directory:
+            raise OSError(errno.EIO, "the disk")
+
+    monkeypatch.setattr(posix, "sync_descriptor", sync)
+    led = committer.lead(logs)
+    assert led is not None
+    assert [logs[1]] == list(led.wait())
+    assert [1, 0, 1] == [log.durable_offset for log in logs]
+    committer.close()
+    for log in logs:
+        with contextlib.suppress(LogOfflineError):
+            log.close()
+
+
+@pytest.mark.parametrize("in_main_thread", [True, False])
+def test_flush_commits_in_its_thread_unless_a_signal_may_interrupt_it(
+    tmp_path: Path, in_main_thread: bool, syncs: Syncs
+) -> None:
+    """In the main thread another one commits."""
+    with LogManager(tmp_path, ManagerConfig(commit_threads=2)) as manager:
+        manager.create_topic("t", 1)
+        append_texts(manager, "t", 0, "x")
+        if in_main_thread:
+            manager.flush()
+        else:
+            in_thread(manager.flush).join(WAIT_SECONDS)
+        assert syncs.count == 1
+        assert in_main_thread == ("kafkalog-commit" in commit_threads())
 
 
 def test_commit_of_durable_logs_syncs_nothing(tmp_path: Path, syncs: Syncs) -> None:
