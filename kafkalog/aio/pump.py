@@ -171,8 +171,10 @@ class Pump:
     def _run_round(self, requests: Sequence[Request], producer: Producer, pace: Pace) -> None:
         """Begin requests, write their records, and commit them if that is waited for."""
         notify: list[Callable[[], object]] = []
-        # Records of a transaction belong to the transaction that is open when they are sent.
-        joins = not producer.config.transactional_id
+        # Records of a transaction belong to the transaction that is open when they are sent. Where
+        # keys select no partition, a log would refuse the records of several tasks together.
+        config = producer.config
+        joins = not (config.transactional_id or config.partitioner_ignore_keys)
         try:
             with producer.group(pace.step):
                 for group in groups_of(requests) if joins else requests:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
 
-from kafkalog.pace import Pace
+from kafkalog.pace import Pace, pause_for
+
+
+class User:
+    """An object of kafkalog.aio."""
 
 
 def test_pace_pauses_only_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work of a millisecond is followed by one pause; a thread that has waited makes none."""
-    now, pauses = [0.0], list[float]()
+    now, pauses, user = [0.0], list[float](), User()
+    pause_for(user)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(time, "sleep", pauses.append)
     pace = Pace()
@@ -25,3 +32,40 @@ def test_pace_pauses_only_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
     pace.step()
     assert len(pauses) == 1
     assert 0 < pauses[0] < 0.001
+
+
+# A separate process has no other objects of kafkalog.aio.
+PROGRAM = """
+import gc, time
+from kafkalog.pace import Pace, paced, pause_for
+
+class User:
+    pass
+
+now, pauses = [0.0], []
+time.perf_counter, time.sleep = (lambda: now[0]), pauses.append
+pace, users = Pace(), []
+
+def work():
+    now[0] += 0.001
+    assert list(paced(range(20), pace)) == list(range(20))
+    return len(pauses)
+
+print(work())
+for _ in range(2):
+    users.append(User())
+    pause_for(users[-1])
+    print(work())
+for _ in range(2):
+    users.pop()
+    gc.collect()
+    print(work())
+"""
+
+
+def test_no_pause_without_a_loop() -> None:
+    """Objects of two loops: the last of them ends the pauses."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert ["0", "1", "2", "3", "3"] == done.stdout.split()
