@@ -43,6 +43,8 @@ ReportFull: TypeAlias = Callable[[TopicPartition, KafkaLogError | None], object]
 
 # More than any delivery takes: `delivery.timeout.ms` ends it, and locks take no longer time.
 LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
+# Time after which another thread commits what the thread of a round has written.
+LATE_SYNC_MS: Final = 100
 # Time after which a thread that waits for memory writes the open batches again.
 LONGEST_WAIT_MS: Final = 50
 
@@ -336,14 +338,15 @@ class BatchSender:
             self._schedule_sync()
 
     def _schedule_sync(self) -> None:
+        name, delay_ms = "producer-sync", 0
         if self._leader is not None and self._leader == threading.get_ident():
-            # At the end of its round.
-            return
+            # It syncs at the end of its round, unless it waits for a future before.
+            name, delay_ms = "producer-late-sync", LATE_SYNC_MS
         try:
-            self._schedule("producer-sync", self._sync, 0, self._sync_scheduler)
+            self._schedule(name, self._sync, delay_ms, self._sync_scheduler)
         except RuntimeError:
             # The system starts no thread, as at the end of the interpreter: this one syncs.
-            self._tasks.discard("producer-sync")
+            self._tasks.discard(name)
             self._sync()
 
     def _schedule(

@@ -497,8 +497,8 @@ class Producer(ClosingContextManager):
 
         For a thread that collects the requests of others: it commits at the end of the block, and
         has no need of another thread, unless it is the main thread, which a signal may interrupt
-        anywhere. It waits for the commit, but not for space on a full disk: see the futures. One
-        thread at a time uses it.
+        anywhere. It waits for the commit, but not for space on a full disk: see the futures, which
+        are done after the block. One thread at a time uses it.
 
         >>> with producer.group():
         ...     sent = producer.send_many("orders", keys, values)

@@ -253,19 +253,20 @@ def test_interrupted_append_lets_later_records_be_no_duplicates(
     producer.close()
 
 
-@pytest.mark.parametrize("ends", ["flush", "close"])
-def test_flush_and_close_in_a_group_wait_for_no_end_of_it(tmp_path: Path, ends: str) -> None:
-    """In the main thread, for which another thread commits: at once, not after the block."""
+@pytest.mark.parametrize("ends", ["flush", "close", "result"])
+def test_waits_in_a_group_do_not_wait_for_its_end(tmp_path: Path, ends: str) -> None:
+    """In the main thread, for which another thread commits: not after the block."""
     with LogManager(tmp_path) as manager:
         manager.create_topic("orders", 3)
         producer = manager.producer(wait="durable", linger_ms=0)
         with producer.group():
             sent = producer.send_many("orders", KEYS, VALUES)
-            assert not sent.done()
             if ends == "flush":
                 assert producer.flush(10_000) == 0
-            else:
+            elif ends == "close":
                 producer.close(10_000)
+            else:
+                sent.result(20)
             assert sent.exception(0) is None
         producer.close()
 
