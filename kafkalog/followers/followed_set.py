@@ -280,7 +280,8 @@ class FollowedSet:
             raise
         finally:
             self._count_open(part)
-        if part.has_more:
+        if found or part.has_more:
+            # Until a read finds nothing: the next segment may have records that no event announces.
             self.mark_changed(part)
         self._in_hand = None
         return found

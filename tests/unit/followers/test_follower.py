@@ -293,6 +293,21 @@ def test_deleted_records_are_lost(manager: LogManager, tmp_path: Path) -> None:
         assert {0, 1, *found}.isdisjoint(lost)
 
 
+def test_records_appended_while_earlier_ones_are_returned_are_read(
+    manager: LogManager, tmp_path: Path
+) -> None:
+    """Their event is taken by a call that returns earlier records, which a read had begun with."""
+    append(manager, T0, *[b"%d" % number for number in range(5)])
+    found: list[bytes | None] = []
+    with kafkalog.follow(tmp_path, start="start", max_records=2) as follower:
+        for step in range(4):
+            # Without a wait: the safety poll would find them, unless it came before.
+            found += [record.value for record in follower.poll(0)[T0]]
+            if step == 0:
+                append(manager, T0, b"last", b"end")
+    assert [b"0", b"1", b"2", b"3", b"4", b"last", b"end"] == found
+
+
 def test_topics_come_and_go(manager: LogManager, tmp_path: Path) -> None:
     """Of a topic that is made again, all records are new."""
     changes: list[PartitionChange] = []
