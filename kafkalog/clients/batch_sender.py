@@ -151,31 +151,34 @@ class BatchSender:
         self._complete(acknowledged)
         self._on_write(accumulator.where.topic, now_ms)
 
-    def end_pass(self, written: WrittenRound) -> None:
+    def take_round(self, written: WrittenRound) -> None:
         """
-        End the writes of a call: let one sync cover all of them.
+        Deliver batches that were written at once, or let the next sync do it.
 
         Args:
-            written: what `Accumulator.write_at_once` has written; perhaps nothing.
+            written: what `Accumulator.write_at_once` has written; not empty.
         """
-        if written.batches:
-            with self._lock:
-                # Without a sync to wait for, written records are delivered, also after a close.
-                refusal = self._refusal if self._settings.durable else None
-                if refusal is None and self._settings.durable:
-                    # In this order: a flush waits for each of the rounds, so a sync must take it.
-                    self._unsynced_rounds.append(written)
-                    self._rounds.add(written)
-            if refusal is not None:
-                self._finish_round(written, dict.fromkeys(range(len(written.batches)), refusal))
-            elif not self._settings.durable:
-                self._finish_round(written, {})
-            if self._full:
-                for each in written.batches:
-                    self._report_full(each.partition.where, None)
-            topic = written.batches[0].partition.where.topic
-            self._on_write(topic, self._settings.clock.monotonic_ms())
-        self._sync_soon()
+        with self._lock:
+            # Without a sync to wait for, written records are delivered, also after a close.
+            refusal = self._refusal if self._settings.durable else None
+            if refusal is None and self._settings.durable:
+                # In this order: a flush waits for each of the rounds, so a sync must take it.
+                self._unsynced_rounds.append(written)
+                self._rounds.add(written)
+        if refusal is not None:
+            self._finish_round(written, dict.fromkeys(range(len(written.batches)), refusal))
+        elif not self._settings.durable:
+            self._finish_round(written, {})
+        if self._full:
+            for each in written.batches:
+                self._report_full(each.partition.where, None)
+        topic = written.batches[0].partition.where.topic
+        self._on_write(topic, self._settings.clock.monotonic_ms())
+
+    def end_pass(self) -> None:
+        """End the writes of a call: let one sync cover all of them, also of an interrupted call."""
+        if self._unsynced or self._unsynced_rounds:
+            self._schedule_sync()
 
     def write_open(self, between: Callable[[], object]) -> None:
         """
@@ -191,7 +194,7 @@ class BatchSender:
                     self.write(accumulator, is_pass=True)
                     between()
         finally:
-            self._sync_soon()
+            self.end_pass()
 
     def begin_round(self) -> None:
         """Begin a round of this thread, which ends with `end_round`."""
@@ -206,7 +209,7 @@ class BatchSender:
                 self._sync()
         finally:
             self._leader = None
-            self._sync_soon()
+            self.end_pass()
 
     def flush(self, timeout_ms: int | None) -> int:
         """
@@ -223,13 +226,13 @@ class BatchSender:
                 if accumulator.has_batches and accumulator.close_open():
                     self.write(accumulator, is_pass=True)
         except BaseException:
-            self._sync_soon()
+            self.end_pass()
             raise
         # With a timeout another thread waits for the disk.
         if self._sync_scheduler is self._scheduler or (timeout_ms is None and can_lead()):
             self._sync()
         else:
-            self._sync_soon()
+            self.end_pass()
         seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
         deadline = time.monotonic() + seconds
         for outcome in pending:
@@ -272,7 +275,7 @@ class BatchSender:
         retrying: set[Accumulator] = set()
         # The sync at the end of its round would free the memory that this thread waits for.
         self._leave_round()
-        self._sync_soon()
+        self.end_pass()
         while True:
             for each in self._all():
                 if each.close_open() and each not in retrying:
@@ -332,11 +335,6 @@ class BatchSender:
         if self._leader == threading.get_ident():
             self._leader = None
 
-    def _sync_soon(self) -> None:
-        """Let a sync begin after the writes of a pass, also of an interrupted one."""
-        if self._unsynced or self._unsynced_rounds:
-            self._schedule_sync()
-
     def _schedule_sync(self) -> None:
         name, delay_ms = "producer-sync", 0
         if self._leader is not None and self._leader == threading.get_ident():
@@ -380,7 +378,7 @@ class BatchSender:
                     self.write(accumulator, is_pass=True)
                     pace.step()
         finally:
-            self._sync_soon()
+            self.end_pass()
         with suppress(IndexError):
             # Else another thread has written the rest.
             left_ms = self._lingering[0][0] - now_ms
@@ -403,7 +401,7 @@ class BatchSender:
                 self.write(accumulator, is_pass=True)
                 pace.step()
         finally:
-            self._sync_soon()
+            self.end_pass()
 
     def _sync(self) -> None:
         """Commit the written batches of all partitions together, and acknowledge them together."""

@@ -396,8 +396,9 @@ class Producer(ClosingContextManager):
         between: Callable[[], object] | None = None,
     ) -> None:
         """Reserve memory for all records of a call, then write them, or add them to batches."""
-        written = WrittenRound()
-        left_bytes = sum(share.size_bytes for _accumulator, share in shares)
+        # A round has a condition: it takes as long as ten small records.
+        written = WrittenRound() if at_once and number is None else None
+        left_bytes = sum([share.size_bytes for _accumulator, share in shares])
         if not self._memory.try_reserve(left_bytes):
             self._wait_for_memory(shares[0][0], left_bytes)
         try:
@@ -405,7 +406,7 @@ class Producer(ClosingContextManager):
                 if between is not None:
                     between()
                 left_bytes -= share.size_bytes
-                if number is None and at_once and accumulator.write_at_once(share, written):
+                if written is not None and accumulator.write_at_once(share, written):
                     continue
                 if number is None:
                     accumulator.extend(share, many)
@@ -417,10 +418,11 @@ class Producer(ClosingContextManager):
             if left_bytes:
                 # The thread was interrupted: records of the other partitions are not accepted.
                 self._memory.release(left_bytes)
-            if written.batches:
-                count = sum(share.record_count for _accumulator, share in shares)
+            if written is not None and written.batches:
+                count = sum([share.record_count for _accumulator, share in shares])
                 many.take(RoundShare(written, 0, count))
-            self._sender.end_pass(written)
+                self._sender.take_round(written)
+            self._sender.end_pass()
 
     def _wait_for_memory(self, accumulator: Accumulator, size: int) -> None:
         """Reserve memory; raise ClientClosedError if the producer was closed in the meantime."""
