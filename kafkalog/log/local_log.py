@@ -427,11 +427,15 @@ class LocalLog:
             segment.close()
 
     def abandon(self) -> None:
-        """Close all files as they are: after a failure, or in a forked child."""
-        for segment in self.snapshot.segments.segments:
-            segment.close()
+        """Close all files as they are, after a failure."""
+        self.close_segments()
         if self.context.journal is not None:
             self.context.journal.close()
+
+    def close_segments(self) -> None:
+        """Close the files of the segments alone, as they are; without a lock of this process."""
+        for segment in self.snapshot.segments.segments:
+            segment.close()
 
     # --------------------------------------------------------------------------------- private
 

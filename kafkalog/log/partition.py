@@ -282,6 +282,9 @@ class Partition:
     def close(self) -> None:
         """Close the parts in order; see `Log.close`."""
         gate = self.gate
+        if not gate.state.is_own_process():
+            self._close_in_child()
+            return
         if not gate.state.is_closed and gate.can_write():
             self.appender.close_appenders()
         with gate.lock:
@@ -304,6 +307,12 @@ class Partition:
                 self._directory_lock.release()
             self._on_close()
             self.appender.notify_watchers()
+
+    def _close_in_child(self) -> None:
+        """Close the files as they are, without locks: threads of the parent may have had them."""
+        if not self.gate.state.is_closed:
+            self.gate.state.close()
+            self.local.close_segments()
 
     def _close_in_order(self) -> None:
         in_order = False

@@ -283,6 +283,7 @@ class LogRetention:
                 f"offset must be >= 0, got {offset}; use high_watermark to delete all records"
             )
         view, retainer = self._view, self._retainer
+        self._gate.refuse_in_child()
         with retainer.deleter.notify_after(self._gate.lock):
             self._gate.ensure_writable()
             snapshot = view.last_snapshot
@@ -307,6 +308,7 @@ class LogRetention:
     def apply(self, now_ms: int | None, limit_offset: int | None) -> tuple[SegmentDeletion, ...]:
         """Delete the segments that the policies allow; see `Log.apply_retention`."""
         retainer = self._retainer
+        self._gate.refuse_in_child()
         with retainer.deleter.notify_after(self._gate.lock):
             self._gate.ensure_owner()
             with self._view.errors():

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -176,6 +177,7 @@ class CommitJournal:
         self._filesystem = filesystem
         self._directory = directory
         self._options = options
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._is_closed = False
@@ -549,7 +551,10 @@ class CommitJournal:
     # ---------------------------------------------------------------------------------------- end
 
     def close(self) -> None:
-        """Take no more commits; the files stay. Idempotent."""
+        """Take no more commits; the files stay. Idempotent; does nothing in a forked child."""
+        if self._process != os.getpid():
+            # A thread of the parent may have had the lock at the fork.
+            return
         with self._lock:
             self._is_closed = True
             for each in self._files:

@@ -298,6 +298,7 @@ class LogManager(ClosingContextManager):
                 that could not be opened may have it.
             LogStorageError, NotALogError: it cannot be opened; the next call tries again.
             LogClosedError: the manager is closed.
+            ForkedLogError: it is not open, and the manager was made by the parent of this process.
         """
         self._gate.ensure_open()
         try:
@@ -308,7 +309,12 @@ class LogManager(ClosingContextManager):
             ) from None
         if found.is_duplicate and self._followed is None:
             found = self._topics.recheck(found)
-        return self._opener.open(found)
+        log = found.usable_log
+        if log is None:
+            # A thread of the parent of a forked child may have been opening it.
+            self._gate.ensure_owner_process()
+            log = self._opener.open(found)
+        return log
 
     def scan(
         self, topics: str | Iterable[str] | None = None, **arguments: Unpack[ScanArguments]
@@ -364,6 +370,7 @@ class LogManager(ClosingContextManager):
 
         `ManagerConfig.health` has the thresholds of its findings.
         """
+        self._gate.ensure_owner_process()
         supervisor, registry = self._supervisor, self._current()
         limit_ms = self._settings.config.transaction_max_timeout_ms
         tasks, cleaner = supervisor.health(), self._compaction.health()

@@ -185,8 +185,10 @@ class DurableOffsets:
             offset: everything below it is on the disk.
             is_lowered: whether records above the offset are going to be removed.
         """
+        if self._is_inherited:
+            return
         with self._guard:
-            if self._is_ended or self._process != os.getpid():
+            if self._is_ended:
                 return
             slot = self._slots.get(directory.name)
             if slot is None and is_lowered:
@@ -218,6 +220,9 @@ class DurableOffsets:
         records later. A lowered offset is still published at once, and so is what other threads
         publish.
         """
+        if self._is_inherited:
+            yield
+            return
         thread = threading.get_ident()
         with self._guard:
             is_collector = self._collector is None
@@ -232,6 +237,8 @@ class DurableOffsets:
 
     def remove(self, name: str) -> None:
         """Remove a partition, before its directory is renamed; `name` is that of the directory."""
+        if self._is_inherited:
+            return
         with self._guard:
             found = self._slots.pop(name, None)
             if found is None or self._handle is None:
@@ -246,9 +253,16 @@ class DurableOffsets:
 
     def close(self) -> None:
         """Remove the file: the directory is closed. Idempotent; does nothing in a forked child."""
+        if self._is_inherited:
+            return
         with self._guard:
-            if self._process == os.getpid() and not self._is_ended:
+            if not self._is_ended:
                 self._end()
+
+    @property
+    def _is_inherited(self) -> bool:
+        """True in a forked child: a thread of the parent may have had the guard at the fork."""
+        return self._process != os.getpid()
 
     def _next_generation(self) -> int:
         self._generation += 1
@@ -278,7 +292,7 @@ class DurableOffsets:
 
     def _end_collection(self) -> None:
         waiting, self._waiting, self._collector = sorted(self._waiting), set(), None
-        if self._handle is None or self._process != os.getpid():
+        if self._handle is None or self._is_inherited:
             return
         try:
             for first, end in _runs(waiting):

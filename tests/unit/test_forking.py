@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import ForkedLogError, LogManager, TopicPartition
+from kafkalog import ForkedLogError, Log, LogManager, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.consumer import Consumer
 from kafkalog.clients.producer import Producer
 
@@ -215,6 +215,46 @@ def test_manager_in_a_forked_child_makes_no_client(manager: LogManager) -> None:
         assert output_of_child(lambda: str(manager.producer())) == ForkedLogError.__name__
         assert output_of_child(lambda: str(manager.consumer())) == ForkedLogError.__name__
         assert output_of_child(quietly(manager.close)) == "ended"
+
+
+LOG_CALLS: dict[str, Callable[[LogManager, Log], object]] = {
+    "flush all": lambda m, _log: m.flush(),
+    "open a log": lambda m, _log: m.log("t", 1),
+    "create": lambda m, _log: m.create_topic("other"),
+    "delete": lambda m, _log: m.delete_topic("t"),
+    "health": lambda m, _log: m.health(),
+    "metrics": lambda m, _log: m.metrics(),
+    "append": lambda _m, log: log.append([Record(value=b"w")]),
+    "flush": lambda _m, log: log.flush(),
+    "roll": lambda _m, log: log.roll(),
+    "truncate": lambda _m, log: log.truncate_to(0),
+    "delete records": lambda _m, log: log.delete_records(1),
+    "retention": lambda _m, log: log.apply_retention(),
+}
+
+
+@pytest.mark.parametrize("has_journal", [False, True])
+@pytest.mark.parametrize("call", LOG_CALLS)
+def test_manager_and_log_in_a_forked_child_raise(
+    tmp_path: Path, call: str, has_journal: bool
+) -> None:
+    """With every lock of the engine held by another thread of the parent."""
+    with LogManager(tmp_path, ManagerConfig(journal_enable=has_journal)) as manager:
+        manager.create_topic("t", 2)
+        log = manager.log("t")
+        log.append([Record(value=b"v")])
+        manager.flush()
+        locks = locks_of(manager, "kafkalog")
+        assert len(locks) >= 30
+        with _Held(*locks):
+            said = output_of_child(lambda: str(LOG_CALLS[call](manager, log)))
+            assert said == ForkedLogError.__name__
+            read = output_of_child(lambda: str([each.value for each in log.records()]))
+            assert read == "[b'v']"
+            assert output_of_child(quietly(log.close)) == "ended"
+            assert output_of_child(quietly(manager.close)) == "ended"
+        log.append([Record(value=b"w")], wait="durable")
+        assert 2 == log.durable_offset
 
 
 def test_appender_in_a_forked_child_raises(manager: LogManager) -> None:
