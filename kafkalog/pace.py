@@ -70,8 +70,13 @@ class Pace:
             self.restart()
 
 
-def paced(items: Iterable[Item], pace: Pace) -> Iterator[Item]:
-    """Yield items, each of which is a few microseconds of work, and pause in between."""
+def paced(items: Iterable[Item], pace: Pace) -> Iterable[Item]:
+    """Return items, each of which is a few microseconds of work, with pauses in between."""
+    # A generator takes a third of a microsecond for each.
+    return _paced(items, pace) if _loops.count else items
+
+
+def _paced(items: Iterable[Item], pace: Pace) -> Iterator[Item]:
     for number, item in enumerate(items, 1):
         yield item
         if not number % PIECES:

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from kafkalog._engine.append_file cimport AppendFile
+from kafkalog._engine.durable_slots cimport DurableSlot
 from kafkalog._engine.gate_state cimport GateState
 from kafkalog._engine.snapshot cimport PublishedSnapshot
 
@@ -48,6 +49,7 @@ cdef class CommitSource:
     cdef object _ensure_no_error
     cdef object _notify_waiting
     cdef object _on_change
+    cdef DurableSlot _slot
 
     cdef PendingCommit begin_commit(self, int64_t bytes_max)
     cdef int finish_commit(self, PendingCommit pending) except -1

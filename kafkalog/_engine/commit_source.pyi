@@ -4,6 +4,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Self, final
 
+from kafkalog._engine.durable_slots import DurableSlot
 from kafkalog._engine.gate_state import GateState
 from kafkalog._engine.snapshot import PublishedSnapshot
 
@@ -67,7 +68,7 @@ class CommitSource:
         lock: Lock,
         ensure_no_error: Callable[[], object],
         notify_waiting: Callable[[], object],
-        on_change: Callable[[int, bool], object] | None,
+        on_change: Callable[[int, bool], DurableSlot | None] | None,
     ) -> Self: ...
     def begin(self, bytes_max: int) -> PendingCommit | None: ...
     def finish(self, pending: PendingCommit) -> None: ...

@@ -137,7 +137,7 @@ cdef class CommitSource:
         ensure_no_error: raises after a failed sync; the lock is held.
         notify_waiting: wakes the threads that wait for the disk; the lock is held.
         on_change: called with the durable offset and False after it rose; the lock is held. None
-            for no call.
+            for no call. If it returns a slot, that takes later offsets while it can.
 
     Thread-safety: from any thread.
     """
@@ -228,8 +228,9 @@ cdef class CommitSource:
                 and pending.end_offset > state.durable_offset
             ):
                 state.durable_offset = pending.end_offset
-                if self._on_change is not None:
-                    self._on_change(pending.end_offset, False)
+                if self._slot is None or not self._slot.collect(pending.end_offset):
+                    if self._on_change is not None:
+                        self._slot = self._on_change(pending.end_offset, False)
             if state.waiting:
                 self._notify_waiting()
         finally:

@@ -114,6 +114,9 @@ class SentMany(Future[list[SentRange]]):
     @property
     def delivered(self) -> list[SentRange]:
         """The ranges that are in the log so far."""
+        share = self._share
+        if share is not None and not self._parts:
+            return share.delivered
         # Without a call for each batch, as in `done`: a call of many records has thousands.
         found = [
             (
@@ -134,8 +137,6 @@ class SentMany(Future[list[SentRange]]):
         """Return ranges of parts and of the share, one partition after the other."""
         share = self._share
         if share is not None:
-            if not found:
-                return share.delivered
             first_rows = share.first_rows()
             found += [(first_rows[each.partition], each) for each in share.delivered]
         starts: dict[int, int] = {}
@@ -229,9 +230,11 @@ class SentMany(Future[list[SentRange]]):
             TimeoutError: an outcome is not known yet.
             KafkaLogError: the error of the first record that is not in the log.
         """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
+        share = self._share
+        if share is None or self._parts or not share.is_delivered:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
         return self.delivered
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

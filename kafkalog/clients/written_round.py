@@ -189,6 +189,12 @@ class RoundShare:
         return sum(each.record_count for each in self.ranges)
 
     @property
+    def is_delivered(self) -> bool:
+        """True once all records of the round are in the log."""
+        written = self.written
+        return written.is_set and not written.errors
+
+    @property
     def delivered(self) -> list[SentRange]:
         """The ranges that are in the log so far, in the order of their first records."""
         if not self.written.is_set:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from kafkalog._engine.durable_slots import DurableSlot
 from kafkalog.errors import CorruptStateError
 from kafkalog.files.filesystem import FileFacts, FileSystem
 from kafkalog.files.names import (
@@ -91,11 +92,12 @@ class CheckpointStore(Protocol):
     def write_cleaner_offset(self, offset: int) -> None:
         """Checkpoint the start of the next cleaning; on the disk when this returns."""
 
-    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> DurableSlot | None:
         """
         Publish the durable offset for other processes; see `kafkalog.state.durable_offsets`.
 
-        Never raises. A lower one is published before the first record above it is removed.
+        Never raises. A lower one is published before the first record above it is removed. The slot
+        that is returned takes offsets of commits of many logs.
         """
 
     def broker_fingerprint(self) -> bytes:
@@ -175,11 +177,12 @@ class FileCheckpointStore:
         """See `CheckpointStore`."""
         self._checkpoint(CLEANER_OFFSET_CHECKPOINT).update({self.paths.topic_partition: offset})
 
-    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> DurableSlot | None:
         """See `CheckpointStore`."""
         offsets = _SESSIONS.durable_offsets(self.paths)
-        if offsets is not None:
-            offsets.publish(self.paths.directory, offset, is_lowered=is_lowered)
+        if offsets is None:
+            return None
+        return offsets.publish(self.paths.directory, offset, is_lowered=is_lowered)
 
     def broker_fingerprint(self) -> bytes:
         """

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable
 
 from kafkalog._engine.commit_source import CommitSource, CommitState, UnsyncedNames
+from kafkalog._engine.durable_slots import DurableSlot
 from kafkalog._engine.gate_state import GateState
 from kafkalog._engine.snapshot import PublishedSnapshot
 from kafkalog.errors import LogOfflineError
@@ -36,7 +37,8 @@ class Committer:
         sync: puts everything below the log end on the disk and returns that end.
         synced_offset: offset up to which the files on the disk have everything already.
         on_change: called with the durable offset after it rose; and before offsets above it are
-            removed, with True as second argument. It must not raise.
+            removed, with True as second argument. It must not raise. The slot that it returns may
+            take later offsets instead.
         on_sync: called after each successful sync with the number of callers that it served.
 
     Attributes:
@@ -47,7 +49,7 @@ class Committer:
         self,
         sync: Callable[[], int],
         synced_offset: int,
-        on_change: Callable[[int, bool], object] | None = None,
+        on_change: Callable[[int, bool], DurableSlot | None] | None = None,
         on_sync: Callable[[int], object] | None = None,
     ) -> None:
         self._sync = sync

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from kafkalog._engine.durable_slots import DurableSlot
 from kafkalog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -83,9 +84,9 @@ class DirectoryCheckpointStore:
         else:
             notes.write_through(self.paths.topic_partition, offset)
 
-    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> None:
+    def publish_durable_offset(self, offset: int, is_lowered: bool = False) -> DurableSlot | None:
         """See `CheckpointStore`."""
-        self.data_directory.durable_offsets.publish(
+        return self.data_directory.durable_offsets.publish(
             self.paths.directory, offset, is_lowered=is_lowered
         )
 

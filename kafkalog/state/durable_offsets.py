@@ -57,7 +57,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kafkalog._core.crc32c import value as crc32c
-from kafkalog._engine.durable_slots import set_slot_offset
+from kafkalog._engine.durable_slots import DurableSlot, SlotImage
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileSystem
 from kafkalog.files.mounts import file_in_cache
 from kafkalog.files.names import DURABLE_OFFSETS, LOCK_FILE
@@ -121,6 +121,10 @@ def _with_sum(content: bytes) -> bytes:
     return content + _SUM.pack(crc32c(content))
 
 
+def _slot_bytes(digest: bytes, published: DurableOffset) -> bytes:
+    return _with_sum(_SLOT.pack(digest, published.offset, published.generation, b""))
+
+
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges, as first and end, that have the ascending numbers and few others."""
     if not numbers:
@@ -135,9 +139,9 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class _Slot(NamedTuple):
-    """Place of a partition in the file, and its key."""
+    """Slot of a partition, and its key."""
 
-    number: int
+    live: DurableSlot
     digest: bytes
 
 
@@ -161,22 +165,21 @@ class DurableOffsets:
         self._directory = directory
         self._process = os.getpid()
         self._guard = threading.Lock()
+        self._image = SlotImage(self._guard)
         self._handle: FileHandle | None = None
         self._is_ended = False
         self._generation = 0
         # By name of the partition directory.
         self._slots: dict[str, _Slot] = {}
         self._free: list[int] = []
-        # All slots, also those of `_waiting`, which the thread `_collector` writes at its end.
-        self._image = bytearray()
-        self._collector: int | None = None
-        self._waiting: set[int] = set()
 
     def __repr__(self) -> str:
         state = "ended" if self._is_ended else f"{len(self._slots)} partitions"
         return f"<DurableOffsets {state}: {self.path}>"
 
-    def publish(self, directory: Path, offset: int, *, is_lowered: bool = False) -> None:
+    def publish(
+        self, directory: Path, offset: int, *, is_lowered: bool = False
+    ) -> DurableSlot | None:
         """
         Publish the durable offset of a partition, before a caller of its sync continues.
 
@@ -184,32 +187,34 @@ class DurableOffsets:
             directory: the partition directory.
             offset: everything below it is on the disk.
             is_lowered: whether records above the offset are going to be removed.
+
+        Returns:
+            the slot, which takes offsets of commits of many logs; None if the partition has none.
         """
         if self._is_inherited:
-            return
+            return None
         with self._guard:
             if self._is_ended:
-                return
+                return None
             slot = self._slots.get(directory.name)
             if slot is None and is_lowered:
                 # Readers use the recovery point, which the truncation lowers as well.
-                return
+                return None
             try:
                 if slot is None:
-                    self._add(directory, offset)
-                    return
-                number = slot.number
+                    return self._add(directory, offset)
+                number = slot.live.number
                 if is_lowered:
                     published = DurableOffset(offset, self._next_generation())
-                    self._set(directory.name, number, slot.digest, published)
+                    self._image.set(number, _slot_bytes(slot.digest, published))
                 else:
-                    set_slot_offset(self._image, number, offset)
-                if is_lowered or self._collector != threading.get_ident():
+                    self._image.set_offset(number, offset)
+                if is_lowered or not self._image.collect(number):
                     self._write(number, number + 1)
-                else:
-                    self._waiting.add(number)
             except OSError as error:
                 self._give_up(error)
+                return None
+            return slot.live
 
     @contextlib.contextmanager
     def published_together(self) -> Iterator[None]:
@@ -223,11 +228,8 @@ class DurableOffsets:
         if self._is_inherited:
             yield
             return
-        thread = threading.get_ident()
         with self._guard:
-            is_collector = self._collector is None
-            if is_collector:
-                self._collector = thread
+            is_collector = self._image.begin_collection()
         try:
             yield
         finally:
@@ -243,9 +245,10 @@ class DurableOffsets:
             found = self._slots.pop(name, None)
             if found is None or self._handle is None:
                 return
-            number = found.number
+            number = found.live.number
+            found.live.retire()
             self._free.append(number)
-            self._image[_SIZE * number : _SIZE * (number + 1)] = _FREE
+            self._image.set(number, _FREE)
             try:
                 self._write(number, number + 1)
             except OSError as error:
@@ -268,30 +271,28 @@ class DurableOffsets:
         self._generation += 1
         return self._generation
 
-    def _add(self, directory: Path, offset: int) -> None:
+    def _add(self, directory: Path, offset: int) -> DurableSlot | None:
         """Add a partition; its slot is new, or that of a partition that was removed."""
         facts = self._filesystem.stat(directory)
         if facts is None or (self._handle is None and not self._create()):
-            return
-        number = self._free.pop() if self._free else len(self._image) // _SIZE
+            return None
+        number = self._free.pop() if self._free else self._image.slot_count
         published = DurableOffset(offset, self._next_generation())
-        self._set(directory.name, number, partition_digest(directory, facts), published)
+        digest = partition_digest(directory, facts)
+        self._image.set(number, _slot_bytes(digest, published))
+        made = DurableSlot(self._image, number)
+        self._slots[directory.name] = _Slot(made, digest)
         self._write(number, number + 1)
-
-    def _set(self, name: str, number: int, digest: bytes, published: DurableOffset) -> None:
-        """Set a slot, which is not written yet."""
-        content = _SLOT.pack(digest, published.offset, published.generation, b"")
-        self._image[_SIZE * number : _SIZE * (number + 1)] = _with_sum(content)
-        self._slots[name] = _Slot(number, digest)
+        return made
 
     def _write(self, first: int, end: int) -> None:
         """Write slots."""
         assert self._handle is not None
-        with memoryview(self._image) as image:
+        with memoryview(self._image.content) as image:
             self._handle.pwrite(image[_SIZE * first : _SIZE * end], _SIZE * (1 + first))
 
     def _end_collection(self) -> None:
-        waiting, self._waiting, self._collector = sorted(self._waiting), set(), None
+        waiting = self._image.end_collection()
         if self._handle is None or self._is_inherited:
             return
         try:
@@ -323,8 +324,7 @@ class DurableOffsets:
         handle, self._handle = self._handle, None
         self._is_ended = True
         self._slots.clear()
-        self._image = bytearray()
-        self._waiting.clear()
+        self._image.clear()
         if handle is None:
             return
         # The first of them that succeeds is enough.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from threading import Lock
 
 import pytest
 
 from kafkalog import Log, LogConfig, LogOfflineError, Record, open_log
 from kafkalog._engine.commit_source import CommitSource, CommitState, PendingCommit, UnsyncedNames
 from kafkalog._engine.commit_table import CommitTable
-from kafkalog._engine.durable_slots import set_slot_offset
+from kafkalog._engine.durable_slots import DurableSlot, SlotImage
 from kafkalog.log.log import partition_of
 from tests.support.reference import crc32c
 
@@ -163,11 +165,40 @@ def test_state_counts_and_bounds() -> None:
 
 def test_offset_of_a_slot_is_set_with_its_checksum() -> None:
     """The other bytes of the slot, and other slots, stay."""
-    slots = bytearray(Random(5).randbytes(3 * 64))
-    before = bytes(slots)
-    set_slot_offset(slots, 1, 2**40 + 7)
+    image = SlotImage(Lock())
+    slots = image.content
+    before = Random(5).randbytes(3 * 64)
+    for number in range(3):
+        image.set(number, before[64 * number : 64 * (number + 1)])
+    image.set_offset(1, 2**40 + 7)
     content = before[64:80] + struct.pack(">q", 2**40 + 7) + before[88:124]
     assert before[:64] + content + struct.pack(">I", crc32c(content)) + before[128:] == slots
     for number in (-1, 3):
         with pytest.raises(IndexError):
-            set_slot_offset(slots, number, 1)
+            image.set_offset(number, 1)
+    with pytest.raises(ValueError, match="slot must be"):
+        image.set(4, bytes(64))
+
+
+def test_slot_collects_offsets_of_the_thread_that_collects() -> None:
+    """Not without a collection, nor of another thread, nor once it was removed."""
+    image = SlotImage(Lock())
+    image.set(0, bytes(64))
+    image.set(1, bytes(64))
+    slot = DurableSlot(image, 1)
+    assert not slot.collect_offset(5)
+    assert image.begin_collection()
+    assert not image.begin_collection()
+    assert slot.collect_offset(6)
+    with ThreadPoolExecutor(1) as other:
+        assert not other.submit(slot.collect_offset, 7).result()
+        assert not other.submit(image.collect, 0).result()
+    assert image.collect(0)
+    slot.retire()
+    assert not slot.collect_offset(8)
+    assert image.content[64 + 16 : 64 + 24] == struct.pack(">q", 6)
+    assert image.end_collection() == [0, 1]
+    assert not image.collects
+    image.clear()
+    assert image.slot_count == 0
+    assert not DurableSlot(image, 0).collect_offset(1)
