@@ -218,7 +218,7 @@ class AsyncProducer:
         """
         side = self._use_side()
         records = RecordsToSend(keys, values, timestamps, headers)
-        if not len(records):
+        if not records.record_count:
             return []
         if records.is_small:
             records.measure()
@@ -227,7 +227,7 @@ class AsyncProducer:
         if number is not None and len(records.parts) > 1:
             raise ValueError(
                 f"a call with a number must have at most {PART_RECORDS} records and {PART_BYTES}"
-                f" bytes, got {len(records)} and {records.size_bytes}"
+                f" bytes, got {records.record_count} and {records.size_bytes}"
             )
         if self._is_closed or not side.budget.try_reserve(records.size_bytes):
             await self._reserve(side, records.size_bytes, timeout)

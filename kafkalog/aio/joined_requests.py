@@ -9,14 +9,16 @@ Thread-safety: none; the pump's thread.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from kafkalog.aio.mailbox import LoopMailbox
 from kafkalog.aio.requests import Request, SendMany
 from kafkalog.clients.producer import Producer
 from kafkalog.pace import Pace
 
-__all__ = ["groups_of", "run_together"]
+__all__ = ["groups_of", "notify_together", "run_together"]
 
 # Limits of the records of one call: to check and distribute them takes a fraction of a millisecond.
 RECORDS_MAX: Final = 1000
@@ -49,9 +51,7 @@ def groups_of(requests: Sequence[Request]) -> Iterator[Request | list[Request]]:
         yield group
 
 
-def run_together(
-    requests: Sequence[Request], producer: Producer, pace: Pace
-) -> Sequence[Callable[[], object]]:
+def run_together(requests: Sequence[Request], producer: Producer, pace: Pace) -> Sequence[Request]:
     """
     Begin requests that may be joined; an error is that of their tasks.
 
@@ -61,7 +61,7 @@ def run_together(
         pace: paused between two pieces of work.
 
     Returns:
-        functions to be called after the commit: each notifies a task, now or at the end.
+        the requests that `notify_together` is to be called for, after the commit.
     """
     begun = [(request, work) for request in requests if (work := request.begin()) is not None]
     works = [work for _request, work in begun if isinstance(work, SendMany)]
@@ -89,4 +89,15 @@ def run_together(
     parts = sent.split([work.record_count for work in works])
     for work, part in zip(works, parts, strict=True):
         work.take(part)
-    return [request.notify_when_done for request, _work in begun]
+    return [request for request, _work in begun]
+
+
+def notify_together(requests: Sequence[Request], pace: Pace) -> None:
+    """Notify the tasks of requests of `run_together`, now or when their records are in the log."""
+    done: defaultdict[LoopMailbox, list[Callable[[], object]]] = defaultdict(list)
+    for request in requests:
+        if request.notify_unless_done():
+            done[request.mailbox].append(request.finish)
+        pace.step()
+    for mailbox, finishes in done.items():
+        mailbox.post_all(finishes)

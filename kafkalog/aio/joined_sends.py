@@ -48,10 +48,12 @@ class JoinedSends:
         """True if all parts were added and have ended."""
         return not self._open_count
 
-    @property
-    def error(self) -> BaseException | None:
-        """The error of the first record that is not in the log; of a call that is done."""
-        return self._error or self._refusal
+    def result(self) -> list[SentRange]:
+        """Return the ranges of a call that is done, or raise the error of its first record."""
+        error = self._error or self._refusal
+        if error is not None:
+            raise error
+        return self.delivered
 
     @property
     def delivered(self) -> list[SentRange]:

@@ -48,7 +48,7 @@ class LoopSide:
         generation = self.in_flight.add(work.record_count)
         future = self.loop.create_future()
         on_end = partial(self._end, generation, size, work.record_count)
-        return Request(work, future, self._mailbox.post, on_end), future
+        return Request(work, future, self._mailbox, on_end), future
 
     def _end(self, generation: Generation, size: int, record_count: int) -> None:
         if size:

@@ -11,8 +11,9 @@ before the flag is read, and the flag is cleared before results are removed: non
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 __all__ = ["LoopMailbox"]
@@ -37,7 +38,11 @@ class LoopMailbox:
 
     def post(self, result: Callable[[], object]) -> None:
         """Call a function on the loop soon, after those that were posted before."""
-        self._results.append(result)
+        self.post_all((result,))
+
+    def post_all(self, results: Iterable[Callable[[], object]]) -> None:
+        """Call functions on the loop soon, in their order, as `post` does."""
+        self._results.extend(results)
         if self._is_scheduled:
             return
         self._is_scheduled = True
@@ -47,6 +52,21 @@ class LoopMailbox:
             # The loop is closed: no task waits for the results.
             self._is_scheduled = False
             self._results.clear()
+
+    def wait_until_delivered(self, timeout: float) -> None:
+        """
+        Wait until all that was posted before is delivered; not on the thread of the loop.
+
+        Args:
+            timeout: seconds to wait at most, as for a loop that is closed or busy.
+        """
+        if not self._results:
+            return
+        undelivered = threading.Lock()
+        undelivered.acquire()
+        self.post(undelivered.release)
+        if self._results:
+            undelivered.acquire(timeout=timeout)
 
     def _deliver(self) -> None:
         self._is_scheduled = False

@@ -10,12 +10,11 @@ Thread-safety: values belong to one call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields
+from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields, measure_fields
 from kafkalog.clients.many_records import BATCH_OVERHEAD, header_bytes
 from kafkalog.model import Header
 from kafkalog.pace import Pace
@@ -29,17 +28,19 @@ PART_BYTES: Final = 1 << 20
 # Rows of a column that are made objects at once: that takes Arrow a microsecond for each.
 COLUMN_ROWS: Final = 200
 
+_OVERHEAD: Final = RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD
+_LISTS: Final = (list, NoneType)
+
 RecordHeaders = Sequence[Iterable[Header] | None]
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header] | None) -> int:
     """Return an upper bound of the memory that a record takes in a batch."""
-    size = RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD + len(key or b"") + len(value or b"")
+    size = _OVERHEAD + len(key or b"") + len(value or b"")
     return size if not headers else size + header_bytes(headers)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsPart:
+class RecordsPart(NamedTuple):
     """
     Consecutive records of a call.
 
@@ -67,6 +68,7 @@ class RecordsToSend:
         ValueError: the columns differ in length.
 
     Attributes:
+        record_count: number of records.
         parts: the records, once they are measured.
         size_bytes: an upper bound of the memory that they take in batches.
     """
@@ -82,20 +84,18 @@ class RecordsToSend:
         self._values = _sliceable(values, "values")
         self._timestamps = timestamps
         self._headers = headers
+        self.record_count = len(self._values)
         self.parts: list[RecordsPart] = []
         self.size_bytes = 0
-        _check_lengths(len(self._values), keys=self._keys, headers=headers)
+        _check_lengths(self.record_count, keys=self._keys, headers=headers)
         if timestamps is not None and not isinstance(timestamps, int | datetime):
             _check_lengths(len(self._values), timestamps=timestamps)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     @property
     def is_small(self) -> bool:
         """True if the loop may measure the records itself."""
-        is_listed = type(self._values) is list and type(self._keys) in (list, NoneType)
-        return len(self._values) <= (PART_RECORDS if is_listed else COLUMN_ROWS)
+        is_listed = type(self._values) is list and type(self._keys) in _LISTS
+        return self.record_count <= (PART_RECORDS if is_listed else COLUMN_ROWS)
 
     def measure(self) -> None:
         """
@@ -104,10 +104,11 @@ class RecordsToSend:
         Raises:
             TypeError: a key or value is not bytes or None.
         """
-        count = len(self._values)
+        count = self.record_count
         if self.is_small:
             # On the loop, which must not sleep.
-            self.parts += self._read(0, count, None)
+            if not self._take_plain():
+                self.parts += self._read(0, count, None)
         else:
             pace = Pace()
             for start in range(0, count, PART_RECORDS):
@@ -115,6 +116,19 @@ class RecordsToSend:
                 pace.step()
         # The columns of the caller are not needed any more.
         self._keys, self._values, self._headers = None, self._values[:0], None
+
+    def _take_plain(self) -> bool:
+        """Copy, check and measure lists without headers as one part; return whether they are it."""
+        keys, values = self._keys, self._values
+        if self._headers is not None or type(values) is not list or type(keys) not in _LISTS:
+            return False
+        size = measure_fields(keys, values, _OVERHEAD)
+        if size > PART_BYTES:
+            return False
+        copied = None if keys is None else keys.copy()
+        self.parts.append(RecordsPart(0, copied, values.copy(), self._timestamps, None))
+        self.size_bytes = size
+        return True
 
     def _read(self, start: int, stop: int, pace: Pace | None) -> Iterator[RecordsPart]:
         """Yield the records of some rows, in more than one part if they are large."""
@@ -141,6 +155,8 @@ class RecordsToSend:
 
 
 def _sliceable(fields: Any, name: str) -> Any:
+    if type(fields) is list:
+        return fields
     if isinstance(fields, bytes | bytearray | memoryview | str):
         raise TypeError(f"{name} must be a list of bytes or None, got {type(fields).__name__}")
     has_slices = isinstance(fields, list | tuple) or hasattr(fields, "to_pylist")
@@ -179,8 +195,7 @@ def _sizes(
     values: list[bytes | None],
     headers: list[tuple[Header, ...] | None] | None,
 ) -> list[int]:
-    overhead = RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD
-    sizes = [overhead if value is None else overhead + len(value) for value in values]
+    sizes = [_OVERHEAD if value is None else _OVERHEAD + len(value) for value in values]
     if keys is not None:
         sizes = [
             size if key is None else size + len(key) for size, key in zip(sizes, keys, strict=True)

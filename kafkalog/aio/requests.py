@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from kafkalog.aio.joined_sends import JoinedSends
+from kafkalog.aio.mailbox import LoopMailbox
 from kafkalog.aio.once import Once
 from kafkalog.aio.records_to_send import RecordsPart, RecordsToSend
 from kafkalog.clients.delivery import RecordMetadata
@@ -145,7 +146,7 @@ class SendMany:
         partition: int | None,
         number: ProducerSequence | None = None,
     ) -> None:
-        self.record_count = sum(len(part.values) for part in records.parts)
+        self.record_count = records.record_count
         self.size_bytes = records.size_bytes
         self.topic = topic
         self._parts = records.parts
@@ -218,10 +219,7 @@ class SendMany:
     def result(self) -> list[SentRange]:
         """Return the ranges, or raise the error of the first record that is not in the log."""
         assert self._sends is not None
-        error = self._sends.error
-        if error is not None:
-            raise error
-        return self._sends.delivered
+        return self._sends.result()
 
     def _send(self, producer: Producer, part: RecordsPart) -> Any:
         return producer.send_many(
@@ -245,9 +243,8 @@ class _OneSend:
     def is_done(self) -> bool:
         return self._sent.done()
 
-    @property
-    def error(self) -> BaseException | None:
-        return self._sent.exception(0)
+    def result(self) -> list[SentRange]:
+        return self._sent.result(0)
 
     @property
     def delivered(self) -> list[SentRange]:
@@ -272,22 +269,22 @@ class Request:
     Args:
         work: what the pump does.
         future: the future of the task.
-        post: calls a function on the loop of the task.
+        mailbox: that of the loop of the task.
         on_end: called on the loop at the end.
     """
 
-    __slots__ = ("_claim", "_error", "_future", "_is_withdrawn", "_on_end", "_post", "_work")
+    __slots__ = ("_claim", "_error", "_future", "_is_withdrawn", "_on_end", "_work", "mailbox")
 
     def __init__(
         self,
         work: Work,
         future: asyncio.Future[Any],
-        post: Callable[[Callable[[], object]], object],
+        mailbox: LoopMailbox,
         on_end: Callable[[], object],
     ) -> None:
         self._work: Work | None = work
         self._future: asyncio.Future[Any] | None = future
-        self._post = post
+        self.mailbox = mailbox
         self._on_end = on_end
         self._claim = Once()
         self._is_withdrawn = False
@@ -338,11 +335,18 @@ class Request:
             if not isinstance(error, Exception):
                 raise
 
-    def notify_when_done(self) -> None:
-        """Notify the task of a request whose records were sent together with others."""
+    def notify_unless_done(self) -> bool:
+        """
+        Return whether the records, which were sent together with others, are in the log or lost.
+
+        If they are, the caller lets `mailbox` call `finish`; else the task is notified at the end.
+        """
         work = self._work
         assert isinstance(work, SendMany)
+        if work.is_done:
+            return True
         work.notify_when_done(self._on_done)
+        return False
 
     def fail(self, error: BaseException) -> None:
         """Raise an error from the call of the task; the request was begun."""
@@ -355,9 +359,10 @@ class Request:
             self.fail(error)
 
     def _on_done(self) -> None:
-        self._post(self._finish)
+        self.mailbox.post(self.finish)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Notify the task, on its loop: the result, or an error, is there."""
         self._on_end()
         # The work refers to this object, and the future, by its error and the frames that it went
         # through, to the work: such a cycle would wait for a garbage collection.

@@ -17,20 +17,34 @@ class User:
 
 def test_pace_pauses_only_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work of a millisecond is followed by one pause; a thread that has waited makes none."""
-    now, pauses, user = [0.0], list[float](), User()
+    now, worked, pauses, user = [0.0], [0.0], list[float](), User()
     pause_for(user)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time", lambda: worked[0])
     monkeypatch.setattr(time, "sleep", pauses.append)
     pace = Pace()
     pace.step()
     now[0] += 0.001
+    worked[0] += 0.001
     pace.step()
     pace.step()
     assert len(pauses) == 1
     now[0] += 10
-    pace.restart()
     pace.step()
     assert len(pauses) == 1
+    now[0] += 0.0004
+    worked[0] += 0.0004
+    pace.step()
+    assert len(pauses) == 1
+    now[0] += 0.0002
+    worked[0] += 0.0002
+    pace.step()
+    assert len(pauses) == 2
+    worked[0] += 0.001
+    now[0] += 0.001
+    pace.restart()
+    pace.step()
+    assert len(pauses) == 2
     assert 0 < pauses[0] < 0.001
 
 
@@ -43,7 +57,8 @@ class User:
     pass
 
 now, pauses = [0.0], []
-time.perf_counter, time.sleep = (lambda: now[0]), pauses.append
+time.perf_counter = time.thread_time = lambda: now[0]
+time.sleep = pauses.append
 pace, users = Pace(), []
 
 def work():

@@ -7,19 +7,24 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from kafkalog import LogManager
 from kafkalog.aio.byte_budget import ByteBudget
 from kafkalog.aio.calls import BlockingCalls, Lane
 from kafkalog.aio.in_flight import InFlight
 from kafkalog.aio.joined_sends import JoinedSends
 from kafkalog.aio.mailbox import LoopMailbox
 from kafkalog.aio.once import Once
+from kafkalog.aio.pump import Pump
 from kafkalog.aio.records_to_send import RecordsToSend, record_bytes
+from kafkalog.aio.requests import ProducerCall, Request
 from kafkalog.aio.wake_up import WakeUp
 from kafkalog.clients.delivery import BatchOutcome
 from kafkalog.clients.many_records import BatchPart, SentMany, SentRange
+from kafkalog.clients.producer import Producer
 from kafkalog.errors import BufferExhaustedError, ClientClosedError, LogClosedError
 from kafkalog.model import TopicPartition
 from tests.support.loops import eventually
@@ -135,6 +140,76 @@ def test_mailbox_delivers_in_order_with_few_wake_ups() -> None:
     called: list[int] = []
     mailbox.post(lambda: called.append(1))
     assert [] == called
+    mailbox.wait_until_delivered(60)
+
+
+def test_mailbox_waits_until_all_is_delivered() -> None:
+    """Results that are posted together keep their order; a wait for a busy loop ends."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        mailbox = LoopMailbox(loop)
+        mailbox.wait_until_delivered(60)
+        found: list[int] = []
+
+        def post() -> list[int]:
+            mailbox.post_all([partial(found.append, number) for number in range(100)])
+            mailbox.wait_until_delivered(60)
+            return found.copy()
+
+        assert list(range(100)) == await loop.run_in_executor(None, post)
+        mailbox.post(partial(found.append, 100))
+        mailbox.wait_until_delivered(0.001)
+        assert 100 == len(found)
+        await asyncio.sleep(0.01)
+        assert 101 == len(found)
+
+    asyncio.run(main())
+
+
+class _NotedMailbox(LoopMailbox):
+    """Mailbox that keeps what is done with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, noted: list[str]) -> None:
+        super().__init__(loop)
+        self._noted = noted
+
+    def wait_until_delivered(self, timeout: float) -> None:
+        assert 0 < timeout < 1
+        super().wait_until_delivered(60)
+        self._noted.append("waited")
+
+
+def test_pump_begins_the_next_round_when_the_results_are_delivered(tmp_path: Path) -> None:
+    """However many rounds the requests are: those of a round have ended before the next."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        noted: list[str] = []
+        mailbox = _NotedMailbox(loop, noted)
+        pump = Pump(manager.producer, writes_at_once=True, name="a test")
+        is_queued = threading.Event()
+
+        def call(_producer: Producer) -> None:
+            is_queued.wait()
+            noted.append("called")
+
+        futures = []
+        for _ in range(3):
+            future = loop.create_future()
+            pump.put(Request(ProducerCall(call), future, mailbox, partial(noted.append, "ended")))
+            futures.append(future)
+        is_queued.set()
+        await asyncio.gather(*futures)
+        await loop.run_in_executor(None, pump.close, 60)
+        assert 3 == noted.count("called") == noted.count("ended")
+        waits = [place for place, each in enumerate(noted) if each == "waited"]
+        assert waits
+        for place in waits:
+            assert noted[:place].count("called") == noted[:place].count("ended")
+
+    with LogManager(tmp_path) as manager:
+        asyncio.run(main())
 
 
 def test_lane_runs_calls_one_after_the_other_in_order() -> None:
@@ -291,4 +366,7 @@ def test_joined_sends_that_end_in_any_order_have_the_ranges_in_order() -> None:
     outcomes[1].succeed(7, None)
     assert [True] == done
     assert [SentRange(0, 0, 20), SentRange(1, 7, 10)] == sends.delivered
-    assert (error, list(range(30, 40))) == (sends.error, sends.failed_rows)
+    assert list(range(30, 40)) == sends.failed_rows
+    with pytest.raises(ClientClosedError) as raised:
+        sends.result()
+    assert raised.value is error
