@@ -96,6 +96,7 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "commit_table": [],
         "counters": [],
         "durable_slots": [],
+        "producer_window": [],
         "epoch_state": [],
         "file_writer": [],
         "gate_state": [],

@@ -16,7 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from kafkalog._core.byteorder cimport store_i64, store_u16, store_u32
 from kafkalog._core.crc32c cimport crc32c
@@ -127,14 +127,18 @@ cdef class CommitTable:
         cdef uint8_t anchor[ANCHOR_MAX]
         cdef Py_ssize_t anchor_size = min(pending.position, <int64_t>ANCHOR_MAX)
         cdef Py_ssize_t size = pending.end - pending.position
+        cdef uint8_t* space
         if descriptor is None:
             return False
+        # Both by one call; then the bytes move over the anchor.
+        space = self._data_space(anchor_size + size)
         if (
-            read_at(descriptor.number, anchor, anchor_size, pending.position - anchor_size)
-            != anchor_size
-            or read_at(descriptor.number, self._data_space(size), size, pending.position) != size
+            read_at(descriptor.number, space, anchor_size + size, pending.position - anchor_size)
+            != anchor_size + size
         ):
             raise ValueError(f"{pending.file.path} ends before {pending.end}")
+        memcpy(anchor, space, <size_t>anchor_size)
+        memmove(space, space + anchor_size, <size_t>size)
         self._add_data_entry(
             number, pending.base_offset, pending.position,
             min(pending.start_offset, pending.end_offset), pending.end_offset, anchor, anchor_size,

@@ -42,6 +42,7 @@ from enum import IntEnum
 from os import PathLike
 from typing import NamedTuple
 
+from kafkalog._engine.producer_window import after_next, is_next
 from kafkalog.errors import (
     DuplicateSequenceError,
     InvalidProducerEpochError,
@@ -181,13 +182,10 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         if (
             entry is None
-            or not entry.batches
-            or producer_epoch != entry.producer_epoch
-            or base_sequence != (entry.batches[-1].last_sequence + 1) & MAX_SEQUENCE
-            or entry.transaction_first_offset is not None
             or self._ongoing
             or self._unreplicated
             or self.verification.pending
+            or not is_next(entry, producer_epoch, base_sequence)
         ):
             return None
         return entry
@@ -204,10 +202,7 @@ class ProducerStates:
             offset_delta: its first offset, from the last one back.
             timestamp_ms: its largest timestamp.
         """
-        last_sequence = (entry.batches[-1].last_sequence + 1 + offset_delta) & MAX_SEQUENCE
-        self.entries[entry.producer_id] = entry.with_batch(
-            entry.producer_epoch, last_sequence, last_offset, offset_delta, timestamp_ms, None
-        )
+        self.entries[entry[0]] = after_next(entry, last_offset, offset_delta, timestamp_ms)
         self.end_offset = last_offset + 1
 
     def begin_verification(
