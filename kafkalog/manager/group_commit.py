@@ -87,9 +87,12 @@ class SideBySide:
         ended: SimpleQueue[None] = SimpleQueue()
 
         def drain() -> None:
+            # Where a sync takes no time, as in memory, several threads would keep a loop waiting.
+            pace = Pace()
             for item in taken_from(left):
                 function(item)
                 ended.put(None)
+                pace.step()
 
         self._offer(drain, min(self._thread_count, len(items)) - 1)
         drain()
