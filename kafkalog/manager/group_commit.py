@@ -87,7 +87,7 @@ class SideBySide:
         ended: SimpleQueue[None] = SimpleQueue()
 
         def drain() -> None:
-            # Where a sync takes no time, as in memory, several threads would keep a loop waiting.
+            # If syncs take no time, as in memory, several threads would keep a loop waiting.
             pace = Pace()
             for item in taken_from(left):
                 function(item)
