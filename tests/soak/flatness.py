@@ -40,7 +40,8 @@ ALLOWANCES: Mapping[str, Allowance] = {
     "rss": Allowance(0.05, 4 << 20),
     "descriptors": Allowance(0.05, 8),
     "mappings": Allowance(0.05, 16),
-    "threads": Allowance(0, 2),
+    # A pool of four threads that ends after seconds without work.
+    "threads": Allowance(0, 4),
     "disk": Allowance(0.10, 8 << 20),
     # From one of its two files to both.
     "journal": Allowance(0, 32 << 20),
