@@ -14,6 +14,8 @@ from datetime import datetime
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields, measure_fields
 from kafkalog.clients.many_records import BATCH_OVERHEAD, header_bytes
 from kafkalog.model import Header
@@ -126,7 +128,8 @@ class RecordsToSend:
         if size > PART_BYTES:
             return False
         copied = None if keys is None else keys.copy()
-        self.parts.append(RecordsPart(0, copied, values.copy(), self._timestamps, None))
+        times = _slice_of(self._timestamps, slice(None))
+        self.parts.append(RecordsPart(0, copied, values.copy(), times, None))
         self.size_bytes = size
         return True
 
@@ -185,9 +188,12 @@ def _header_tuples(headers: RecordHeaders) -> list[tuple[Header, ...] | None]:
 
 
 def _slice_of(timestamps: TimestampsLike | None, rows: slice) -> TimestampsLike | None:
+    """Return the timestamps of a part: the caller of a cancelled call may change its own."""
     if timestamps is None or isinstance(timestamps, int | datetime):
         return timestamps
-    return timestamps[rows]
+    part = timestamps[rows]
+    # A part of an array of NumPy is a view.
+    return part.copy() if isinstance(part, np.ndarray) else part
 
 
 def _sizes(

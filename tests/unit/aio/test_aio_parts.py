@@ -8,7 +8,9 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkalog import LogManager
@@ -341,6 +343,20 @@ def test_records_are_measured_as_their_parts_are() -> None:
         [part.first_row for part in records.parts],
     )
     assert values == [value for part in records.parts for value in part.values]
+
+
+@pytest.mark.parametrize("count", [3, 1500])
+@pytest.mark.parametrize("column", [list, np.array])
+def test_timestamps_of_a_measured_call_are_no_objects_of_the_caller(
+    count: int, column: Callable[[list[int]], Any]
+) -> None:
+    """The caller of a cancelled call changes its columns before the pump reads them."""
+    timestamps = column([1000] * count)
+    records = RecordsToSend(None, [b"v"] * count, timestamps, None)
+    records.measure()
+    timestamps[:] = column([7] * count)
+    times = [each for part in records.parts for each in part.timestamps]  # type: ignore[union-attr]
+    assert [1000] * count == times
 
 
 # ------------------------------------------------------------------------------- joined sends
