@@ -179,6 +179,11 @@ cdef class CommitSource:
         """
         self.finish_commit(pending)
 
+    def end_reports(self):
+        """Report no change any more; the lock is held."""
+        self._on_change = None
+        self._slot = None
+
     cdef PendingCommit begin_commit(self, int64_t bytes_max):
         cdef CommitState state = self._state
         cdef UnsyncedNames names = self._names

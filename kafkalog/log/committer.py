@@ -61,6 +61,7 @@ class Committer:
         self._condition = threading.Condition(self._lock)
         self.state = CommitState(synced_offset)
         self._is_syncing = False
+        self._source: CommitSource | None = None
 
     @property
     def durable_offset(self) -> int:
@@ -164,7 +165,7 @@ class Committer:
         self, gate: GateState, published: PublishedSnapshot, names: UnsyncedNames
     ) -> CommitSource:
         """Return what a commit journal asks for bytes of the log, and of what is durable."""
-        return CommitSource(
+        made = self._source = CommitSource(
             gate,
             published,
             names,
@@ -174,6 +175,14 @@ class Committer:
             self._condition.notify_all,
             self._on_change,
         )
+        return made
+
+    def end_reports(self) -> None:
+        """Report no change any more: another log may have the directory, or its name."""
+        with self._condition:
+            self._on_change = None
+            if self._source is not None:
+                self._source.end_reports()
 
     def lower(self, offset: int) -> None:
         """Lower the durable offset to `offset`: the log was truncated there."""

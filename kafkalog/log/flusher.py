@@ -178,6 +178,10 @@ class LogFlusher:
         if self._task is not None:
             self._task.cancel()
 
+    def end_publication(self) -> None:
+        """Publish no durable offset any more; a sync that runs ends without."""
+        self._committer.end_reports()
+
     def lower(self, offset: int) -> None:
         """Mark offsets at `offset` and above as not durable: the log is truncated there."""
         self._committer.lower(offset)

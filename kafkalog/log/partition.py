@@ -303,6 +303,9 @@ class Partition:
                 self.local.abandon()
                 self._end_session(in_order=False)
         finally:
+            # Before another log may have the directory, or its name: of an offline log, a sync of
+            # another thread may run still.
+            self.flusher.end_publication()
             if self._directory_lock is not None:
                 self._directory_lock.release()
             self._on_close()

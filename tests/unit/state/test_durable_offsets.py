@@ -20,6 +20,7 @@ from kafkalog._core.crc32c import value as crc32c
 from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
 from kafkalog.files.names import DURABLE_OFFSETS
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.local_log import LocalLog
 from kafkalog.state.durable_offsets import (
     DurableOffset,
     DurableOffsets,
@@ -420,6 +421,41 @@ def test_manager_publishes_syncs_truncations_and_deletions(tmp_path: Path) -> No
         reader.refresh()
         assert [None, None] == [_offset(reader, key) for key in keys]
     assert not (tmp_path / DURABLE_OFFSETS).exists()
+    reader.close()
+
+
+def test_sync_that_outlives_its_partition_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another topic of the name has the slot by then: nothing above its end is on the disk."""
+    synced, created = threading.Event(), threading.Event()
+    reader = DurableOffsetsReader(DISK, tmp_path)
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("a")
+        log = manager.log("a")
+        log.append([Record(value=b"old")] * 100)
+        sync = LocalLog.sync
+
+        def sync_slowly(self: LocalLog, synced_offset: int) -> int:
+            reached = sync(self, synced_offset)
+            if self.snapshot.end_offset == 100:
+                synced.set()
+                created.wait()
+            return reached
+
+        monkeypatch.setattr(LocalLog, "sync", sync_slowly)
+        flush = threading.Thread(target=log.flush)
+        flush.start()
+        synced.wait()
+        manager.delete_topic("a")
+        manager.create_topic("a")
+        manager.log("a").append([Record(value=b"new")], wait="durable")
+        created.set()
+        flush.join()
+        reader.refresh()
+        facts = DISK.stat(log.directory)
+        assert facts is not None
+        assert 1 == _offset(reader, partition_digest(log.directory, facts))
     reader.close()
 
 
