@@ -39,6 +39,7 @@ from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero, is_zero_after
+from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.batch_walk import WalkDamage, WalkRange, walk_source
 from kafkalog.log.corrupt_ranges import find_resume
@@ -113,6 +114,9 @@ class ReadOnlyTail:
         self._released: tuple[int, bytes, bytes] | None = None
         self._was_released = self.is_released
         self._on_reopen: Callable[[], object] = _no_effect
+        # In a forked child: a thread of the parent was in a refresh, which left something unknown.
+        self._is_torn = False
+        refuse_in_children(self)
 
     @property
     def is_released(self) -> bool:
@@ -125,7 +129,7 @@ class ReadOnlyTail:
 
     def try_release(self) -> bool:
         """Close the last segment's file; False if a refresh is running, or the disk refused."""
-        if not self._guard.acquire(blocking=False):
+        if self._is_torn or not self._guard.acquire(blocking=False):
             return False
         try:
             snapshot = self._local.snapshot
@@ -167,7 +171,12 @@ class ReadOnlyTail:
         Returns:
             False if its files kept changing, or there are none: between two steps of a truncation,
             or deleted altogether. The published snapshot stays then.
+
+        Raises:
+            ForkedLogError: this process was forked during a refresh.
         """
+        if self._is_torn:
+            raise forked_error(self._local.context.directory)
         with self._guard:
             for _attempt in range(ATTEMPTS):
                 try:
@@ -181,6 +190,13 @@ class ReadOnlyTail:
                     self._on_reopen()
                 return found
             return False
+
+    def become_inherited(self) -> None:
+        """Refuse refreshes if a thread of the parent, which does not go on here, was in one."""
+        if self._guard.acquire(blocking=False):
+            self._guard.release()
+        else:
+            self._is_torn = True
 
     def _refresh_last(self) -> bool:
         """Read the last segment only; return False if the directory may have other segments."""

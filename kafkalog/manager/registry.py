@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 
 from kafkalog.errors import TopicExistsError, UnknownTopicOrPartitionError
+from kafkalog.forking import refuse_in_children
 from kafkalog.log.log import Log
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.model import TopicPartition
@@ -123,6 +124,7 @@ class PartitionRegistry:
         # By topic, with counts, because every creation of a partition reads both.
         self._topics: dict[str, dict[int, ManagedPartition]] = {}
         self._counts: Counter[DataDirectory] = Counter()
+        refuse_in_children(self)
 
     def __len__(self) -> int:
         return self._counts.total()
@@ -222,6 +224,10 @@ class PartitionRegistry:
     def open_counts(self) -> Counter[DataDirectory]:
         """Return the number of open logs of each directory."""
         return Counter(each.directory for each in self.all() if each.log and not each.log.is_closed)
+
+    def become_inherited(self) -> None:
+        """Keep the partitions as they are: this process was forked, only its parent adds others."""
+        self._guard = threading.Lock()
 
     def _find(self, partition: TopicPartition) -> ManagedPartition | None:
         return self._topics.get(partition.topic, {}).get(partition.partition)

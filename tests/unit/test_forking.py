@@ -257,6 +257,42 @@ def test_manager_and_log_in_a_forked_child_raise(
         assert 2 == log.durable_offset
 
 
+READ_CALLS: dict[str, Callable[[LogManager], object]] = {
+    "topics": lambda manager: manager.topics(),
+    "partitions": lambda manager: manager.partitions(),
+    "scan": lambda manager: len(manager.scan("t").to_numpy()["value"]),
+}
+
+
+@pytest.mark.parametrize("call", READ_CALLS)
+def test_manager_in_a_forked_child_lists_and_reads(manager: LogManager, call: str) -> None:
+    """What the parent had at the fork, while one of its threads has every lock of the engine."""
+    logs = [manager.log("t", number) for number in range(2)]
+    logs[0].append([Record(value=b"v")])
+    expected = str(READ_CALLS[call](manager))
+    with _Held(*locks_of(manager, "kafkalog")):
+        assert expected == output_of_child(lambda: str(READ_CALLS[call](manager)))
+
+
+def test_read_only_log_in_a_forked_child_reads_or_raises(tmp_path: Path) -> None:
+    """It reads, unless a thread of the parent was looking for new records at the fork."""
+    with LogManager(tmp_path) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(value=b"v")])
+    with LogManager(tmp_path, read_only=True) as reader:
+        log = reader.log("t")
+
+        def read() -> str:
+            return str([each.value for each in log.records()])
+
+        assert "[b'v']" == output_of_child(read)
+        with _Held(*locks_of(reader, "kafkalog")):
+            assert ForkedLogError.__name__ == output_of_child(read)
+            assert "ended" == output_of_child(quietly(log.close))
+            assert "ended" == output_of_child(quietly(reader.close))
+        assert "[b'v']" == read()
+
+
 def test_appender_in_a_forked_child_raises(manager: LogManager) -> None:
     """Pending records are written by the parent, once."""
     log = manager.log("t", 0)
