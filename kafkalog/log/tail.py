@@ -192,7 +192,7 @@ class ReadOnlyTail:
             return False
 
     def become_inherited(self) -> None:
-        """Refuse refreshes if a thread of the parent, which does not go on here, was in one."""
+        """Refuse refreshes if a thread of the parent, which does not continue here, was in one."""
         if self._guard.acquire(blocking=False):
             self._guard.release()
         else:

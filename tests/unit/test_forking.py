@@ -266,7 +266,7 @@ READ_CALLS: dict[str, Callable[[LogManager], object]] = {
 
 @pytest.mark.parametrize("call", READ_CALLS)
 def test_manager_in_a_forked_child_lists_and_reads(manager: LogManager, call: str) -> None:
-    """What the parent had at the fork, while one of its threads has every lock of the engine."""
+    """The state at the fork, while one of its threads has every lock of the engine."""
     logs = [manager.log("t", number) for number in range(2)]
     logs[0].append([Record(value=b"v")])
     expected = str(READ_CALLS[call](manager))
