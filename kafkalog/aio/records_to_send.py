@@ -90,7 +90,7 @@ class RecordsToSend:
         self.parts: list[RecordsPart] = []
         self.size_bytes = 0
         _check_lengths(self.record_count, keys=self._keys, headers=headers)
-        if timestamps is not None and not isinstance(timestamps, int | datetime):
+        if timestamps is not None and not isinstance(timestamps, int | datetime | np.generic):
             _check_lengths(len(self._values), timestamps=timestamps)
 
     @property
@@ -175,7 +175,8 @@ def _listed(fields: Any, pace: Pace | None) -> list[bytes | None]:
     for start in range(0, len(fields), COLUMN_ROWS):
         rows = fields[start : start + COLUMN_ROWS]
         if hasattr(rows, "dtype"):
-            listed += [None if each is None else bytes(each) for each in rows.tolist()]
+            # Of a number, `bytes` would make zeros.
+            listed += [bytes(each) if isinstance(each, bytes) else each for each in rows.tolist()]
         else:
             listed += rows.to_pylist() if hasattr(rows, "to_pylist") else rows
         if pace is not None:
@@ -189,7 +190,7 @@ def _header_tuples(headers: RecordHeaders) -> list[tuple[Header, ...] | None]:
 
 def _slice_of(timestamps: TimestampsLike | None, rows: slice) -> TimestampsLike | None:
     """Return the timestamps of a part: the caller of a cancelled call may change its own."""
-    if timestamps is None or isinstance(timestamps, int | datetime):
+    if timestamps is None or isinstance(timestamps, int | datetime | np.generic):
         return timestamps
     part = timestamps[rows]
     # A part of an array of NumPy is a view.

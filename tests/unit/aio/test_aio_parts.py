@@ -359,6 +359,22 @@ def test_timestamps_of_a_measured_call_are_no_objects_of_the_caller(
     assert [1000] * count == times
 
 
+@pytest.mark.parametrize("column", [np.array([1, 2]), np.array([3, b"v"], dtype=object)])
+def test_numbers_of_an_array_are_no_values(column: object) -> None:
+    """They are refused, as those of a list are, and do not become bytes of zeros."""
+    records = RecordsToSend(None, column, None, None)
+    with pytest.raises(TypeError, match=r"values\[0\] must be bytes or None, got int"):
+        records.measure()
+
+
+@pytest.mark.parametrize("count", [3, 1500])
+def test_scalar_of_numpy_is_the_timestamp_of_all_records(count: int) -> None:
+    """As for a blocking producer."""
+    records = RecordsToSend(None, [b"v"] * count, np.int64(1000), None)  # type: ignore[arg-type]
+    records.measure()
+    assert {1000} == {part.timestamps for part in records.parts}
+
+
 # ------------------------------------------------------------------------------- joined sends
 
 
