@@ -563,6 +563,10 @@ class ManyRecords:
 
     def _check(self) -> None:
         """Encode all records, which alone checks headers and timestamps; nothing of it is kept."""
+        times, count = self._timestamps, len(self._values)
+        # The encoder stops at the last record, and does not see that there are more timestamps.
+        if not isinstance(times, int) and len(times) != count:
+            raise ValueError(f"timestamps must be one per record, {count}, got {len(times)}")
         builder, start, is_left = BatchBuilder(), 0, True
         while is_left:
             builder.reset()

@@ -155,6 +155,8 @@ def test_send_many_of_arrow_arrays_equals_lists(logs: Logs) -> None:
         ({"keys": [3, b""]}, TypeError, r"keys\[0\] must be bytes or None, got int"),
         ({"keys": [b"k"]}, ValueError, "keys must be as many as values, 2, got 1"),
         ({"headers": [[]]}, ValueError, "headers must be as many as values, 2, got 1"),
+        ({"timestamps": [1]}, ValueError, "timestamps must be one per record, 2, got 1"),
+        ({"timestamps": [1, 2, 3]}, ValueError, "timestamps must be one per record, 2, got 3"),
         ({"headers": [[("h", b"")], [("h", 3)]]}, TypeError, "header"),
         ({"timestamps": [1]}, ValueError, "timestamps"),
         ({"timestamps": [1, -2]}, InvalidRecordError, "timestamp"),
