@@ -232,8 +232,12 @@ def _is_missing(partition: ManagedPartition, error: BaseException) -> bool:
         names = partition.directory.filesystem.list(path)
     except OSError as second:
         return isinstance(second, FileNotFoundError)
-    # A directory without the files of a partition was listed; these may be there by now.
-    return isinstance(error, NotALogError) and all(map(_is_of_a_partition, names))
+    if not isinstance(error, NotALogError):
+        return False
+    # A directory without the files of a partition was listed; these may be there by now. Or it was
+    # missing, and has been made again: then it has a segment.
+    has_segment = any(try_parse_segment_file(name) is not None for name in names)
+    return has_segment or all(map(_is_of_a_partition, names))
 
 
 def _is_of_a_partition(name: str) -> bool:

@@ -34,7 +34,9 @@ from kafkalog import (
 )
 from kafkalog.clients.config import ConsumerConfig
 from kafkalog.clients.consumer import Consumer
+from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log import opening
 from kafkalog.log.log import Log, partition_of
 from kafkalog.state.partition_metadata import write_partition_metadata
 from tests.support.managers import SMALL_LOG, append_texts, manual_manager, scheduler_of, values
@@ -379,6 +381,35 @@ def test_directory_that_is_away_keeps_its_partitions(tmp_path: Path) -> None:
         assert reader.topics() == {"orders": (0,)}
         assert reader.health().is_healthy
         assert values(reader, "orders") == ["a"]
+
+
+def test_partition_that_is_made_again_while_it_is_opened_is_unknown_until_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is missing at one moment, and has all files of a partition at the next."""
+    with manual_manager(tmp_path) as writer:
+        writer.create_topic("orders", 1)
+        append_texts(writer, "orders", 0, "a")
+    directory = tmp_path / "orders-0"
+    (directory / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+    try_load = opening._try_load
+    stat = PosixFileSystem.stat
+
+    def stat_missing(self: PosixFileSystem, path: Path) -> FileFacts | None:
+        return None if path == directory else stat(self, path)
+
+    def load_while_missing(*arguments: Any, **options: Any) -> Any:
+        with monkeypatch.context() as missing:
+            missing.setattr(PosixFileSystem, "stat", stat_missing)
+            return try_load(*arguments, **options)
+
+    with LogManager(tmp_path, read_only=True) as reader:
+        with monkeypatch.context() as patched:
+            patched.setattr(opening, "_try_load", load_while_missing)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                reader.log("orders")
+        assert values(reader, "orders") == ["a"]
+        assert reader.health().faults == ()
 
 
 def test_directory_that_was_never_read_may_have_any_partition(tmp_path: Path) -> None:
