@@ -73,33 +73,6 @@ def check_fields(list fields not None, str name not None):
             )
 
 
-def measure_fields(list keys, list values not None, int64_t overhead):
-    """
-    Return an upper bound of the bytes of records.
-
-    Args:
-        keys, values: bytes or None for each record; None for records without keys.
-        overhead: bytes to add for each record.
-
-    Raises:
-        TypeError: a key or value is not bytes or None.
-        ValueError: the lists have different lengths.
-    """
-    cdef int64_t size = overhead * PyList_GET_SIZE(values)
-    cdef Py_ssize_t row
-    cdef PyObject* field
-    check_lists(keys, values)
-    for row in range(PyList_GET_SIZE(values)):
-        field = PyList_GET_ITEM(values, row)
-        if field != <PyObject*>None:
-            size += PyBytes_GET_SIZE(<object>field)
-        if keys is not None:
-            field = PyList_GET_ITEM(keys, row)
-            if field != <PyObject*>None:
-                size += PyBytes_GET_SIZE(<object>field)
-    return size
-
-
 def whole_group(list keys, list values not None):
     """
     Return all records as one group for any partition, which has the lists of the caller.

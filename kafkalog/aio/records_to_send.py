@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields, measure_fields
+from kafkalog._core.record_groups import RECORD_OVERHEAD_BYTES, check_fields, whole_group
 from kafkalog.clients.many_records import BATCH_OVERHEAD, header_bytes
 from kafkalog.model import Header
 from kafkalog.pace import Pace
@@ -124,7 +124,7 @@ class RecordsToSend:
         keys, values = self._keys, self._values
         if self._headers is not None or type(values) is not list or type(keys) not in _LISTS:
             return False
-        size = measure_fields(keys, values, _OVERHEAD)
+        size = whole_group(keys, values).size_bytes + BATCH_OVERHEAD * len(values)
         if size > PART_BYTES:
             return False
         copied = None if keys is None else keys.copy()

@@ -255,11 +255,7 @@ class _OneSend:
         return self._sent.failed_rows
 
     def notify_when_done(self, on_done: Callable[[], object]) -> None:
-        # Without a callback where that is not needed: it registers with each batch.
-        if self._sent.done():
-            on_done()
-        else:
-            self._sent.add_done_callback(lambda _sent: on_done())
+        self._sent.add_done_callback(lambda _sent: on_done())
 
 
 class Request:

@@ -283,9 +283,7 @@ class LogRetention:
                 f"offset must be >= 0, got {offset}; use high_watermark to delete all records"
             )
         view, retainer = self._view, self._retainer
-        self._gate.refuse_in_child()
-        with retainer.deleter.notify_after(self._gate.lock):
-            self._gate.ensure_writable()
+        with retainer.deleter.notify_after(self._gate.writable()):
             snapshot = view.last_snapshot
             limit = view.stable.visibility.high_watermark_of(snapshot)
             if offset > limit:
@@ -308,9 +306,7 @@ class LogRetention:
     def apply(self, now_ms: int | None, limit_offset: int | None) -> tuple[SegmentDeletion, ...]:
         """Delete the segments that the policies allow; see `Log.apply_retention`."""
         retainer = self._retainer
-        self._gate.refuse_in_child()
-        with retainer.deleter.notify_after(self._gate.lock):
-            self._gate.ensure_owner()
+        with retainer.deleter.notify_after(self._gate.owned()):
             with self._view.errors():
                 plan = retainer.plan(now_ms, self._limit(limit_offset))
             if not plan.leaving:

@@ -127,8 +127,7 @@ class LogTruncator:
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Pause the cleaning, hold the lock, and notify of deletions when it was released."""
-        with self._gate.pause_cleaning(), self._deleter.notify_after(self._gate.lock):
-            self._gate.ensure_writable()
+        with self._gate.pause_cleaning(), self._deleter.notify_after(self._gate.writable()):
             yield
 
     def _truncate_to(self, offset: int) -> int:

@@ -125,7 +125,7 @@ class WriteGate:
         Raises:
             LogClosedError, ReadOnlyLogError, ForkedLogError, LogOfflineError: as `ensure_owner`.
         """
-        self.refuse_in_child()
+        self._refuse_in_child()
         with self.lock:
             self.ensure_owner()
             yield
@@ -133,12 +133,12 @@ class WriteGate:
     @contextmanager
     def writable(self) -> Iterator[None]:
         """Hold the lock of a log that is about to be written; raise as `ensure_writable` does."""
-        self.refuse_in_child()
+        self._refuse_in_child()
         with self.lock:
             self.ensure_writable()
             yield
 
-    def refuse_in_child(self) -> None:
+    def _refuse_in_child(self) -> None:
         """Raise in a forked child, where a thread of the parent may have the lock for ever."""
         if not self.state.is_own_process():
             self.ensure_owner()

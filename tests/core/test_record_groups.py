@@ -8,12 +8,7 @@ import pytest
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.murmur2 import partition_of
-from kafkalog._core.record_groups import (
-    check_fields,
-    group_records,
-    measure_fields,
-    whole_group,
-)
+from kafkalog._core.record_groups import check_fields, group_records, whole_group
 
 
 @pytest.mark.parametrize("partition_count", [1, 2, 7, 1000])
@@ -39,19 +34,6 @@ def test_group_records_equals_a_grouping_by_hand(partition_count: int) -> None:
         for each in groups:
             assert [keys[row] for row in each.rows] == each.keys
             assert [values[row] for row in each.rows] == each.values
-
-
-def test_fields_are_measured_and_checked() -> None:
-    """Each record has an overhead; without keys, too."""
-    assert 3 * 10 + 7 == measure_fields([b"ab", None, b""], [None, b"cde", b"fg"], 10)
-    assert 2 * 24 + 3 == measure_fields(None, [b"abc", None], 24)
-    assert 0 == measure_fields([], [], 24)
-    with pytest.raises(TypeError, match=r"values\[1\] must be bytes or None, got str"):
-        measure_fields(None, [b"", "x"], 1)  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"keys\[0\] must be bytes or None, got int"):
-        measure_fields([1], [b""], 1)  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="as many as values"):
-        measure_fields([b""], [], 1)
 
 
 def test_group_size_is_above_that_of_the_encoded_records() -> None:

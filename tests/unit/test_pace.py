@@ -23,23 +23,19 @@ def test_pace_pauses_only_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "thread_time", lambda: worked[0])
     monkeypatch.setattr(time, "sleep", pauses.append)
     pace = Pace()
-    pace.step()
-    now[0] += 0.001
-    worked[0] += 0.001
-    pace.step()
-    pace.step()
-    assert len(pauses) == 1
-    now[0] += 10
-    pace.step()
-    assert len(pauses) == 1
-    now[0] += 0.0004
-    worked[0] += 0.0004
-    pace.step()
-    assert len(pauses) == 1
-    now[0] += 0.0002
-    worked[0] += 0.0002
-    pace.step()
-    assert len(pauses) == 2
+
+    def count_after(seconds: float, *, is_work: bool = True) -> int:
+        now[0] += seconds
+        worked[0] += seconds * is_work
+        pace.step()
+        return len(pauses)
+
+    assert count_after(0) == 0
+    assert count_after(0.001) == 1
+    assert count_after(0) == 1
+    assert count_after(10, is_work=False) == 1
+    assert count_after(0.0004) == 1
+    assert count_after(0.0002) == 2
     worked[0] += 0.001
     now[0] += 0.001
     pace.restart()
