@@ -361,9 +361,12 @@ class PosixFileSystem:
         found = {}
         with os.scandir(directory) as entries:
             for entry in entries:
-                if entry.name.endswith(suffix):
-                    with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = _extent_of(entry.stat(follow_symlinks=False))
+                name = entry.name
+                if name.endswith(suffix):
+                    try:
+                        found[name] = _extent_of(entry.stat(follow_symlinks=False))
+                    except FileNotFoundError:
+                        continue
         return found
 
     def rename(self, source: Path, target: Path) -> None:

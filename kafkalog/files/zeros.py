@@ -10,14 +10,16 @@ Thread-safety: no state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import Buffer
 
 from kafkalog._core.mapping import check_bytes
 from kafkalog.files.filesystem import FileHandle
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "HOLE_BYTES",
@@ -48,6 +50,9 @@ def is_zero(data: Buffer) -> bool:
     Raises:
         LogStorageError: the data is mapped, and the disk does not return it.
     """
+    # Imported on use: it takes longer than reading the state files of a data directory.
+    import numpy as np
+
     found = np.frombuffer(memoryview(data), dtype=np.uint8)
     has_more = _is_any(found[:PIECE_BYTES]) or any(
         _is_any(found[start : start + PIECE_BYTES])
@@ -60,7 +65,7 @@ def is_zero(data: Buffer) -> bool:
 def _is_any(data: npt.NDArray[np.uint8]) -> bool:
     """Return whether a byte is not zero, by comparing eight at a time."""
     count = len(data) // 8 * 8
-    return bool(data[:count].view(np.uint64).any() or data[count:].any())
+    return bool(data[:count].view("u8").any() or data[count:].any())
 
 
 def is_zero_after(handle: FileHandle, position: int, end: int = 2**63 - 1) -> bool:
