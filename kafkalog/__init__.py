@@ -104,6 +104,10 @@ if TYPE_CHECKING:
     from kafkalog.followers.follower import Follower, follow
     from kafkalog.followers.options import FollowedRecords, PartitionChange
     from kafkalog.indexes.transaction_index import AbortedTransaction
+    from kafkalog.inspection.listing import ListedProblem, PartitionListing, list_partitions
+    from kafkalog.inspection.record_reading import FoundRecord, RecordSelection, read_records
+    from kafkalog.inspection.record_search import MatchedRecord, count_matches, search_records
+    from kafkalog.inspection.tailing import tail_records
     from kafkalog.log.conversion.data_directory import DirectoryConversion, convert_directory
     from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate, estimate_codecs
     from kafkalog.log.conversion.outcome import (
@@ -246,6 +250,7 @@ __all__ = [
     "FollowedRecords",
     "Follower",
     "ForkedLogError",
+    "FoundRecord",
     "HeadersColumn",
     "HealthConfig",
     "HealthFinding",
@@ -259,6 +264,7 @@ __all__ = [
     "InvalidTxnStateError",
     "KafkaLogError",
     "KeySurvey",
+    "ListedProblem",
     "Log",
     "LogCleaningAbortedError",
     "LogClosedError",
@@ -276,6 +282,7 @@ __all__ = [
     "LoweredEpochs",
     "ManagerConfig",
     "ManagerHealth",
+    "MatchedRecord",
     "MetricDefinition",
     "MetricFamily",
     "MetricSample",
@@ -289,6 +296,7 @@ __all__ = [
     "OngoingTransaction",
     "OutOfOrderSequenceError",
     "PartitionChange",
+    "PartitionListing",
     "Producer",
     "ProducerConfig",
     "ProducerSequence",
@@ -298,6 +306,7 @@ __all__ = [
     "RecordAppender",
     "RecordError",
     "RecordMetadata",
+    "RecordSelection",
     "RecordTooLargeError",
     "RecordValidationError",
     "RecoveryProgress",
@@ -345,15 +354,20 @@ __all__ = [
     "convert_batches",
     "convert_directory",
     "convert_log",
+    "count_matches",
     "estimate_codecs",
     "examine_directories",
     "explain_compaction",
     "follow",
+    "list_partitions",
     "open_log",
     "plan_compaction",
+    "read_records",
     "read_server_properties",
     "scan",
+    "search_records",
     "survey_log",
+    "tail_records",
 ]
 
 # The public names by their modules, which are imported on first use of a name: a process that only
@@ -430,6 +444,10 @@ _MODULES = {
     "fetch": ("FetchReader", "FetchReply", "MultiFetchReply"),
     "files.filesystem": ("FileSystem",),
     "indexes.transaction_index": ("AbortedTransaction",),
+    "inspection.listing": ("ListedProblem", "PartitionListing", "list_partitions"),
+    "inspection.record_reading": ("FoundRecord", "RecordSelection", "read_records"),
+    "inspection.record_search": ("MatchedRecord", "count_matches", "search_records"),
+    "inspection.tailing": ("tail_records",),
     "log.conversion.data_directory": ("DirectoryConversion", "convert_directory"),
     "log.conversion.estimate": ("CodecEstimate", "LogEstimate", "estimate_codecs"),
     "log.conversion.outcome": (

@@ -72,8 +72,8 @@ NO_TIMESTAMP: Final = -1
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
-# Entries of index files: size, `struct` format, and fields of the NumPy type. Only
-# `kafkalog.indexes.kinds` uses them; other modules use the kinds.
+# Entries of index files: size, `struct` format, and fields of the NumPy type. Other modules use the
+# kinds of `kafkalog.indexes.kinds`, but for lists of partitions, which do without NumPy.
 OFFSET_INDEX_ENTRY_SIZE: Final = 8
 OFFSET_INDEX_ENTRY: Final = struct.Struct(">ii")
 OFFSET_INDEX_ENTRY_FIELDS: Final = [("relative_offset", ">i4"), ("position", ">i4")]

@@ -6,18 +6,27 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; typer and rich are imported only now. An unexpected error exits with 3."""
-    import sys
-    import traceback
+    """
+    Run the command. An unexpected error exits with 3.
 
-    from kafkalog.cli.app import app
+    Typer and rich are imported only for a verb that needs them: they take longer than most work.
+    """
+    import sys
+
+    from kafkalog.cli.everyday import VERBS, run_verb
     from kafkalog.cli.exits import EXIT_FAILED
-    from kafkalog.cli.terminal import install
+    from kafkalog.cli.streams import install
 
     install()
     try:
+        if sys.argv[1:] and sys.argv[1] in VERBS:
+            sys.exit(run_verb(sys.argv[1], sys.argv[2:]))
+        from kafkalog.cli.app import app
+
         app(prog_name="kafkalog")
     except Exception:  # noqa: BLE001 - whatever it is
+        import traceback
+
         # Python's own status for it is 1, which means that something was found.
         traceback.print_exc()
         sys.exit(EXIT_FAILED)

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from kafkalog.cli.compact.verbs import compact, explain, plan, stat
+from kafkalog.cli.everyday import VERBS, run_verb
 from kafkalog.cli.exits import (
     EXIT_CHECK_FAILED,
     EXIT_DAMAGE_FOUND,
@@ -280,6 +281,22 @@ def demo(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-for verb in (compact, plan, explain, stat):
-    app.command()(verb)
+def _add_everyday(verb: str, summary: str) -> None:
+    """Add an everyday verb, which has its own parser and help."""
+
+    def run(context: typer.Context) -> None:
+        raise typer.Exit(run_verb(verb, context.args))
+
+    settings = {
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
+    app.command(verb, help=summary, context_settings=settings)(run)
+
+
+for verb, summary in VERBS.items():
+    _add_everyday(verb, summary)
+for command in (compact, plan, explain, stat):
+    app.command()(command)
 app.add_typer(spark_jobs)

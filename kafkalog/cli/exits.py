@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
-
-import typer
 
 from kafkalog.errors import ConfigError, KafkaLogError
 
@@ -15,9 +14,11 @@ __all__ = [
     "EXIT_CHECK_FAILED",
     "EXIT_DAMAGE_FOUND",
     "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
     "EXIT_UNHEALTHY",
     "EXIT_USAGE_ERROR",
     "error_boundary",
+    "error_json",
 ]
 
 EXIT_DAMAGE_FOUND: Final = 1
@@ -25,6 +26,8 @@ EXIT_UNHEALTHY: Final = 1
 EXIT_CHECK_FAILED: Final = 1
 EXIT_USAGE_ERROR: Final = 2
 EXIT_FAILED: Final = 3
+# As of a shell whose command was ended by SIGINT.
+EXIT_INTERRUPTED: Final = 130
 
 
 @contextmanager
@@ -44,7 +47,13 @@ def error_boundary(
         yield
     except kinds as error:
         if as_json:
-            typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        typer.echo(f"kafkalog: {error}", err=True)
+            sys.stdout.write(error_json(error) + "\n")
+        sys.stdout.flush()
+        sys.stderr.write(f"kafkalog: {error}\n")
         is_usage = isinstance(error, ConfigError)
-        raise typer.Exit(EXIT_USAGE_ERROR if is_usage else status) from error
+        raise SystemExit(EXIT_USAGE_ERROR if is_usage else status) from error
+
+
+def error_json(error: Exception) -> str:
+    """Return an error as a line of JSON."""
+    return json.dumps({"error": type(error).__name__, "message": str(error)})

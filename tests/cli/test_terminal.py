@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog import LogManager, Record
-from kafkalog.cli.terminal import EscapingStream, SafeConsole, escape
+from kafkalog.cli.streams import EscapingStream, escape
+from kafkalog.cli.terminal import SafeConsole
 
 TOOL = Path(sys.executable).with_name("kafkalog")
 EVIL = "\x1b[31m\x9b2J\x07\u202eEVIL\u2066\x7f"
@@ -51,6 +52,18 @@ VERBS: list[tuple[str, ...]] = [
     ("dump", "{data}/" + EVIL),
     ("doctor", "{data}"),
     ("doctor", "--json", "{data}"),
+    ("ls", "{data}"),
+    ("ls", "{data}", "--json"),
+    ("ls", "{data}/" + EVIL),
+    ("cat", "{data}"),
+    ("cat", "{data}", "--json"),
+    ("cat", "t@{data}", "--as", "json", "--key", EVIL),
+    ("cat", EVIL + "@{data}"),
+    ("tail", "{data}/t-0"),
+    ("tail", "-f", "{data}/" + EVIL),
+    ("grep", EVIL, "{data}", "-C", "1"),
+    ("grep", "-E", EVIL + "[", "{data}"),
+    ("grep", "--in", "headers", EVIL, "{data}", "--as", "text"),
     ("stat", "{data}"),
     ("stat", "--json", "{data}"),
     ("stat", "{data}/" + EVIL),

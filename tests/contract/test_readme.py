@@ -123,6 +123,7 @@ PAGES = {
     "clients": "True",
     "columns": "(len(table), len(frame), size, len(some), longest, first)"
     " == (10, 10, 20, 1, 2, b'v0')",
+    "command-line": "(record.value, is_match) == (b'refused', True)",
     "compaction": "[each.key for each in survey.biggest_by_records] == [b'tea']",
     "configuration": "manager.is_closed",
     "convert": "(len(finished), made.report.records_converted) == (1, 10)",

@@ -1,0 +1,1 @@
+"""Read-only calls over the logs of directories: list partitions, read records, search records."""
