@@ -10,12 +10,16 @@ Thread-safety: one caller at a time.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kafkalog._core.record import Record
 from kafkalog.cli.columns import output_width
+from kafkalog.cli.large_values import LARGE_BYTES, json_pieces, text_pieces
 from kafkalog.cli.reports import Report
 from kafkalog.cli.streams import escape
 from kafkalog.cli.units import time_text
@@ -61,6 +65,10 @@ class RecordWriter:
         self, partition: TopicPartition, record: Record, *, is_match: bool | None = None
     ) -> None:
         """Write a record; of a search with `is_match`."""
+        value = record.value
+        if value is not None and len(value) > LARGE_BYTES and self._is_in_pieces(partition.topic):
+            self._write_large(partition, record, value, is_match)
+            return
         if self._as_json:
             fields = self._fields(partition, record)
             if is_match is not None:
@@ -72,18 +80,47 @@ class RecordWriter:
                 line = f"{'*' if is_match else ' '} {line}"
         sys.stdout.write(line + "\n")
 
-    def _fields(self, partition: TopicPartition, record: Record) -> dict[str, Any]:
-        key, value = self._values(partition.topic, record)
-        return {
+    def _is_in_pieces(self, topic: str) -> bool:
+        """Return whether a large value of a topic is written whole and as it is."""
+        if self._form == "json" or (self._form == "auto" and topic.startswith("__")):
+            return False
+        return self._as_json or self._width is None
+
+    def _write_large(
+        self, partition: TopicPartition, record: Record, value: bytes, is_match: bool | None
+    ) -> None:
+        """Write a record whose value is not in memory as text; it is the last member of JSON."""
+        if self._as_json:
+            fields = self._fields(partition, record, has_value=False)
+            if is_match is not None:
+                fields["is_match"] = is_match
+            sys.stdout.write(json.dumps(fields, separators=(",", ":"))[:-1] + ',"value":')
+            sys.stdout.writelines(json_pieces(value, self._form))
+            sys.stdout.write("}\n")
+            return
+        mark = ("* " if is_match else "  ") if self._has_mark else ""
+        cells = self._cells(partition, record, self._text(record.key), "")
+        headers = [f"{name}={self._text(data)}" for name, data in record.headers]
+        sys.stdout.write(mark + _joined(cells))
+        sys.stdout.writelines(text_pieces(value, self._form))
+        sys.stdout.write("".join("\t" + _joined([each]) for each in headers) + "\n")
+
+    def _fields(
+        self, partition: TopicPartition, record: Record, *, has_value: bool = True
+    ) -> dict[str, Any]:
+        fields = {
             "kind": "record",
             "topic": partition.topic,
             "partition": partition.partition,
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
-            "key": key,
-            "value": value,
-            "headers": [[name, self._value(data)] for name, data in record.headers],
         }
+        if has_value:
+            fields["key"], fields["value"] = self._values(partition.topic, record)
+        else:
+            fields["key"] = self._value(record.key)
+        fields["headers"] = [[name, self._value(data)] for name, data in record.headers]
+        return fields
 
     def _values(self, topic: str, record: Record) -> tuple[Any, Any]:
         found = self._decoded(topic, record)
@@ -108,26 +145,24 @@ class RecordWriter:
         if self._form == "base64":
             return base64.b64encode(data).decode()
         try:
-            return json.loads(data) if self._form == "json" else data.decode()
-        except (ValueError, RecursionError):
-            pass
-        try:
-            return data.decode()
+            text = data.decode()
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(data).decode()}
+        if self._form == "json":
+            with contextlib.suppress(ValueError, RecursionError):
+                return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return text
+
+    def _cells(self, partition: TopicPartition, record: Record, key: str, value: str) -> list[str]:
+        """Return the cells of a line but those of the headers."""
+        time = time_text(record.timestamp_ms, has_seconds=True)
+        cells = [f"{record.offset:>8}", time, key, value]
+        return [str(partition), *cells] if self._has_partition else cells
 
     def _line(self, partition: TopicPartition, record: Record) -> str:
-        key, value = self._texts(partition.topic, record)
-        cells = [
-            f"{record.offset:>8}",
-            time_text(record.timestamp_ms, has_seconds=True),
-            key,
-            value,
-        ]
-        if self._has_partition:
-            cells.insert(0, str(partition))
+        cells = self._cells(partition, record, *self._texts(partition.topic, record))
         cells += [f"{name}={self._text(data)}" for name, data in record.headers]
-        line = "\t".join(escape(cell).translate(_ESCAPES) for cell in cells)
+        line = _joined(cells)
         width = self._width
         if width is None:
             return line
@@ -150,6 +185,21 @@ class RecordWriter:
             return data.decode("utf-8", "backslashreplace")
         shown = self._value(data)
         return shown if isinstance(shown, str) else _compact(shown)
+
+
+def _joined(cells: Iterable[str]) -> str:
+    # Printable text has no character to escape, and nearly all text is printable.
+    return "\t".join(
+        cell if cell.isprintable() else escape(cell).translate(_ESCAPES) for cell in cells
+    )
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON; ValueError for NaN and infinity, which JSON does not have."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"a number of JSON must be finite, got {text}")
+    return number
 
 
 def _compact(value: Any) -> str:

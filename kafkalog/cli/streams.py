@@ -82,8 +82,10 @@ class EscapingStream(io.TextIOBase):
         """Write a text; SystemExit(0) if the reader is gone."""
         try:
             shown = escape(text) if self._escapes else text
-            encoding = self._stream.encoding or "utf-8"
-            self._stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+            if not shown.isascii():
+                encoding = self._stream.encoding or "utf-8"
+                shown = shown.encode(encoding, "backslashreplace").decode(encoding)
+            self._stream.write(shown)
         except BrokenPipeError:
             self._end()
         return len(text)

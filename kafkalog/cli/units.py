@@ -57,10 +57,11 @@ def time_text(timestamp_ms: int | None, *, has_seconds: bool = False) -> str:
         return "-"
     if timestamp_ms >= _CALENDAR_END_MS:
         return str(timestamp_ms)
-    time = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    # Whole seconds: a float with the milliseconds would be rounded.
+    text = datetime.fromtimestamp(timestamp_ms // 1000, UTC).isoformat()
     if has_seconds:
-        return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
-    return f"{time:%Y-%m-%d %H:%M}"
+        return f"{text[:19]}.{timestamp_ms % 1000:03d}Z"
+    return f"{text[:10]} {text[11:16]}"
 
 
 def parse_time(text: str, *, now_ms: int) -> int:

@@ -145,7 +145,8 @@ def list_partitions(
         directory: _read_state(filesystem, directory)
         for directory in dict.fromkeys(each.state_directory for each in found)
     }
-    return [_list_partition(filesystem, each, states[each.state_directory]) for each in found]
+    listed = (_list_partition(filesystem, each, states[each.state_directory]) for each in found)
+    return [each for each in listed if each is not None]
 
 
 def _matches(topic: str, patterns: tuple[str, ...]) -> bool:
@@ -190,20 +191,26 @@ def _read_settings(filesystem: FileSystem, directory: Path) -> Mapping[str, Mapp
 
 def _list_partition(
     filesystem: FileSystem, found: PartitionTarget, state: _State
-) -> PartitionListing:
+) -> PartitionListing | None:
+    """Return a listing; None for a file with the name of a partition, or if it was deleted."""
     path, name = found.path, found.name
     topic_partition = name.topic_partition
     settings = state.settings.get(topic_partition.topic, {})
     try:
         files = filesystem.extents(path, "")
-    except FileNotFoundError:
-        files = {}  # deleted since the data directory was listed
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         problem = ListedProblem(path, None, str(translate(error, path, doing="listing")))
         return PartitionListing(
             path, topic_partition, name.state, settings=settings, problems=(problem,)
         )
     sizes = dict(sorted(_segment_sizes(files)))
+    refused = tuple(
+        ListedProblem(path / each, None, f"{path / each}: {files[each].refusal}")
+        for each in files
+        if files[each].refusal and live_base_offset(each, _LOG) is not None
+    )
     ends = _read_ends(filesystem, path, sizes)
     first, last = ends.first, ends.last
     start_offset = None
@@ -223,14 +230,14 @@ def _list_partition(
         codec=None if last is None else _codec_name(last.codec),
         leader_epoch=None if last is None else _optional(last.partition_leader_epoch),
         settings=settings,
-        problems=(*state.problems, *ends.problems),
+        problems=(*state.problems, *refused, *ends.problems),
     )
 
 
 def _segment_sizes(files: Mapping[str, FileExtent]) -> Iterator[tuple[int, int]]:
     """Yield base offset and size of each segment."""
     for name, extent in files.items():
-        if name.endswith(_LOG):
+        if name.endswith(_LOG) and not extent.refusal:
             base_offset = live_base_offset(name, _LOG)
             if base_offset is not None:
                 yield base_offset, extent.size_bytes

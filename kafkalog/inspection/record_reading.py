@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from kafkalog._core.record import Record
 from kafkalog.files.directories import Paths, as_paths
+from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import DirectoryState, FileKind, live_base_offset
 from kafkalog.files.posix import PosixFileSystem
@@ -159,18 +160,30 @@ def select_found(
     for target in targets:
         found = find_partitions(filesystem, target)
         for each in found:
-            is_named = (each.path,) == as_paths(target)
-            if not is_named and each.name.state is not DirectoryState.LIVE:
+            if (each.path,) != as_paths(target) and not _is_live(filesystem, each):
                 continue
             if numbers is None or each.name.topic_partition.partition in numbers:
                 chosen.append(each)
     return chosen
 
 
+def _is_live(filesystem: FileSystem, found: PartitionTarget) -> bool:
+    """Return whether a name of a data directory is that of a live partition."""
+    if found.name.state is not DirectoryState.LIVE:
+        return False
+    with storage_errors(found.path, doing="reading"):
+        facts = filesystem.stat(found.path)
+    return facts is not None and facts.is_directory
+
+
 @contextlib.contextmanager
 def open_found(filesystem: FileSystem, found: PartitionTarget) -> Iterator[Log | None]:
-    """Yield the log of a partition, read-only; None if it has no segment yet."""
-    files = filesystem.extents(found.path, FileKind.LOG.value)
+    """Yield the log of a partition, read-only; None if it has no segment yet, or was deleted."""
+    with storage_errors(found.path, doing="listing"):
+        try:
+            files = filesystem.extents(found.path, FileKind.LOG.value)
+        except FileNotFoundError:
+            files = {}
     if not any(live_base_offset(name, FileKind.LOG) is not None for name in files):
         yield None
         return

@@ -5,12 +5,13 @@ Thread-safety: an iterator belongs to one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalog.errors import ConfigError, NotALogError
+from kafkalog.errors import ConfigError, KafkaLogError, NotALogError
 from kafkalog.files.directories import Paths
+from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import DirectoryState, partition_directory_name
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.inspection.record_reading import (
@@ -44,6 +45,7 @@ def tail_records(
     key: bytes | None = None,
     isolation: Isolation = "read_uncommitted",
     on_damage: Callable[[CorruptRange], object] | None = None,
+    on_failure: Callable[[KafkaLogError], object] | None = None,
     on_lost: Callable[[LostRecords], object] | None = None,
     on_idle: Callable[[], object] | None = None,
     partitions: Iterable[int] | None = None,
@@ -60,6 +62,7 @@ def tail_records(
         key: only records with this key.
         isolation: "read_committed" leaves out open and aborted transactions.
         on_damage: called with each corrupt range that was skipped.
+        on_failure: called with the error of a partition that is left out; it is raised if None.
         on_lost: called with offsets that a followed log does not have any more.
         on_idle: called before the first wait for records, and a few times a second from then on.
         partitions: only partitions with these numbers.
@@ -81,19 +84,33 @@ def tail_records(
     ends: dict[TopicPartition, int] = {}
     for each in found:
         where = each.name.topic_partition
-        with open_found(filesystem, each) as log:
-            ends[where] = 0
-            if log is None:
-                continue
-            start, end = log_range(log, selection)
-            ends[where] = end
-            for record in last_records(log, start, end, selection):
-                yield FoundRecord(where, record)
-            if on_damage is not None:
-                report_damage(log, start, end, on_damage)
-    if not follow:
+        try:
+            ends[where] = yield from _read_last(filesystem, each, selection, on_damage)
+        except KafkaLogError as error:
+            if on_failure is None:
+                raise
+            on_failure(error)
+    if not follow or not ends:
         return
     yield from _follow(directories, ends, selection, on_lost, on_idle)
+
+
+def _read_last(
+    filesystem: FileSystem,
+    found: PartitionTarget,
+    selection: RecordSelection,
+    on_damage: Callable[[CorruptRange], object] | None,
+) -> Generator[FoundRecord, None, int]:
+    """Yield the last records of a partition; return the offset after them."""
+    with open_found(filesystem, found) as log:
+        if log is None:
+            return 0
+        start, end = log_range(log, selection)
+        for record in last_records(log, start, end, selection):
+            yield FoundRecord(found.name.topic_partition, record)
+        if on_damage is not None:
+            report_damage(log, start, end, on_damage)
+        return end
 
 
 def _follow(

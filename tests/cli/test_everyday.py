@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkalog import LogManager, Record, open_log
+from kafkalog.cli import EVERYDAY, everyday
 from kafkalog.cli.app import app
 from kafkalog.cli.units import parse_size, parse_time, size_text, time_text
 from kafkalog.errors import ConfigError
@@ -68,6 +70,11 @@ def data(tmp_path: Path) -> Path:
     return directory
 
 
+def test_everyday_verbs_are_those_of_the_table() -> None:
+    """The command looks at names only before it imports the table."""
+    assert tuple(everyday.VERBS) == EVERYDAY == VERBS
+
+
 # ----------------------------------------------------------------------------- golden directories
 
 
@@ -105,6 +112,27 @@ def test_verb_reports_damage_and_continues(verb: str, tmp_path: Path) -> None:
         each for each in objects(*call_of(verb, directory), status=1) if each["kind"] == "damage"
     ]
     assert [(each["path"], each["position"]) for each in found] == [(str(path), position)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_continues_after_a_partition_that_cannot_be_read(verb: str, data: Path) -> None:
+    """A FIFO, a link and a directory instead of a segment; a file with a partition's name."""
+    for name in ("a-0", "b-0", "c-0"):
+        (data / name).mkdir()
+    segment = f"{0:020}.log"
+    os.mkfifo(data / "a-0" / segment)
+    (data / "b-0" / segment).symlink_to(data / "nowhere")
+    (data / "c-0" / segment).mkdir()
+    (data / "d-0").write_bytes(b"")
+    (data / "e-0").symlink_to(data / "nowhere")
+    status, output, error = run(*call_of(verb, data))
+    assert status == (1 if verb == "ls" else 3)
+    assert "orders-1" in output
+    assert [str(data / name) in error for name in ("a-0", "b-0", "c-0")] == [True] * 3
+    assert "d-0" not in output + error
+    found = objects(*call_of(verb, data), status=status)
+    failures = [each for each in found if each.get("kind") == "damage" or "error" in each]
+    assert len(failures) == 3
 
 
 # ---------------------------------------------------------------------------------- wrong arguments
@@ -261,6 +289,43 @@ def test_cat_long_lines_are_cut_at_the_terminal_only(tmp_path: Path) -> None:
     assert 40 < len(lines[1]) < 80  # these characters take two columns
     assert len(run("cat", tmp_path / "t-0", "--full", width=80)[1]) > 500_000
     assert len(run("cat", tmp_path / "t-0")[1]) > 500_000
+
+
+@pytest.mark.parametrize("form", ["auto", "text", "hex", "base64"])
+@pytest.mark.parametrize("name", ["text", "bytes", "mixed"])
+def test_cat_large_values_are_written_whole(tmp_path: Path, form: str, name: str) -> None:
+    """In pieces, whose edges are within characters; as small values are written."""
+    part = {"text": "a\u65e5\n".encode(), "bytes": b"\xff\x00", "mixed": b"\t\xd0\xba\xff"}[name]
+    large = b"x" + part * (2_000_000 // len(part))
+    with open_log(tmp_path / "t-0", config={"max.message.bytes": 10_000_000}) as log:
+        for value in (large, b"x" + part * 10):
+            log.append([Record(key=b"k", value=value, headers=[("h", b"1")])])
+    found, small = objects("cat", tmp_path / "t-0", "--as", form)
+    value = found["value"]
+    if form in ("auto", "text"):
+        exact = large.decode() if name == "text" else base64.b64encode(large).decode()
+        assert (value if name == "text" else value["base64"]) == exact
+    else:
+        assert value == (large.hex() if form == "hex" else base64.b64encode(large).decode())
+    assert found.keys() == small.keys()
+    first, second = run("cat", tmp_path / "t-0", "--as", form)[1].splitlines()
+    shown, start = (line.split("\t")[3] for line in (first, second))
+    assert first.split("\t")[4:] == second.split("\t")[4:]
+    if name != "mixed" or form in ("hex", "base64"):
+        assert shown.startswith(start.rstrip("=")[:-4])
+    else:
+        assert shown.startswith("x\\t\\xd0\\xba\\xff\\t")  # a large part is shown by bytes
+
+
+def test_cat_json_that_no_parser_takes_is_text(tmp_path: Path) -> None:
+    """NaN, infinity, other encodings and deep nesting."""
+    values = [b"NaN", b"[1e999]", '{"a":1}'.encode("utf-16"), b"[" * 100_000, b'{"a":1.5}']
+    with open_log(tmp_path / "t-0") as log:
+        log.append([Record(value=value) for value in values])
+    shown = [each["value"] for each in objects("cat", tmp_path / "t-0", "--as", "json")]
+    assert shown[:2] == ["NaN", "[1e999]"]
+    assert list(shown[2]) == ["base64"]
+    assert shown[3:] == ["[" * 100_000, {"a": 1.5}]
 
 
 # ------------------------------------------------------------------------------------------- grep

@@ -18,6 +18,7 @@ from kafkalog import (
     Record,
     RecordSelection,
     count_matches,
+    list_partitions,
     open_log,
     read_records,
     search_records,
@@ -37,6 +38,7 @@ from tests.support.golden import (
     partitions,
     unchanged,
 )
+from tests.support.golden_old import copy_old_partition
 
 DIRECTORIES = [
     *(Manifest(CLEAN, partition).directory for partition in partitions(CLEAN)),
@@ -214,6 +216,43 @@ def test_damage_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     after: list[CorruptRange] = []
     assert offsets(read_records(directory, start=lost.stop, on_damage=after.append))
     assert after == []
+
+
+@pytest.mark.parametrize(
+    ("broker", "partition"),
+    [
+        ("kafka-0.8.2", "plain-0"),
+        ("kafka-0.9.0", "gzip-0"),
+        ("kafka-0.10.2", "lz4-0"),
+        ("kafka-2.8", "v1-snappy-0"),
+        ("kafka-2.8", "v2-zstd-0"),
+    ],
+)
+def test_damage_of_an_old_log_is_reported_and_the_rest_is_read(
+    broker: str, partition: str, tmp_path: Path
+) -> None:
+    """A flipped byte of each format and codec; a cut file in a list."""
+    directory = copy_old_partition(broker, partition, tmp_path / partition)
+    whole = [each.offset for each in all_records(directory)]
+    path = log_file(directory)
+    position = batch_positions(path)[1]
+    flip(path, position + 40)
+    reports: list[CorruptRange] = []
+    found = [each.record.offset for each in read_records(directory, on_damage=reports.append)]
+
+    assert [(each.path, each.position) for each in reports] == [(path, position)]
+    lost = range(reports[0].first_offset, reports[0].next_offset)
+    assert found == [offset for offset in whole if offset not in lost]
+    assert found
+    assert offsets(tail_records(directory, last=3)) == found[-3:]
+    assert [each.record.offset for each in search_records(directory, re.compile(b"(?s)."))] == [
+        each.offset for each in all_records(directory) if each.key or each.value
+    ]
+    last = max(directory.glob("*.log"), key=lambda each: (each.stat().st_size > 0, each.name))
+    position = batch_positions(last)[-2]
+    last.write_bytes(last.read_bytes()[: position + 30])
+    (listing,) = list_partitions(directory)
+    assert [(each.path, each.position) for each in listing.problems] == [(last, position)]
 
 
 def test_internal_topics_are_decoded_as_by_kafkas_tool() -> None:

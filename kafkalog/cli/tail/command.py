@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafkalog.cli.cat.command import find_targets
 from kafkalog.cli.parsers import add_form_arguments, add_partitions, make_parser
 from kafkalog.cli.record_lines import RecordWriter, parse_bytes, report_range
 from kafkalog.cli.reports import Report
 from kafkalog.errors import ConfigError
-from kafkalog.files.posix import PosixFileSystem
-from kafkalog.inspection.record_reading import select_found
 from kafkalog.inspection.tailing import tail_records
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ def run(arguments: Sequence[str]) -> int:
         raise ConfigError(f"-n must be >= 0, got {options.last}")
     key = parse_bytes(options.key)
     report = Report("tail", as_json=options.json)
-    found = select_found(PosixFileSystem(), options.paths, options.partition)
+    found = find_targets(options.paths, options.partition, report)
+    if not found and report.status:
+        return report.finish()
     writer = RecordWriter(
         options.form, as_json=options.json, has_partition=len(found) > 1, is_full=options.full
     )
@@ -52,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         key=key,
         isolation="read_committed" if options.committed else "read_uncommitted",
         on_damage=partial(report_range, report),
+        on_failure=report.add_failure,
         on_lost=partial(_report_lost, report),
         on_idle=_flush,
     ):
