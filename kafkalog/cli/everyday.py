@@ -1,4 +1,4 @@
-"""The everyday verbs, which start without typer and rich: their output begins within 0.3 s.
+"""The everyday verbs, which start without typer and rich.
 
 Each is a module with a function `run(arguments) -> exit status` and its own parser. The typer
 application lists them in its help.

@@ -238,9 +238,12 @@ def parse_bytes(text: str | None) -> bytes | None:
 
 def report_range(report: Report, found: CorruptRange) -> None:
     """Report a corrupt range that was skipped."""
+    offsets = f"offsets {found.first_offset} to {found.next_offset - 1} are missing"
+    if found.next_offset <= found.first_offset:
+        offsets = "no offset is missing"
     report.add_damage(
         f"{found.path}: {found.size_bytes:,} bytes at position {found.position:,}"
-        f" ({found.reason}): offsets {found.first_offset} to {found.next_offset - 1} are missing",
+        f" ({found.reason}): {offsets}",
         path=str(found.path),
         position=found.position,
         size_bytes=found.size_bytes,

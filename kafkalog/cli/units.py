@@ -14,8 +14,8 @@ from kafkalog.errors import ConfigError
 __all__ = ["parse_size", "parse_time", "size_text", "time_text"]
 
 _UNITS: Final = ("", "K", "M", "G", "T", "P", "E")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?B)?", re.IGNORECASE)
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[wdhms]))+")
+_SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([KMGTPE]?)(i?B)?", re.I)
+_DURATION: Final = re.compile(r"(?:\d{1,18}(?:\.\d{1,18})?(?:ms|[wdhms]))+")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 _MS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -61,7 +61,14 @@ class FoundRecord(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSelection:
     """
-    Selection of records of each partition, see `read_records`.
+    Selection of records of each partition.
+
+    Attributes:
+        start, end: first offset, and one past the last; those of the log if None.
+        since_ms, until_ms: first timestamp, and one past the last.
+        key: only records with this key.
+        last: number of records at the end of each partition; a search does not use it.
+        isolation: as for `Log.records`.
 
     Raises:
         ValueError: a number is out of its range.
@@ -273,8 +280,8 @@ def _start_of_last(log: Log, start: int, end: int, selection: RecordSelection) -
 
     Offsets have gaps, and records may be filtered, so twice as many offsets are read each time.
     """
-    count = selection.last
-    assert count is not None
+    assert selection.last is not None
+    count = min(selection.last, end - start)
     if count == 0:
         return end
     span = max(count, _FIRST_LAST_OFFSETS)

@@ -10,6 +10,7 @@ Thread-safety: an iterator belongs to one thread at a time.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -147,7 +148,7 @@ def search_records(
         NotALogError, UnknownTopicOrPartitionError, LogStorageError: as for `read_records`.
         ValueError: the pattern is empty, or an argument is out of its range.
     """
-    search = _Search(pattern, ignore_case, tuple(fields))
+    search = _Search(pattern, ignore_case, tuple(dict.fromkeys(fields)))
     if context < 0 or (limit is not None and limit < 0):
         raise ValueError(f"context and limit must be >= 0, got {context} and {limit}")
     selection = RecordSelection() if selection is None else selection
@@ -192,7 +193,7 @@ def count_matches(
         NotALogError, UnknownTopicOrPartitionError, LogStorageError, ValueError: as for
             `search_records`.
     """
-    search = _Search(pattern, ignore_case, tuple(fields))
+    search = _Search(pattern, ignore_case, tuple(dict.fromkeys(fields)))
     selection = RecordSelection() if selection is None else selection
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     count = 0
@@ -331,7 +332,7 @@ def _limited(pages: Iterable[_Page], limit: int | None) -> Iterator[_Page]:
 
 def _with_context(pages: Iterable[_Page], context: int) -> Iterator[dict[int, bool]]:
     """Yield the offsets of matches and their neighbours, page by page; True for a match."""
-    before: deque[int] = deque(maxlen=context)
+    before: deque[int] = deque(maxlen=min(context, sys.maxsize))
     after = 0
     for page in pages:
         count = len(page.offsets)

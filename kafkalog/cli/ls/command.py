@@ -185,6 +185,9 @@ _TOPIC_COLUMNS: Final = (
 
 def _write_table(found: Sequence[PartitionListing], *, by_topic: bool) -> None:
     columns = _TOPIC_COLUMNS if by_topic else _COLUMNS
+    if not by_topic and len({each.path.parent for each in found}) > 1:
+        # Shown before all others, since two directories may have partitions of one name.
+        columns = (*_COLUMNS[:-1], _COLUMNS[-1]._replace(rank=1))
     rows = [_topic_row(each) for each in _by_topic(found)] if by_topic else list(map(_row, found))
     for line in table_lines(columns, rows, output_width()):
         sys.stdout.write(line + "\n")
