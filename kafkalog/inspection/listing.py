@@ -9,8 +9,9 @@ Thread-safety: pure functions over the disk, immutable values.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +22,7 @@ from kafkalog.codec_table import CODEC_NAMES
 from kafkalog.errors import CorruptStateError, LogStorageError
 from kafkalog.files.directories import Paths
 from kafkalog.files.errors import storage_errors, translate
-from kafkalog.files.filesystem import FileExtent, FileSystem
+from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     LOG_START_OFFSET_CHECKPOINT,
     TOPIC_OVERRIDES,
@@ -38,6 +39,7 @@ from kafkalog.state.checkpoints import OffsetCheckpoint
 
 __all__ = ["ListedProblem", "PartitionListing", "list_partitions"]
 
+_ATTEMPTS: Final = 5
 _LOG: Final = FileKind.LOG.value
 _HEALTH_BY_STATE: Final = {
     DirectoryState.LIVE: "ok",
@@ -193,6 +195,22 @@ def _list_partition(
     filesystem: FileSystem, found: PartitionTarget, state: _State
 ) -> PartitionListing | None:
     """Return a listing; None for a file with the name of a partition, or if it was deleted."""
+    for _ in range(_ATTEMPTS):
+        # A segment may be deleted or replaced after its directory was listed.
+        with contextlib.suppress(FileNotFoundError):
+            return _list_once(filesystem, found, state)
+    problem = ListedProblem(
+        found.path, None, f"{found.path}: a segment disappeared in each of {_ATTEMPTS} attempts"
+    )
+    return PartitionListing(
+        found.path, found.name.topic_partition, found.name.state, problems=(problem,)
+    )
+
+
+def _list_once(
+    filesystem: FileSystem, found: PartitionTarget, state: _State
+) -> PartitionListing | None:
+    """As `_list_partition`; FileNotFoundError if a listed segment disappeared."""
     path, name = found.path, found.name
     topic_partition = name.topic_partition
     settings = state.settings.get(topic_partition.topic, {})
@@ -205,12 +223,19 @@ def _list_partition(
         return PartitionListing(
             path, topic_partition, name.state, settings=settings, problems=(problem,)
         )
-    sizes = dict(sorted(_segment_sizes(files)))
-    refused = tuple(
-        ListedProblem(path / each, None, f"{path / each}: {files[each].refusal}")
-        for each in files
-        if files[each].refusal and live_base_offset(each, _LOG) is not None
-    )
+    sizes: dict[int, int] = {}
+    disk_bytes = 0
+    problems = list(state.problems)
+    for each, extent in files.items():
+        if not extent.refusal:
+            disk_bytes += extent.size_bytes
+        base_offset = live_base_offset(each, _LOG) if each.endswith(_LOG) else None
+        if base_offset is not None and extent.refusal:
+            problems.append(ListedProblem(path / each, None, f"{path / each}: {extent.refusal}"))
+        elif base_offset is not None:
+            sizes[base_offset] = extent.size_bytes
+    if len(sizes) > 1:
+        sizes = dict(sorted(sizes.items()))
     ends = _read_ends(filesystem, path, sizes)
     first, last = ends.first, ends.last
     start_offset = None
@@ -221,7 +246,7 @@ def _list_partition(
         topic_partition,
         name.state,
         size_bytes=sum(sizes.values()),
-        disk_bytes=sum(each.size_bytes for each in files.values() if not each.refusal),
+        disk_bytes=disk_bytes,
         segment_count=len(sizes),
         start_offset=start_offset,
         end_offset=ends.end_offset,
@@ -230,17 +255,8 @@ def _list_partition(
         codec=None if last is None else _codec_name(last.codec),
         leader_epoch=None if last is None else _optional(last.partition_leader_epoch),
         settings=settings,
-        problems=(*state.problems, *refused, *ends.problems),
+        problems=(*problems, *ends.problems),
     )
-
-
-def _segment_sizes(files: Mapping[str, FileExtent]) -> Iterator[tuple[int, int]]:
-    """Yield base offset and size of each segment."""
-    for name, extent in files.items():
-        if name.endswith(_LOG) and not extent.refusal:
-            base_offset = live_base_offset(name, _LOG)
-            if base_offset is not None:
-                yield base_offset, extent.size_bytes
 
 
 class _Ends(NamedTuple):
@@ -253,7 +269,12 @@ class _Ends(NamedTuple):
 
 
 def _read_ends(filesystem: FileSystem, path: Path, sizes: Mapping[int, int]) -> _Ends:
-    """Return the first and the last batch of the segments with bytes; sizes by base offset."""
+    """
+    Return the first and the last batch of the segments with bytes; sizes by base offset.
+
+    Raises:
+        FileNotFoundError: a segment disappeared.
+    """
     filled = [base for base, size in sizes.items() if size > 0]
     last_base = next(reversed(sizes), None)
     segment = path
@@ -276,7 +297,7 @@ def _read_ends(filesystem: FileSystem, path: Path, sizes: Mapping[int, int]) -> 
         if first is None and (found.position > 0 or base != filled[0]):
             problems.append(ListedProblem(segment, 0, "not a batch"))
     except FileNotFoundError:
-        return _Ends(None, None, None, ())  # deleted or replaced since the directory was listed
+        raise
     except OSError as error:
         message = str(translate(error, segment, doing="reading"))
         return _Ends(None, None, None, (ListedProblem(segment, None, message),))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from kafkalog import (
+    FileSystem,
     LogConfig,
     LogManager,
     NotALogError,
@@ -16,7 +18,9 @@ from kafkalog import (
     list_partitions,
     open_log,
 )
+from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import DirectoryState
+from kafkalog.files.posix import PosixFileSystem
 from tests.support.damage import log_file
 
 
@@ -129,6 +133,33 @@ def test_listing_of_damaged_state_files_continues(tmp_path: Path) -> None:
 
     assert (found.end_offset, found.health) == (3, "damaged")
     assert "log-start-offset-checkpoint" in found.problems[0].message
+
+
+class Vanishing:
+    """A file system whose first opens find no file, as if a retention had deleted it."""
+
+    def __init__(self, misses: int) -> None:
+        self._disk = PosixFileSystem()
+        self._misses = misses
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: Path) -> FileHandle:
+        """Open a segment, or miss it."""
+        if path.suffix == ".log" and self._misses:
+            self._misses -= 1
+            raise FileNotFoundError(path)
+        return self._disk.open(path)
+
+
+def test_listing_of_a_log_whose_segments_disappear_lists_again(tmp_path: Path) -> None:
+    """Retention and compaction work during a list."""
+    make_log(tmp_path / "t-0", appends=40, segment_bytes=1_000)
+    (found,) = list_partitions(tmp_path / "t-0", filesystem=cast(FileSystem, Vanishing(3)))
+    assert (found.end_offset, found.problems) == (40, ())
+    (found,) = list_partitions(tmp_path / "t-0", filesystem=cast(FileSystem, Vanishing(99)))
+    assert (found.end_offset, len(found.problems)) == (None, 1)
 
 
 def test_listing_of_wrong_names_suggests_the_nearest(tmp_path: Path) -> None:
