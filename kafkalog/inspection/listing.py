@@ -293,7 +293,9 @@ def _read_ends(filesystem: FileSystem, path: Path, sizes: Mapping[int, int]) -> 
         first = found.first
         if base != filled[0]:
             segment = path / _log_name(filled[0])
-            first = segment_ends(filesystem, segment, filled[0], 0).first
+            first = segment_ends(
+                filesystem, segment, filled[0], sizes[filled[0]], has_last=False
+            ).first
         if first is None and (found.position > 0 or base != filled[0]):
             problems.append(ListedProblem(segment, 0, "not a batch"))
     except FileNotFoundError:

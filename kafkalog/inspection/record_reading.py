@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kafkalog._core.record import Record
+from kafkalog.errors import LogStorageError, OffsetOutOfRangeError
 from kafkalog.files.directories import Paths, as_paths
-from kafkalog.files.errors import storage_errors
+from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import DirectoryState, FileKind, live_base_offset
 from kafkalog.files.posix import PosixFileSystem
@@ -35,11 +36,17 @@ __all__ = [
     "last_records",
     "log_range",
     "open_found",
+    "read_present",
     "read_records",
     "report_damage",
+    "resume_after_deletion",
     "select_found",
     "to_milliseconds",
 ]
+
+# Openings of a log whose segments a writer deletes or replaces at the same time.
+_ATTEMPTS: Final = 5
+_Item = TypeVar("_Item")
 
 # Offsets before the end that are read first for the last records; more are read if they do not do.
 _FIRST_LAST_OFFSETS: Final = 64
@@ -194,11 +201,22 @@ def open_found(filesystem: FileSystem, found: PartitionTarget) -> Iterator[Log |
     if not any(live_base_offset(name, FileKind.LOG) is not None for name in files):
         yield None
         return
-    log = open_log(found.path, read_only=True, filesystem=filesystem)
+    log = _open(filesystem, found)
     try:
         yield log
     finally:
         log.close()
+
+
+def _open(filesystem: FileSystem, found: PartitionTarget) -> Log:
+    """Open a log; again if a segment was deleted or replaced during the opening."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return open_log(found.path, read_only=True, filesystem=filesystem)
+        except LogStorageError as error:
+            if not has_missed_file(error):
+                raise
+    return open_log(found.path, read_only=True, filesystem=filesystem)
 
 
 def log_range(log: Log, selection: RecordSelection) -> tuple[int, int]:
@@ -267,11 +285,48 @@ def last_records(log: Log, start: int, end: int, selection: RecordSelection) -> 
 
 
 def _records(log: Log, start: int, end: int, selection: RecordSelection) -> Iterator[Record]:
-    if start >= end:
-        return
-    for record in log.records(start, end, on_corrupt="skip", isolation=selection.isolation):
-        if selection.has(record):
-            yield record
+    return filter(selection.has, read_present(log, start, end, selection.isolation))
+
+
+def read_present(log: Log, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
+    """Yield the records with `start` <= offset < `end` that the log still has."""
+
+    def read(start: int, end: int) -> Iterator[Record]:
+        return log.records(start, end, on_corrupt="skip", isolation=isolation)
+
+    return resume_after_deletion(log, start, end, read, lambda record: record.offset)
+
+
+def resume_after_deletion(
+    log: Log,
+    start: int,
+    end: int,
+    read: Callable[[int, int], Iterator[_Item]],
+    last_offset: Callable[[_Item], int],
+) -> Iterator[_Item]:
+    """
+    Yield what `read` returns for a range of offsets.
+
+    Records that are deleted during the read, by retention or another process, are left out: the
+    read continues at the new log start offset.
+
+    Args:
+        log: the log.
+        start, end: first offset, and one past the last.
+        read: returns items from an offset to another.
+        last_offset: returns the last offset of an item.
+    """
+    while start < end:
+        try:
+            for item in read(start, end):
+                start = last_offset(item) + 1
+                yield item
+        except OffsetOutOfRangeError:
+            if log.log_start_offset <= start:
+                raise
+            start = log.log_start_offset
+        else:
+            return
 
 
 def _start_of_last(log: Log, start: int, end: int, selection: RecordSelection) -> int:

@@ -27,7 +27,9 @@ from kafkalog.inspection.record_reading import (
     RecordSelection,
     log_range,
     open_found,
+    read_present,
     report_damage,
+    resume_after_deletion,
     select_found,
 )
 from kafkalog.log.corrupt_ranges import CorruptRange
@@ -214,11 +216,12 @@ def count_matches(
 def _pages(
     log: Log, start: int, end: int, selection: RecordSelection, search: _Search
 ) -> Iterator[_Page]:
-    if start >= end:
-        return iter(())
-    if "headers" in search.fields:
-        return _pages_of_records(log, start, end, selection, search)
-    return _pages_of_columns(log, start, end, selection, search)
+    read_pages = _pages_of_records if "headers" in search.fields else _pages_of_columns
+
+    def read(start: int, end: int) -> Iterator[_Page]:
+        return read_pages(log, start, end, selection, search)
+
+    return resume_after_deletion(log, start, end, read, lambda page: page.offsets[-1])
 
 
 def _pages_of_records(
@@ -369,8 +372,6 @@ def _read_selected(
             last += 1
         first_offset, end_offset = offsets[position], offsets[last] + 1
         position = last + 1
-        for record in log.records(
-            first_offset, end_offset, on_corrupt="skip", isolation=selection.isolation
-        ):
+        for record in read_present(log, first_offset, end_offset, selection.isolation):
             if record.offset in selected and selection.has(record):
                 yield record

@@ -12,6 +12,7 @@ Thread-safety: pure functions over the disk.
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -59,7 +60,7 @@ class SegmentEnds(NamedTuple):
 
 
 def segment_ends(
-    filesystem: FileSystem, path: Path, base_offset: int, size_bytes: int
+    filesystem: FileSystem, path: Path, base_offset: int, size_bytes: int, *, has_last: bool = True
 ) -> SegmentEnds:
     """
     Return the first and the last batch of a segment.
@@ -68,18 +69,23 @@ def segment_ends(
         filesystem: the disk.
         path: the segment.
         base_offset: the offset in its name; no batch has an earlier one.
-        size_bytes: its size, of which a larger part is skipped by the offset index; 0 to find the
-            first batch only.
+        size_bytes: its size, of which a larger part is skipped by the offset index.
+        has_last: False to find the first batch only.
+
+    Raises:
+        FileNotFoundError: the file was deleted, or replaced by a smaller one.
     """
     start = 0
-    if size_bytes > _WALK_WITHOUT_INDEX_BYTES:
+    if has_last and size_bytes > _WALK_WITHOUT_INDEX_BYTES:
         start = _index_position(
             filesystem, path.with_name(segment_file_name(base_offset, FileKind.OFFSET_INDEX))
         )
     handle = filesystem.open(path)
     try:
+        if handle.size() < size_bytes:
+            raise FileNotFoundError(errno.ENOENT, "replaced by a smaller file", str(path))
         first = _header_at(handle, 0)
-        if size_bytes == 0:
+        if not has_last:
             return SegmentEnds(first, None, 0)
         found = _last_batch(handle, base_offset, start)
         last = None if found.position < 0 else _header_at(handle, found.position)
