@@ -95,6 +95,8 @@ EXTENSIONS: dict[str, dict[str, list[str]]] = {
         "commit_source": [],
         "commit_table": [],
         "counters": [],
+        "delayed_records": [],
+        "delayed_send": [],
         "durable_slots": [],
         "epoch_state": [],
         "file_writer": [],

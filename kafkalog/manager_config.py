@@ -222,13 +222,13 @@ class ManagerConfig:
     )  # fmt: skip
     commit_syncfs_logs: int = setting(
         "kafkalog.commit.syncfs.logs", "int", 0,
-        "Number of logs of one directory from which a flush of several is one sync of the whole "
-        "file system (`syncfs`). 0 means never; 100 is a good value for a directory that has a "
-        "file system to itself, and no logs with large appends that are not flushed: the call "
-        "writes everything that other programs and other logs have on the file system, too. If it "
-        "fails, all logs of the flush go offline, since the system does not name a file. Used on "
-        "ext4 with Linux 6.12 or later, where `syncfs` reports every error, and if "
-        "`kafkalog.commit.threads` is above 1.",
+        "Number of logs of one directory from which a flush of several, or a checkpoint of its "
+        "commit journal, is one sync of the whole file system (`syncfs`). 0 means never; 100 is a "
+        "good value for a directory that has a file system to itself, and no logs with large "
+        "appends that are not flushed: the call writes everything that other programs and other "
+        "logs have on the file system, too. If it fails, all logs of the flush go offline, since "
+        "the system does not name a file. Used on ext4 with Linux 6.12 or later, where `syncfs` "
+        "reports every error, and if `kafkalog.commit.threads` is above 1.",
         group=BACKGROUND, lower=0, unit="logs", effect="reopening",
     )  # fmt: skip
     journal_enable: bool = setting(
@@ -249,6 +249,14 @@ class ManagerConfig:
         "kafkalog.journal.log.max.bytes", "int", 1 << 20,
         "A log with more to commit is synced itself, in the same commit.",
         group=BACKGROUND, lower=0, unit="bytes", effect="reopening",
+    )  # fmt: skip
+    journal_linger_ms: int = setting(
+        "kafkalog.journal.linger.ms", "int", 0,
+        "With a commit journal: longest time after which the records of `send_many` of a durable "
+        "producer, which are acknowledged when the journal has them, are appended to their logs "
+        "and can be read. They are then appended in larger batches, without producer ids; 1,000 "
+        "partitions take a fraction of the time. 0: they are appended at once.",
+        group=BACKGROUND, lower=0, upper=60_000, unit="ms", effect="reopening",
     )  # fmt: skip
     journal_checkpoint_interval_ms: int = setting(
         "kafkalog.journal.checkpoint.interval.ms", "long", 10_000,

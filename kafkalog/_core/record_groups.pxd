@@ -11,3 +11,7 @@ cdef class RecordGroup:
     cdef readonly list values
     cdef readonly object rows
     cdef readonly int64_t size_bytes
+
+
+cdef int64_t size_of(list keys, list values, Py_ssize_t slot) noexcept
+cdef int check_lists(list keys, list values) except -1

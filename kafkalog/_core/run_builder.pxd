@@ -30,6 +30,8 @@ cdef class RunBuilder(RecordsBuilder):
     cdef int64_t _close_batch(self, int64_t append_time, int codec, int64_t size) except -1
     cdef bint _add_fields_of(self, RecordGroup group, int64_t timestamp_ms,
                              int64_t size_limit) except -1
+    cdef int _add_batch(self, list keys, list values, list timestamps, Py_ssize_t start,
+                        int64_t size_limit) except -1
     cdef int _pack_records(self, list items, int64_t default_timestamp_ms, int64_t size_limit,
                            int64_t append_time) except -1
     cdef int64_t _copy_batch(self, object payload) except -1

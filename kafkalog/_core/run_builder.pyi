@@ -59,3 +59,11 @@ def pack_uncompressed(
     now_ms: int,
     default_timestamp_ms: int,
 ) -> MemoryRecords | None: ...
+def pack_batch(
+    spare: SpareBuilder,
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    timestamps: list[int],
+    start: int,
+    size_limit: int,
+) -> MemoryRecords: ...

@@ -259,6 +259,25 @@ cdef class RunBuilder(RecordsBuilder):
         # The first record of a batch always has space.
         return self._facts.largest_size() <= size_limit
 
+    cdef int _add_batch(self, list keys, list values, list timestamps, Py_ssize_t start,
+                        int64_t size_limit) except -1:
+        """Add records from a slot on, which are checked, until a batch is full, and close it."""
+        cdef RecordParts parts
+        cdef Py_ssize_t slot
+        parts.headers_size = 0
+        parts.header_count = 0
+        parts.headers = NULL
+        for slot in range(start, len(values)):
+            key, value = keys[slot], values[slot]
+            key = load_field(key, "key", &parts.key, &parts.key_size)
+            value = load_field(value, "value", &parts.value, &parts.value_size)
+            parts.timestamp_ms = timestamps[slot]
+            parts.offset_delta = self.draft.last_offset_delta + 1
+            if not self._add(&parts, size_limit):
+                break
+        self._close_batch(NO_TIMESTAMP, CODEC_NONE, self.draft.size)
+        return 0
+
     def pack_columns(
         self,
         CellColumn keys,
@@ -415,3 +434,41 @@ cdef MemoryRecords pack_group(SpareBuilder spare, RecordGroup group, int64_t tim
         if is_acquired:
             release_flag(&spare._is_used)
     return run
+
+
+def pack_batch(SpareBuilder spare not None, list keys not None, list values not None,
+               list timestamps not None, Py_ssize_t start, int64_t size_limit):
+    """
+    Return a run of one batch, with as many of the records in lists as it has space for.
+
+    The result equals that of `reset`, `extend_lists`, `close_batch` and `finish` of a RunBuilder.
+
+    Args:
+        spare: has the builder, unless another call uses it.
+        keys, values: bytes or None each.
+        timestamps: of each record.
+        start: slot of the first record.
+        size_limit: largest size of the batch; a record that is larger has it alone.
+
+    Raises:
+        ValueError: the lists have different lengths, or there is no record at the slot.
+        InvalidRecordError: a record cannot be encoded.
+    """
+    cdef bint is_acquired
+    cdef RunBuilder builder
+    if len(keys) != len(values) or len(timestamps) != len(values):
+        raise ValueError(
+            f"keys, values and timestamps must be as many, got {len(keys)}, {len(values)} and"
+            f" {len(timestamps)}"
+        )
+    if not 0 <= start < len(values):
+        raise ValueError(f"start must be below {len(values)}, got {start}")
+    is_acquired = acquire_flag(&spare._is_used)
+    builder = spare._builder if is_acquired else RunBuilder()
+    try:
+        builder._begin_run()
+        builder._add_batch(keys, values, timestamps, start, size_limit)
+        return builder._finish(None)
+    finally:
+        if is_acquired:
+            release_flag(&spare._is_used)

@@ -13,6 +13,7 @@ from kafkalog._engine.snapshot cimport PublishedSnapshot
 cdef class CommitState:
     cdef readonly int64_t durable_offset
     cdef readonly int64_t synced_offset
+    cdef readonly int64_t recorded_offset
     cdef readonly int64_t truncations
     cdef readonly int64_t waiting
     cdef readonly object error
@@ -53,3 +54,7 @@ cdef class CommitSource:
 
     cdef PendingCommit begin_commit(self, int64_t bytes_max)
     cdef int finish_commit(self, PendingCommit pending) except -1
+    cdef int64_t truncation_count(self) noexcept
+    cdef int64_t durable_offset(self) noexcept
+    cdef int _raise_durable(self, int64_t end_offset) except -1
+    cdef int cover(self, int64_t end_offset, int64_t truncations_before) except -1

@@ -28,6 +28,8 @@ cdef class CommitState:
     Attributes:
         durable_offset: one above the last offset known to be on the disk; never ahead of it.
         synced_offset: the same of the log's own files, without the commit journal.
+        recorded_offset: one above the last offset that a commit journal has as records, and not as
+            bytes of a file; their batches may have other positions after a crash.
         truncations: number of truncations: an end that was read before one may be gone.
         waiting: number of threads that wait for a change.
         error: of a failed sync, after which nothing becomes durable; None without one.
@@ -36,6 +38,7 @@ cdef class CommitState:
     def __cinit__(self, int64_t synced_offset=0):
         self.durable_offset = synced_offset
         self.synced_offset = synced_offset
+        self.recorded_offset = 0
         self.truncations = 0
         self.waiting = 0
         self.error = None
@@ -58,6 +61,7 @@ cdef class CommitState:
         """Lower both offsets before a truncation; return whether the durable one was higher."""
         cdef bint is_lowered = offset < self.durable_offset
         self.synced_offset = min(self.synced_offset, offset)
+        self.recorded_offset = min(self.recorded_offset, offset)
         self.durable_offset = min(self.durable_offset, offset)
         return is_lowered
 
@@ -219,6 +223,9 @@ cdef class CommitSource:
         made.end = snapshot.end_position
         if made.end - made.position > bytes_max:
             return None
+        if made.end > made.position and state.recorded_offset > synced_offset:
+            # After a crash the batches before these bytes may end at another position.
+            return None
         return made
 
     cdef int finish_commit(self, PendingCommit pending) except -1:
@@ -228,18 +235,57 @@ cdef class CommitSource:
             if state.error is not None:
                 self._ensure_no_error()
             # An end that was truncated away during the sync does not cover later appends there.
-            if (
-                pending.truncations_before == state.truncations
-                and pending.end_offset > state.durable_offset
-            ):
-                state.durable_offset = pending.end_offset
-                if self._slot is None or not self._slot.collect(pending.end_offset):
-                    if self._on_change is not None:
-                        self._slot = self._on_change(pending.end_offset, False)
-            if state.waiting:
-                self._notify_waiting()
+            if pending.truncations_before == state.truncations:
+                self._raise_durable(pending.end_offset)
         finally:
             self._release()
         if pending.end > pending.file_end.committed_bytes:
             pending.file_end.committed_bytes = pending.end
+        return 0
+
+    cdef int64_t truncation_count(self) noexcept:
+        return self._state.truncations
+
+    cdef int64_t durable_offset(self) noexcept:
+        return self._state.durable_offset
+
+    cdef int cover(self, int64_t end_offset, int64_t truncations_before) except -1:
+        """
+        Record that a commit journal on the disk has the records of the log up to an offset.
+
+        Args:
+            end_offset: one above the last of them; those that the log lacks are left out.
+            truncations_before: number of truncations when their offsets were assigned.
+        """
+        cdef CommitState state = self._state
+        cdef LogSnapshot snapshot = self._published.snapshot
+        cdef AppendFile end
+        cdef tuple segments
+        end_offset = min(end_offset, snapshot.end_offset)
+        self._acquire()
+        try:
+            if state.error is not None or truncations_before != state.truncations:
+                return 0
+            state.recorded_offset = max(state.recorded_offset, end_offset)
+            self._raise_durable(end_offset)
+        finally:
+            self._release()
+        if end_offset == snapshot.end_offset:
+            # These bytes are not committed once more.
+            segments = snapshot.segments.segments
+            end = segments[len(segments) - 1].file.end
+            if snapshot.end_position > end.committed_bytes:
+                end.committed_bytes = snapshot.end_position
+        return 0
+
+    cdef int _raise_durable(self, int64_t end_offset) except -1:
+        """Raise the durable offset, and wake the threads that wait; the lock is held."""
+        cdef CommitState state = self._state
+        if end_offset > state.durable_offset:
+            state.durable_offset = end_offset
+            if self._slot is None or not self._slot.collect(end_offset):
+                if self._on_change is not None:
+                    self._slot = self._on_change(end_offset, False)
+        if state.waiting:
+            self._notify_waiting()
         return 0

@@ -13,9 +13,11 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
 from kafkalog._core.byteorder cimport store_i64, store_u16, store_u32
@@ -30,6 +32,9 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     DATA_KIND = 2
     DATA_ENTRY_BYTES = 52
+    RECORDS_KIND = 4
+    RECORDS_ENTRY_BYTES = 32
+    RECORD_HEAD_BYTES = 16
     ANCHOR_MAX = 64
     # More bytes are read without the GIL; to give it up takes longer than to read fewer.
     NOGIL_SIZE_MIN = 64 * 1024
@@ -57,6 +62,26 @@ cdef Py_ssize_t read_at(int descriptor, uint8_t* target, Py_ssize_t size,
     return done
 
 
+cdef inline Py_ssize_t field_size(list fields, Py_ssize_t row) noexcept:
+    """Return the size of a key or value; 0 for None."""
+    cdef PyObject* field = PyList_GET_ITEM(fields, row)
+    return 0 if field == <PyObject*>None else PyBytes_GET_SIZE(<object>field)
+
+
+cdef inline uint8_t* store_field(uint8_t* place, uint8_t* size_place, list fields,
+                                 Py_ssize_t row) noexcept:
+    """Store a key or value, and its size; return the place after it."""
+    cdef PyObject* field = PyList_GET_ITEM(fields, row)
+    cdef Py_ssize_t size
+    if field == <PyObject*>None:
+        store_u32(size_place, 0xFFFFFFFFU)
+        return place
+    size = PyBytes_GET_SIZE(<object>field)
+    store_u32(size_place, <uint32_t>size)
+    memcpy(place, PyBytes_AS_STRING(<object>field), <size_t>size)
+    return place + size
+
+
 @cython.final
 cdef class CommitTable:
     """
@@ -66,12 +91,6 @@ cdef class CommitTable:
         entry_count: number of entries.
         table_bytes, data_bytes: sizes of the entries, and of their bytes.
     """
-
-    cdef bytearray _table
-    cdef bytearray _data
-    cdef readonly Py_ssize_t entry_count
-    cdef readonly Py_ssize_t table_bytes
-    cdef readonly Py_ssize_t data_bytes
 
     def __cinit__(self):
         self._table = PyByteArray_FromStringAndSize(NULL, CAPACITY_MIN)
@@ -153,6 +172,47 @@ cdef class CommitTable:
     def data(self):
         """Return a view of the bytes of all entries; nothing may be added while it is used."""
         return memoryview(self._data)[:self.data_bytes]
+
+    cdef int add_records(self, uint32_t number, int64_t first_offset, list keys, list values,
+                         int64_t timestamp_ms, const int32_t* rows, Py_ssize_t count) except -1:
+        """
+        Add an entry of records.
+
+        Args:
+            number: number of the partition.
+            first_offset: offset of the first record; the others follow it.
+            keys, values: bytes or None each, of these records and others.
+            timestamp_ms: of all of them.
+            rows: numbers of the records in the lists, in order.
+            count: number of records.
+        """
+        cdef Py_ssize_t size = 0, each
+        cdef uint8_t* data
+        cdef uint8_t* place
+        cdef uint8_t* head
+        cdef uint8_t* entry
+        for each in range(count):
+            size += RECORD_HEAD_BYTES
+            size += field_size(keys, rows[each]) + field_size(values, rows[each])
+        data = place = self._data_space(size)
+        for each in range(count):
+            head = place
+            store_i64(head, timestamp_ms)
+            place = store_field(head + RECORD_HEAD_BYTES, head + 8, keys, rows[each])
+            place = store_field(place, head + 12, values, rows[each])
+        entry = self._table_space(RECORDS_ENTRY_BYTES)
+        entry[0] = RECORDS_KIND
+        entry[1] = 0
+        store_u16(entry + 2, 0)
+        store_u32(entry + 4, number)
+        store_u32(entry + 8, <uint32_t>size)
+        store_u32(entry + 12, crc32c(0, data, <size_t>size))
+        store_i64(entry + 16, first_offset)
+        store_i64(entry + 24, first_offset + count)
+        self.table_bytes += RECORDS_ENTRY_BYTES
+        self.data_bytes += size
+        self.entry_count += 1
+        return 0
 
     cdef int _add_data_entry(self, uint32_t number, int64_t base_offset, int64_t position,
                              int64_t first_offset, int64_t end_offset, const uint8_t* before,

@@ -25,6 +25,8 @@ cdef class GateState:
     Attributes:
         is_closed: whether the log was closed.
         is_read_only, is_idle: as given, and as changed since.
+        has_delayed: whether offsets above the log end belong to delayed records, which must be
+            appended before anything else.
         offline_error: the error that ended all writes, None while there is none.
         process_id: the process that opened the log.
 
@@ -35,6 +37,7 @@ cdef class GateState:
         self.is_closed = False
         self.is_read_only = is_read_only
         self.is_idle = is_idle
+        self.has_delayed = False
         self.offline_error = None
         self.process_id = getpid()
 
@@ -42,12 +45,15 @@ cdef class GateState:
         raise TypeError("a GateState cannot be pickled or copied")
 
     cdef bint can_append(self) noexcept:
+        return not self.has_delayed and self.can_write()
+
+    cdef bint can_write(self) noexcept:
         return not (self.is_closed or self.is_idle or self.is_read_only
                     or self.offline_error is not None or getpid() != self.process_id)
 
     def is_open(self):
         """Return whether the log takes appends as it is: open, writable, and not idle."""
-        return self.can_append()
+        return self.can_write()
 
     def is_own_process(self):
         """Return whether this process opened the log."""
@@ -60,6 +66,10 @@ cdef class GateState:
     def set_idle(self, bint is_idle):
         """Record whether the files are released."""
         self.is_idle = is_idle
+
+    def set_delayed(self, bint has_delayed):
+        """Record whether offsets above the log end belong to delayed records."""
+        self.has_delayed = has_delayed
 
     def mark_offline(self, error not None):
         """Keep the first error that ends all writes; return whether this was the first."""

@@ -113,6 +113,11 @@ class BatchSender:
         # Thread that commits at the end of its round what it writes.
         self._leader: int | None = None
 
+    @property
+    def has_batches(self) -> bool:
+        """True if there are batches whose outcome is not known."""
+        return bool(self._pending)
+
     def new_accumulator(self, where: TopicPartition, log: Log) -> Accumulator:
         """Return the accumulator of another partition, whose batches are sent from now on."""
         made = Accumulator(where, log, self._settings, self._add_open)
@@ -172,8 +177,7 @@ class BatchSender:
         if self._full:
             for each in written.batches:
                 self._report_full(each.partition.where, None)
-        topic = written.batches[0].partition.where.topic
-        self._on_write(topic, self._settings.clock.monotonic_ms())
+        self._on_write(written.topic, self._settings.clock.monotonic_ms())
 
     def end_pass(self) -> None:
         """End the writes of a call: let one sync cover all of them, also of an interrupted call."""
@@ -420,6 +424,7 @@ class BatchSender:
                 return
             # In order, and not as a set: neighbours in memory, and on the disk.
             logs = [each.log for each in unsynced]
+            self._commit_delayed(rounds)
             for written in rounds:
                 logs += written.logs
             failures = self._settings.source.commit(dict.fromkeys(logs))
@@ -440,6 +445,13 @@ class BatchSender:
         for written in rounds:
             self._finish_round(written, written.failures(failures))
             pace.step()
+
+    def _commit_delayed(self, rounds: Iterable[WrittenRound]) -> None:
+        """Decide which records of rounds are durable that their logs do not have yet."""
+        sends = [each.delayed.send for each in rounds if each.delayed is not None]
+        commits = self._settings.source.delayed_commits
+        if sends and commits is not None:
+            commits.commit(sends)
 
     def _finish_round(self, written: WrittenRound, errors: Mapping[int, KafkaLogError]) -> None:
         """Acknowledge the batches of a round, but for those with an error."""

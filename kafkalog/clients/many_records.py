@@ -36,6 +36,7 @@ __all__ = [
     "SentMany",
     "SentRange",
     "header_bytes",
+    "list_of",
 ]
 
 # More than the header of a batch takes.
@@ -525,15 +526,15 @@ class ManyRecords:
         timestamps: TimestampsLike | None,
         now_ms: int,
     ) -> None:
-        self._values = _listed(values)
-        self.keys = None if keys is None else _listed(keys)
+        self.values = list_of(values)
+        self.keys = None if keys is None else list_of(keys)
         self._headers = None if headers is None else _header_tuples(headers)
         self._timestamps = now_ms if timestamps is None else _own_timestamps(timestamps)
         if headers is not None or timestamps is not None:
             self._check()
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
     def for_partition(self, partition: int) -> list[tuple[int, PartitionRecords]]:
         """
@@ -543,7 +544,7 @@ class ManyRecords:
             TypeError: a key or value is not bytes or None.
             ValueError: there are other numbers of keys than of values.
         """
-        group = whole_group(self.keys, self._values)
+        group = whole_group(self.keys, self.values)
         return [(partition, PartitionRecords(group, self._timestamps, self._headers))]
 
     def by_partition(self, partition_count: int) -> list[tuple[int, PartitionRecords]]:
@@ -556,14 +557,14 @@ class ManyRecords:
             TypeError, ValueError: as for `for_partition`.
         """
         assert self.keys is not None
-        groups = group_records(self.keys, self._values, partition_count)
+        groups = group_records(self.keys, self.values, partition_count)
         if self._headers is None and isinstance(self._timestamps, int):
             return [(each.partition, PartitionRecords(each, self._timestamps)) for each in groups]
         return [(each.partition, self._taken(each)) for each in groups]
 
     def _check(self) -> None:
         """Encode all records, which alone checks headers and timestamps; nothing of it is kept."""
-        times, count = self._timestamps, len(self._values)
+        times, count = self._timestamps, len(self.values)
         # The encoder stops at the last record, and does not see that there are more timestamps.
         if not isinstance(times, int) and len(times) != count:
             raise ValueError(f"timestamps must be one per record, {count}, got {len(times)}")
@@ -571,9 +572,9 @@ class ManyRecords:
         while is_left:
             builder.reset()
             start += builder.extend_lists(
-                self.keys, self._values, self._timestamps, start, CHECKED_BYTES, self._headers
+                self.keys, self.values, self._timestamps, start, CHECKED_BYTES, self._headers
             )
-            is_left = start < len(self._values)
+            is_left = start < len(self.values)
 
     def _taken(self, group: RecordGroup) -> PartitionRecords:
         headers, times = self._headers, self._timestamps
@@ -584,7 +585,7 @@ class ManyRecords:
         )
 
 
-def _listed(fields: Any) -> Fields:
+def list_of(fields: Any) -> Fields:
     """Return a new list of keys or values; Arrow arrays are converted."""
     if type(fields) is list:
         return fields.copy()

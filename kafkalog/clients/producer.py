@@ -26,6 +26,7 @@ from random import Random, SystemRandom
 from typing import Literal, Self, SupportsIndex, TypeAlias
 
 from kafkalog._core.murmur2 import partition_of
+from kafkalog._core.record_groups import whole_group
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clients.accumulator import (
     Accumulator,
@@ -36,9 +37,10 @@ from kafkalog.clients.accumulator import (
 )
 from kafkalog.clients.batch_sender import BatchSender, ReportFull, WaitingBatches
 from kafkalog.clients.config import ProducerConfig
+from kafkalog.clients.delayed_sends import DelayedSends
 from kafkalog.clients.delivery import Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
-from kafkalog.clients.many_records import ManyRecords, PartitionRecords, SentMany
+from kafkalog.clients.many_records import ManyRecords, PartitionRecords, SentMany, list_of
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer_batch import Identity
 from kafkalog.clients.producer_sequence import ProducerSequence, draw_producer_id
@@ -100,12 +102,21 @@ class PreparedRecords:
     Records of a call that were checked and distributed over partitions.
 
     Args:
-        shares: the records of each partition.
+        topic: the topic.
+        records: the records.
+        shares: those of each partition; None if they are distributed later.
     """
 
-    __slots__ = ("shares",)
+    __slots__ = ("records", "shares", "topic")
 
-    def __init__(self, shares: Sequence[tuple[Accumulator, PartitionRecords]]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        records: ManyRecords,
+        shares: Sequence[tuple[Accumulator, PartitionRecords]] | None,
+    ) -> None:
+        self.topic = topic
+        self.records = records
         self.shares = shares
 
 
@@ -163,6 +174,7 @@ class Producer(ClosingContextManager):
         self._writes_at_once = not (
             self.config.linger_ms or settings.transactional or settings.codec is not Codec.NONE
         )
+        self._delayed = _delayed_sends(self.config, source, settings)
         self._sender = BatchSender(
             self.config,
             settings,
@@ -305,16 +317,14 @@ class Producer(ClosingContextManager):
 
         Args:
             topic: the topic.
-            keys: the key of each record, bytes or None; None for records without keys.
-            values: the value of each record, bytes or None; as many.
+            keys: bytes or None for each record, or an Arrow array; None for records without keys.
+            values: bytes or None for each record, or an Arrow array.
             timestamps: one for all records, or one for each; the time of the clock if None.
             headers: for each record pairs of name and bytes, or None.
             partition: the partition of all records; None to select it by the keys.
             number: producer and sequence of the records, which are one batch then, of any size up
                 to `max.message.bytes`; `partition` must be given. If the partition has a batch with
                 this number, the result has its offsets, and `is_duplicate`.
-
-        Keys and values may be Arrow arrays of binary values, which are converted to lists.
 
         Returns:
             The future of the offsets. Records that are in one batch are stored together or refused
@@ -334,14 +344,17 @@ class Producer(ClosingContextManager):
             raise self._refusal()
         if number is not None:
             self._check_numbered(partition)
+        if all(each is None for each in (number, partition, headers, timestamps)):
+            sent = self._send_delayed(topic, keys, values)
+            if sent is not None:
+                return sent
         records = ManyRecords(keys, values, headers, timestamps, self._clock.now_ms())
         many = SentMany()
         if not records:
             return many
         shares = self._distributed(topic, records, partition)
-        if self._transaction is not None:
-            for accumulator, _share in shares:
-                self._require_transaction().join(accumulator)
+        for accumulator, _share in shares if self._transaction is not None else ():
+            self._require_transaction().join(accumulator)
         self._accept(shares, many, number, at_once=self._writes_at_once)
         return many
 
@@ -357,7 +370,11 @@ class Producer(ClosingContextManager):
         if self._closed:
             raise self._refusal()
         records = ManyRecords(keys, values, None, None, self._clock.now_ms())
-        return PreparedRecords(self._distributed(topic, records, None))
+        if self._delayed is not None:
+            # Only checked: they may need no distribution.
+            records.for_partition(-1)
+            return PreparedRecords(topic, records, None)
+        return PreparedRecords(topic, records, self._distributed(topic, records, None))
 
     def write_prepared(self, prepared: PreparedRecords, between: Callable[[], object]) -> SentMany:
         """
@@ -373,9 +390,54 @@ class Producer(ClosingContextManager):
         """
         if self._transaction is not None:
             raise ValueError("records of a transaction must be sent by send_many")
+        topic, records, shares = prepared.topic, prepared.records, prepared.shares
+        if shares is None:
+            sent = self._send_delayed(topic, records.keys, records.values)
+            if sent is not None:
+                return sent
+            shares = self._distributed(topic, records, None)
         many = SentMany()
         at_once = self._settings.codec is Codec.NONE
-        self._accept(prepared.shares, many, None, at_once=at_once, between=between)
+        self._accept(shares, many, None, at_once=at_once, between=between)
+        return many
+
+    def _send_delayed(
+        self, topic: str, keys: Sequence[bytes | None] | None, values: Sequence[bytes | None]
+    ) -> SentMany | None:
+        """
+        Send records whose logs get them later; None if they must be sent otherwise.
+
+        Raises:
+            TypeError, ValueError, KafkaLogError: as for `send_many`.
+        """
+        # Batches that wait are first: records of a partition keep their order.
+        if self._delayed is None or self._sender.has_batches or keys is None:
+            return None
+        # The caller may change its lists before the commit.
+        keys, values = list_of(keys), list_of(values)
+        size_bytes = whole_group(keys, values).size_bytes
+        if not values:
+            return None
+        found = self._topics.by_name.get(topic) or self._topics.refresh(topic)
+        if not self._memory.try_reserve(size_bytes):
+            return None
+        call = written = None
+        try:
+            now_ms = self._clock.now_ms()
+            partition_count = len(found.accumulators)
+            call = self._delayed.accept(topic, partition_count, keys, values, now_ms, now_ms)
+            if call is None:
+                return None
+            made = WrittenRound(call)
+            made.add_reserved(size_bytes)
+            many = SentMany()
+            many.take(RoundShare(made, 0, len(values)))
+            written = made
+        finally:
+            if written is None:
+                self._memory.release(size_bytes)
+        self._sender.take_round(written)
+        self._sender.end_pass()
         return many
 
     def _check_numbered(self, partition: int | None) -> None:
@@ -677,6 +739,17 @@ class Producer(ClosingContextManager):
 
 def _partition_of(share: tuple[int, PartitionRecords]) -> int:
     return share[0]
+
+
+def _delayed_sends(
+    config: ProducerConfig, source: LogSource, settings: AccumulatorSettings
+) -> DelayedSends | None:
+    """Return what sends records that logs get later; None if this producer sends none."""
+    commits = source.delayed_commits
+    is_plain = not settings.transactional and settings.codec is Codec.NONE
+    if commits is None or not settings.durable or not is_plain or config.partitioner_ignore_keys:
+        return None
+    return DelayedSends(commits, source)
 
 
 def _nothing() -> None:

@@ -5,13 +5,43 @@ Thread-safety: clients call these methods from any thread, also from within a lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from kafkalog._engine.delayed_records import DelayedRecords
+from kafkalog._engine.delayed_send import DelayedSend, DelayedTopic
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.log import Log
 
-__all__ = ["LogSource"]
+__all__ = ["LogSource", "RecordCommits"]
+
+
+class RecordCommits(Protocol):
+    """Commits of records whose append is delayed; see `kafkalog.manager.delayed_commits`."""
+
+    def records_of(self, log: Log) -> DelayedRecords | None:
+        """
+        Return the delayed records of a log, which takes some now; None if it may have none.
+
+        Raises:
+            KafkaLogError: the log cannot be written now.
+        """
+        ...
+
+    def accept(
+        self,
+        topic: DelayedTopic,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> DelayedSend | int | None:
+        """Give records the next offsets of their logs; see `DelayedTopic.accept`."""
+        ...
+
+    def commit(self, sends: Sequence[DelayedSend]) -> None:
+        """Decide which records are durable, of these calls and of all accepted before."""
+        ...
 
 
 class LogSource(Protocol):
@@ -38,6 +68,11 @@ class LogSource(Protocol):
 
     def create_partition(self, topic: str, partition: int) -> object:
         """Create another partition of a topic."""
+        ...
+
+    @property
+    def delayed_commits(self) -> RecordCommits | None:
+        """Commits of records whose append is delayed; None if no append is."""
         ...
 
     def commit(self, logs: Collection[Log]) -> Mapping[Log, KafkaLogError]:

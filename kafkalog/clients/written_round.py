@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kafkalog._core.sent_ranges import split_ranges
+from kafkalog.clients.delayed_sends import DelayedCall
 from kafkalog.clients.sent_range import SentRange
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.log import Log
@@ -66,18 +67,31 @@ class WrittenRound:
     """
     Batches of one call, one for each of several partitions.
 
+    Args:
+        delayed: records whose logs get them later; the round has no other batches.
+
     Attributes:
-        batches: the batches.
+        delayed: as given.
         reserved_bytes: buffer memory that was reserved for them; of an interrupted call it may be
             less.
         is_set: whether it is known what is in the log.
         errors: errors of batches, by their place in `batches`; set with `is_set`.
     """
 
-    __slots__ = ("_condition", "_watched", "batches", "errors", "is_set", "reserved_bytes")
+    __slots__ = (
+        "_batches",
+        "_condition",
+        "_watched",
+        "delayed",
+        "errors",
+        "is_set",
+        "reserved_bytes",
+    )
 
-    def __init__(self) -> None:
-        self.batches: list[WrittenBatch] = []
+    def __init__(self, delayed: DelayedCall | None = None) -> None:
+        self.delayed = delayed
+        # Of delayed records, when they are asked for.
+        self._batches: list[WrittenBatch] | None = None if delayed else []
         self.reserved_bytes = 0
         self.is_set = False
         self.errors: dict[int, BaseException] = {}
@@ -85,21 +99,44 @@ class WrittenRound:
         self._watched: tuple[RoundWatcher, ...] = ()
 
     @property
+    def batches(self) -> list[WrittenBatch]:
+        """The batches; only `Accumulator.write_at_once` adds others."""
+        if self._batches is None:
+            assert self.delayed is not None
+            self._batches = _batches_of(self.delayed)
+        return self._batches
+
+    @property
     def record_count(self) -> int:
         """Number of records."""
+        if self.delayed is not None:
+            return len(self.delayed.send)
         return sum(len(each.rows) for each in self.batches)
 
     @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.delayed.topic if self.delayed else self.batches[0].partition.where.topic
+
+    @property
     def logs(self) -> list[Log]:
-        """The logs."""
-        return [each.log for each in self.batches]
+        """The logs that are to be committed: none of delayed records."""
+        return [] if self.delayed else [each.log for each in self.batches]
+
+    def split(self, counts: list[int]) -> list[list[SentRange]]:
+        """Return the ranges of each group of consecutive records; `counts` of all records."""
+        if self.delayed is not None:
+            return self.delayed.send.split(counts, SentRange)
+        return split_ranges(self.batches, counts, SentRange)
 
     def add_reserved(self, size_bytes: int) -> None:
         """Take over memory that was reserved for a batch."""
         self.reserved_bytes += size_bytes
 
-    def failures(self, failed: Mapping[Log, KafkaLogError]) -> dict[int, KafkaLogError]:
+    def failures(self, failed: Mapping[Log, KafkaLogError]) -> Mapping[int, KafkaLogError]:
         """Return the errors of batches, after a commit in which logs have failed."""
+        if self.delayed is not None:
+            return self.delayed.send.errors
         if not failed:
             return {}
         found = {}
@@ -180,7 +217,7 @@ class RoundShare:
     def ranges(self) -> list[SentRange]:
         """The offsets, in the order of the first records."""
         if self._ranges is None:
-            (self._ranges,) = split_ranges(self.written.batches, [self._stop_row], SentRange)
+            (self._ranges,) = self.written.split([self._stop_row])
         return self._ranges
 
     @property
@@ -231,9 +268,31 @@ class RoundShare:
     def split(cls, written: WrittenRound, counts: list[int]) -> list[RoundShare]:
         """Return the shares of groups of consecutive records; `counts` of all records of a call."""
         first, shares = 0, []
-        for count, ranges in zip(
-            counts, split_ranges(written.batches, counts, SentRange), strict=True
-        ):
+        for count, ranges in zip(counts, written.split(counts), strict=True):
             shares.append(cls(written, first, first + count, ranges))
             first += count
         return shares
+
+
+class _DelayedPartition:
+    """Partition of delayed records, which have no producer id."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: TopicPartition) -> None:
+        self.where = where
+
+    def renew_identity(self) -> None:
+        """Do nothing: there is no number to be used again."""
+
+
+def _batches_of(delayed: DelayedCall) -> list[WrittenBatch]:
+    """Return the records of each partition of delayed records as a batch."""
+    topic, send = delayed
+    found = []
+    for place, records in enumerate(send.logs):
+        where = TopicPartition(topic, send.partition(place))
+        first_offset = send.first_offset(place)
+        sent = SentRange(where.partition, first_offset, send.end_offset(place) - first_offset)
+        found.append(WrittenBatch(_DelayedPartition(where), records.log, sent, send.rows(place)))
+    return found

@@ -110,7 +110,7 @@ class IdleFiles:
         if self._on_reopen is None or not gate.lock.acquire(blocking=False):
             return False
         try:
-            if gate.state.is_closed or not gate.can_write():
+            if gate.state.is_closed or not gate.can_write() or gate.state.has_delayed:
                 return False
             if gate.state.is_idle:
                 return True

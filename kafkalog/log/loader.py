@@ -331,7 +331,7 @@ def _recover_segments(context: SegmentContext, stop: _LastStop, *, may_release: 
     segments = _open_segments(context, cleanup)
     recovery = _Recovery(context, segments, stop)
     if segments:
-        with _closed_on_error(segments):
+        with closed_on_error(segments):
             is_released = recovery.find_end(may_release=is_released)
     return _Recovered(segments, cleanup, recovery.findings, is_released)
 
@@ -341,7 +341,7 @@ def _split(context: SegmentContext, recovered: _Recovered) -> bool:
     segments = recovered.segments
     if context.read_only:
         return False
-    with _closed_on_error(segments):
+    with closed_on_error(segments):
         made = split_overflowing(context, segments, recovered.findings.next_offset)
     if made:
         for segment in segments:
@@ -369,7 +369,7 @@ def _without_deleted(
 
 
 @contextlib.contextmanager
-def _closed_on_error(segments: Sequence[LogSegment]) -> Iterator[None]:
+def closed_on_error(segments: Iterable[LogSegment]) -> Iterator[None]:
     """
     Close segments that will be part of no log.
 

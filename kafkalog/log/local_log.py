@@ -98,15 +98,28 @@ class LocalLog:
         self.names = UnsyncedNames(self._trimmed)
         self.has_unrenamed_files = False
         self._on_change: weakref.WeakMethod[Callable[[], object]] | None = None
+        self._before_segment: weakref.WeakMethod[Callable[[], object]] | None = None
 
     @property
     def snapshot(self) -> LogSnapshot:
         """The published snapshot."""
         return self.published.snapshot
 
-    def connect(self, on_change: weakref.WeakMethod[Callable[[], object]]) -> None:
-        """Register a method that is called, while its object lives, when the segments change."""
+    def connect(
+        self,
+        on_change: weakref.WeakMethod[Callable[[], object]],
+        before_segment: weakref.WeakMethod[Callable[[], object]] | None = None,
+    ) -> None:
+        """
+        Register methods that are called while their objects live.
+
+        Args:
+            on_change: called when the segments change.
+            before_segment: called before another segment is created; it may sync the log, and raise
+                what a sync raises.
+        """
         self._on_change = on_change
+        self._before_segment = before_segment
 
     # ------------------------------------------------------------------------------- appending
 
@@ -197,6 +210,9 @@ class LocalLog:
         """
         context = self.context
         check_base_offset(base_offset, context.directory)
+        before = None if self._before_segment is None else self._before_segment()
+        if before is not None:
+            before()
         path = context.files(base_offset).log
         context.allow_missing_before(base_offset)
         try:

@@ -439,7 +439,10 @@ class Log(ClosingContextManager):
 
     def flush(self) -> int:
         """Put everything appended so far on the disk; return the durable offset."""
-        return self._partition.flusher.flush()
+        partition = self._partition
+        if partition.gate.state.has_delayed:
+            partition.gate.ensure_writable()
+        return partition.flusher.flush()
 
     def roll(self) -> LogSegment:
         """Start a new segment, unless the active one is empty; return the active segment."""

@@ -36,7 +36,7 @@ from kafkalog.log.checkpoint_store import (
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.epochs import load_epochs
 from kafkalog.log.followed_start import FollowedStartOffset
-from kafkalog.log.loader import LoadedLog, load_log
+from kafkalog.log.loader import LoadedLog, closed_on_error, load_log
 from kafkalog.log.log import Log
 from kafkalog.log.partition import (
     PRODUCER_EXPIRATION_MS,
@@ -281,16 +281,18 @@ def _try_load(
         recovery_point=store.read_recovery_point(),
         start_offset=store.read_start_offset(),
     )
-    if not clean:
-        try:
-            loaded = _with_transaction_indexes(context, loaded)
-        except (OSError, LogStorageError) as error:
-            if has_missed_file(error):
-                raise
-            # Readers of committed records raise it; others need no index.
-            logger.warning("%s: %s", paths.directory, error)
-    epochs = load_epochs(store, loaded, keeps_end=True)
-    return OpenedLog(loaded, epochs, tail=ReadOnlyTail(loaded.local, FollowedStartOffset(store)))
+    with closed_on_error(loaded.local.snapshot.segments.segments):
+        if not clean:
+            try:
+                loaded = _with_transaction_indexes(context, loaded)
+            except (OSError, LogStorageError) as error:
+                if has_missed_file(error):
+                    raise
+                # Readers of committed records raise it; others need no index.
+                logger.warning("%s: %s", paths.directory, error)
+        epochs = load_epochs(store, loaded, keeps_end=True)
+        tail = ReadOnlyTail(loaded.local, FollowedStartOffset(store))
+    return OpenedLog(loaded, epochs, tail=tail)
 
 
 def _with_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> LoadedLog:

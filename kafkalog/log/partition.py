@@ -28,6 +28,7 @@ from kafkalog.files.locking import DirectoryLock, PartitionLock
 from kafkalog.files.pool import FilePool
 from kafkalog.log.appender import LogAppender
 from kafkalog.log.checkpoint_store import CheckpointStore
+from kafkalog.log.delayed_appends import DelayedAppends
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.dependent_state import DependentState
 from kafkalog.log.epochs import LogEpochs
@@ -143,6 +144,7 @@ class Partition:
         gate: lock, write permission and state.
         view, reader, lookup: reads.
         state: producers and leader epochs.
+        delayed: records that a commit journal has, and the log does not yet.
         appender, flusher, truncator, retention, deleter, idle_files: changes.
         open_files: the files that are held open: `idle_files`, or that of a read-only log.
         cleaning: held by the thread that compacts the log.
@@ -170,15 +172,7 @@ class Partition:
         self._directory_lock = opened.lock
         self._on_close = on_close
         self._expiry_task: ScheduledTask | None = None
-        is_idle = not is_read_only and local.snapshot.segments.active.is_released
-        self.gate = WriteGate(
-            context,
-            local.published,
-            GateState(is_read_only=is_read_only, is_idle=is_idle),
-            reopen=lambda: self.idle_files.reopen(),
-            on_offline=environment.on_offline,
-            pause_cleaning=environment.pause_cleaning,
-        )
+        self.gate = self._make_gate(environment, is_read_only=is_read_only)
         self.view = LogView(self.gate, local, opened.tail, epochs)
         self.reader = LogReader(self.view)
         self.lookup = LogLookup(self.view, self.reader, local)
@@ -193,6 +187,7 @@ class Partition:
         self.idle_files = IdleFiles(self.gate, local, self.flusher, environment.on_reopen)
         self.open_files = self._releasable_files(opened.tail, environment)
         self.appender = LogAppender(self.gate, local, self.state, self.flusher, scheduler)
+        self.delayed = DelayedAppends(self.gate, local, self.appender, self.flusher)
         self.deleter = Deleter(context, scheduler, paths.topic_partition, environment.on_deletion)
         on_change = self.appender.notify_watchers
         self.truncator = LogTruncator(
@@ -201,10 +196,26 @@ class Partition:
         retainer = Retainer(local, store, self.deleter, environment.retention)
         self.retention = LogRetention(self.gate, self.view, self.state, self.flusher, retainer)
         # Weakly: a segment that a reader keeps must not keep the log.
-        local.connect(weakref.WeakMethod(self.lookup.invalidate))
+        local.connect(
+            weakref.WeakMethod(self.lookup.invalidate),
+            weakref.WeakMethod(self.delayed.sync_recorded),
+        )
         context.connect(
             on_damage=weakref.WeakMethod(self.lookup.invalidate),
             read_end_before=weakref.WeakMethod(self.view.end_before),
+        )
+
+    def _make_gate(self, environment: LogEnvironment, *, is_read_only: bool) -> WriteGate:
+        local = self.local
+        is_idle = not is_read_only and local.snapshot.segments.active.is_released
+        return WriteGate(
+            local.context,
+            local.published,
+            GateState(is_read_only=is_read_only, is_idle=is_idle),
+            reopen=lambda: self.idle_files.reopen(),
+            append_delayed=lambda: self.delayed.append_all(),
+            on_offline=environment.on_offline,
+            pause_cleaning=environment.pause_cleaning,
         )
 
     def __repr__(self) -> str:
@@ -290,6 +301,7 @@ class Partition:
         with gate.lock:
             if gate.state.is_closed:
                 return
+            failure = self.delayed.close() if gate.can_write() else None
             gate.state.close()
             self.reader.close()
         self.lookup.invalidate()
@@ -297,11 +309,13 @@ class Partition:
         if self._expiry_task is not None:
             self._expiry_task.cancel()
         try:
-            if gate.can_write():
+            if failure is None and gate.can_write():
                 self._close_in_order()
             else:
                 self.local.abandon()
                 self._end_session(in_order=False)
+                if failure is not None:
+                    raise failure
         finally:
             # Before another log may have the directory, or its name: of an offline log, a sync of
             # another thread may run still.

@@ -283,7 +283,8 @@ class LogRetention:
                 f"offset must be >= 0, got {offset}; use high_watermark to delete all records"
             )
         view, retainer = self._view, self._retainer
-        with retainer.deleter.notify_after(self._gate.writable()):
+        with retainer.deleter.notify_after(self._gate.owned()):
+            self._gate.ensure_open()
             snapshot = view.last_snapshot
             limit = view.stable.visibility.high_watermark_of(snapshot)
             if offset > limit:
@@ -311,7 +312,7 @@ class LogRetention:
                 plan = retainer.plan(now_ms, self._limit(limit_offset))
             if not plan.leaving:
                 return ()
-            self._gate.ensure_writable()
+            self._gate.ensure_open()
             with (
                 self._gate.mark_offline_on_error("deleting old segments"),
                 self._state.moving_start(),

@@ -47,6 +47,7 @@ class WriteGate:
         published: the segments of the log; shows whether a failed change had begun.
         state: closed, read-only, idle, offline.
         reopen: opens the files of an idle log; called under the lock.
+        append_delayed: appends the delayed records of the log, before anything else is written.
         on_offline: called once with the error that ended all writes, by the thread that got it.
         pause_cleaning: returns a context that keeps the log from being compacted.
 
@@ -64,6 +65,7 @@ class WriteGate:
         state: GateState,
         *,
         reopen: Callable[[], object],
+        append_delayed: Callable[[], object],
         on_offline: Callable[[BaseException], object] | None,
         pause_cleaning: Callable[[], AbstractContextManager[object]],
     ) -> None:
@@ -72,6 +74,7 @@ class WriteGate:
         self._context = context
         self._published = published
         self._reopen = reopen
+        self._append_delayed = append_delayed
         self._on_offline = on_offline
         self._pause_cleaning = pause_cleaning
 
@@ -106,9 +109,11 @@ class WriteGate:
                 path=directory,
             ) from error
 
-    def ensure_writable(self) -> None:
+    def ensure_open(self) -> None:
         """
         Raise as `ensure_owner` does; reopen the files of an idle log.
+
+        For changes that leave the log end as it is: they need no space for delayed records.
 
         Raises:
             LogStorageError: the files of an idle log could not be opened.
@@ -116,6 +121,18 @@ class WriteGate:
         self.ensure_owner()
         if self.state.is_idle:
             self._reopen()
+
+    def ensure_writable(self) -> None:
+        """
+        Raise as `ensure_open` does; append delayed records.
+
+        Raises:
+            LogStorageError: the files of an idle log could not be opened, or the disk refused the
+                delayed records.
+        """
+        self.ensure_open()
+        if self.state.has_delayed:
+            self._append_delayed()
 
     @contextmanager
     def owned(self) -> Iterator[None]:

@@ -42,11 +42,15 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Final, NamedTuple
 
 from kafkalog._engine.commit_source import CommitSource, PendingCommit
-from kafkalog.errors import DiskFullError, KafkaLogError, LogOfflineError
+from kafkalog._engine.delayed_records import DelayedRecords
+from kafkalog._engine.delayed_send import DelayedSend
+from kafkalog.errors import CorruptStateError, DiskFullError, KafkaLogError, LogOfflineError
 from kafkalog.files.errors import translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.log import Log, partition_of
@@ -55,24 +59,25 @@ from kafkalog.pace import Pace, paced
 from kafkalog.state.commit_journal import (
     ANCHOR_BYTES,
     CommitBuilder,
-    DataEntry,
+    JournalEntry,
     JournalFile,
     PartitionName,
     create_journal_file,
     journal_path,
     read_entry,
     read_journal,
+    records_entries,
     remove_journal_files,
 )
 from kafkalog.state.kafka_uuid import ZERO_ID
 from kafkalog.state.partition_metadata import read_partition_metadata
 
-__all__ = ["CommitJournal", "JournalOptions", "RunLogs"]
+__all__ = ["CommitJournal", "JournalOptions", "SyncLogs"]
 
 logger = logging.getLogger(__name__)
 
-# Calls a function, which raises nothing, for each log, in any threads.
-RunLogs = Callable[[Callable[[Log], object], Sequence[Log]], object]
+# Puts the own files of logs on the disk, with their delayed records; it raises nothing.
+SyncLogs = Callable[[Sequence[Log]], object]
 
 # Share of a file after which a checkpoint is requested, once.
 _CHECKPOINT_SHARE: Final = 0.5
@@ -86,21 +91,27 @@ class JournalOptions:
     Settings of a journal, and calls of its manager.
 
     Attributes:
+        takes_records: whether records are committed before their logs have them; needs
+            `takes_commits`.
         takes_commits: whether logs are committed; if False, it only keeps the entries of
             partitions that could not be recovered.
         size_bytes: size of both files together.
         log_bytes_max: a log with more to commit syncs its own files.
         syncs: times of the syncs of commits.
         published_together: returns a context in which the durable offsets of a commit rise.
+        record_group: called with the numbers of logs and calls of each commit of delayed records,
+            and its time in ns.
         on_failure: called with the error after which the data directory must go offline.
         request_checkpoint: lets another thread call `checkpoint` soon.
     """
 
+    takes_records: bool
     takes_commits: bool
     size_bytes: int
     log_bytes_max: int
     syncs: SyncTimes
     published_together: Callable[[], AbstractContextManager[None]]
+    record_group: Callable[[int, int, int], object]
     on_failure: Callable[[BaseException], object]
     request_checkpoint: Callable[[], object]
 
@@ -188,6 +199,8 @@ class CommitJournal:
         # Last commit with entries: later ones only record a checkpoint.
         self._last_with_entries = -1
         self._unsynced: dict[str, _Unsynced] = {}
+        # By name of the partition directory: records that it may have.
+        self._delayed: dict[str, DelayedRecords] = {}
         # Name, and sequence of the last commit with an entry, by the partition directory's name.
         self._last_entries: dict[str, tuple[PartitionName, int]] = {}
         # Logs that were committed; closed ones are dropped by a checkpoint.
@@ -204,11 +217,20 @@ class CommitJournal:
         return f"<CommitJournal {state}, next commit {self._next_sequence}: {self._directory}>"
 
     @property
+    def takes_records(self) -> bool:
+        """True if records are committed before their logs have them."""
+        return self._options.takes_records
+
+    def published_together(self) -> AbstractContextManager[None]:
+        """Return a context in which durable offsets rise; they are published at its end."""
+        return self._options.published_together()
+
+    @property
     def live_bytes(self) -> int:
         """Size of the files that take commits, or have commits that count."""
         return sum(each.size_bytes for each in self._files)
 
-    def create(self, kept: Mapping[PartitionName, Sequence[DataEntry]]) -> None:
+    def create(self, kept: Mapping[PartitionName, Sequence[JournalEntry]]) -> None:
         """
         Create the first file; it is on the disk when this returns.
 
@@ -228,7 +250,8 @@ class CommitJournal:
                 sequence = self._next_sequence
                 self._unsynced[name.directory] = _Unsynced(None, sequence, end_offset)
                 self._last_entries[name.directory] = name, sequence
-            self._add_file(builder.size_bytes if kept else 0)
+            has_records = any(map(records_entries, kept.values()))
+            self._add_file(builder.size_bytes if kept else 0, has_records=has_records)
             if kept:
                 self._current.append(builder, self._next_sequence, self._first_live)
                 self._current.sync()
@@ -262,6 +285,83 @@ class CommitJournal:
             self._options.syncs.end(number)
             self._accept(file, builder)
             return self._finish_all(pending)
+
+    def commit_records(self, sends: Sequence[DelayedSend]) -> list[tuple[DelayedSend, int]] | None:
+        """
+        Put delayed records of logs of this directory on the disk.
+
+        Records of a log that cannot be written any more get its error.
+
+        Returns:
+            the call and the place of records that their logs have already: they are to be
+            committed with the logs. None, and nothing has changed, if there is no space.
+
+        Raises:
+            KafkaLogError: the sync failed, and the data directory goes offline.
+        """
+        started_ns = perf_counter_ns()
+        with self._lock:
+            if not self._is_usable:
+                return None
+            file = self._file_with_space(sum(each.size_bytes for each in sends))
+            if file is None:
+                return None
+            builder = CommitBuilder(file.numbers)
+            number_of = partial(self._number_of, builder)
+            found, left = [], []
+            for each in sends:
+                places, appended, refused = each.places_in(self)
+                for place in refused:
+                    each.fail(place, _refusal_of(each.logs[place]))
+                left += [(each, place) for place in appended]
+                each.write_to(builder.table, places, file.numbers, number_of)
+                found.append(places)
+            if not builder.has_entries:
+                return left
+            try:
+                self._put(file, builder)
+            except DiskFullError as error:
+                logger.warning("%s", error)
+                return None
+            with self._options.published_together():
+                for each, places in zip(sends, found, strict=True):
+                    each.record(places, self._next_sequence - 1)
+        # Of several calls, a log that is in two of them counts twice.
+        log_count = sum(map(len, found))
+        self._options.record_group(log_count, len(sends), perf_counter_ns() - started_ns)
+        return left
+
+    def _number_of(self, builder: CommitBuilder, records: DelayedRecords) -> int:
+        """Return the number of a partition in a commit that may have records of it."""
+        self._delayed[records.name.directory] = records
+        return builder.number(records.name)
+
+    def _put(self, file: JournalFile, builder: CommitBuilder) -> None:
+        """
+        Write a commit, and sync it.
+
+        Raises:
+            DiskFullError: it was not written.
+            KafkaLogError: the sync failed, or the write; the data directory goes offline.
+        """
+        try:
+            file.append(builder, self._next_sequence, self._first_live)
+        except OSError as error:
+            full = translate(error, self._directory, doing="writing the commit journal of")
+            if isinstance(full, DiskFullError):
+                raise full from error
+            raise self._fail(error) from error
+        number = self._options.syncs.begin()
+        try:
+            file.sync()
+        except BaseException as error:
+            self._options.syncs.end(number, has_succeeded=False)
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        self._options.syncs.end(number)
+        self._accept(file, builder)
 
     def _collect(
         self, logs: Collection[Log], pace: Pace
@@ -364,6 +464,8 @@ class CommitJournal:
         for each in self._unsynced.values():
             if each.log is not None:
                 partition_of(each.log).flusher.refuse(failure)
+        for records in self._delayed.values():
+            partition_of(records.log).flusher.refuse(failure)
         self._options.on_failure(failure)
         return failure
 
@@ -382,11 +484,19 @@ class CommitJournal:
             LogStorageError, LogOfflineError: on entering; the disk refused.
         """
         with self._lock:
-            name, sequence = self._last_entries.get(directory_name, (None, -1))
+            name, sequence = self._last_entry(directory_name)
             if name is not None and sequence >= self._recorded_first_live:
                 sync()
                 self._void(name)
             yield
+
+    def _last_entry(self, directory_name: str) -> tuple[PartitionName | None, int]:
+        """Return the name of a partition, and the last commit that has something of it."""
+        name, sequence = self._last_entries.get(directory_name, (None, -1))
+        records = self._delayed.get(directory_name)
+        if records is not None and records.last_sequence > sequence:
+            return records.name, records.last_sequence
+        return name, sequence
 
     def _void(self, name: PartitionName) -> None:
         if self._error is not None or self._is_closed:
@@ -417,27 +527,30 @@ class CommitJournal:
         self._accept(file, builder)
         self._last_entries.pop(name.directory, None)
         self._unsynced.pop(name.directory, None)
+        if name.directory in self._delayed:
+            self._delayed[name.directory].forget()
 
     # -------------------------------------------------------------------------------- checkpoints
 
-    def checkpoint(self, run: RunLogs) -> None:
+    def checkpoint(self, sync_logs: SyncLogs) -> None:
         """
         Sync the own files of the logs of all commits, so that the commits are not needed.
 
         A log whose sync fails is offline; its commits stay until it was recovered.
 
         Args:
-            run: calls a function, which raises nothing, for several logs.
+            sync_logs: syncs logs; those that fail go offline.
         """
         with self._lock:
             self._is_checkpoint_requested = False
             if not self._is_usable:
                 return
             last = self._next_sequence - 1
-            logs = dict(self._unsynced)
-        run(_sync, [each.log for each in logs.values() if each.log is not None])
+            logs, delayed = dict(self._unsynced), self._recorded()
+        found = [each.log for each in logs.values() if each.log is not None]
+        sync_logs(list(dict.fromkeys([*found, *(records.log for records in delayed)])))
         with self._lock:
-            self._drop_synced(last, logs)
+            self._drop_synced(last, logs, delayed)
             if not self._is_usable:
                 return
             if self._has_entries_to_cancel:
@@ -449,22 +562,47 @@ class CommitJournal:
         """Take note that a partition was recovered: its own files have all of it."""
         with self._lock:
             self._unsynced.pop(directory_name, None)
+            self._delayed.pop(directory_name, None)
 
-    def entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[DataEntry]]]:
+    def _recorded(self) -> dict[DelayedRecords, int]:
+        """Return the ends of the records that the journal has and the logs' own files may lack."""
+        return {
+            each: each.recorded_offset
+            for each in self._delayed.values()
+            if each.first_sequence >= 0
+        }
+
+    def entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[JournalEntry]]]:
         """
         Return the entries of a partition that a recovery in this process needs.
 
         Raises:
             OSError: the journal cannot be read.
+            CorruptStateError: the disk returns other bytes than were written: without the commits
+                in them the log would lack what was acknowledged.
         """
         with self._lock:
-            if directory_name not in self._unsynced:
+            if directory_name not in self._unsynced and directory_name not in self._delayed:
                 return []
             content = read_journal(self._filesystem, [each.path for each in self._files])
+            last_sequence = max(each.last_sequence for each in self._files)
+        if content.damage or content.last_sequence < last_sequence:
+            damage = "; ".join(content.damage) or f"its last commit, {last_sequence}, is damaged"
+            raise CorruptStateError(
+                f"{self._directory}: the commit journal cannot be applied to {directory_name}:"
+                f" {damage}",
+                path=self._files[0].path,
+            )
         return content.entries_of(directory_name)
 
-    def _drop_synced(self, last: int, logs: Mapping[str, _Unsynced]) -> None:
+    def _drop_synced(
+        self, last: int, logs: Mapping[str, _Unsynced], delayed: Mapping[DelayedRecords, int]
+    ) -> None:
         """Forget the logs whose own files have what commits up to `last` have."""
+        for records, end_offset in delayed.items():
+            if partition_of(records.log).flusher.synced_offset >= end_offset:
+                is_all = records.recorded_offset == end_offset
+                records.forget() if is_all else records.forget(last + 1)
         for name, each in logs.items():
             now = self._unsynced.get(name)
             if now is None or not _is_synced(each):
@@ -474,9 +612,11 @@ class CommitJournal:
             else:
                 self._unsynced[name] = now._replace(first_sequence=last + 1)
         self._members = {log: each for log, each in self._members.items() if not log.is_closed}
-        self._first_live = min(
-            (each.first_sequence for each in self._unsynced.values()), default=last + 1
-        )
+        firsts = [each.first_sequence for each in self._unsynced.values()]
+        firsts += [
+            each.first_sequence for each in self._delayed.values() if each.first_sequence >= 0
+        ]
+        self._first_live = min(firsts, default=last + 1)
         self._last_entries = {
             name: entry
             for name, entry in self._last_entries.items()
@@ -531,10 +671,12 @@ class CommitJournal:
         self._is_share_reported = False
         return self._current
 
-    def _add_file(self, more_bytes: int = 0) -> None:
+    def _add_file(self, more_bytes: int = 0, *, has_records: bool = False) -> None:
         path = journal_path(self._directory, self._next_number)
         size = (self._options.size_bytes // 2 + more_bytes) // 4096 * 4096
-        self._files.append(create_journal_file(self._filesystem, path, size))
+        takes_records = self._options.takes_records or has_records
+        made = create_journal_file(self._filesystem, path, size, takes_records=takes_records)
+        self._files.append(made)
         self._next_number += 1
 
     def _try_add_file(self) -> None:
@@ -575,8 +717,8 @@ class CommitJournal:
     def needs_recovery(self) -> bool:
         """True if the own files of a log may lack what a commit has."""
         with self._lock:
-            self._drop_synced(self._next_sequence - 1, dict(self._unsynced))
-            return bool(self._unsynced) or self._error is not None
+            self._drop_synced(self._next_sequence - 1, dict(self._unsynced), self._recorded())
+            return bool(self._unsynced or self._recorded()) or self._error is not None
 
 
 def _add_read(builder: CommitBuilder, name: PartitionName, pending: PendingCommit) -> None:
@@ -596,7 +738,7 @@ def _add_read(builder: CommitBuilder, name: PartitionName, pending: PendingCommi
     )
 
 
-def _data_of(filesystem: FileSystem, entry: DataEntry) -> bytes:
+def _data_of(filesystem: FileSystem, entry: JournalEntry) -> bytes:
     """Return the bytes of an entry of an earlier journal; OSError if the disk has others now."""
     handle = filesystem.open(entry.path)
     try:
@@ -614,11 +756,11 @@ def _is_synced(unsynced: _Unsynced) -> bool:
     return log is not None and partition_of(log).flusher.synced_offset >= unsynced.end_offset
 
 
-def _sync(log: Log) -> None:
-    """Sync the own files of a log; an error takes it offline and is reported there."""
-    partition = partition_of(log)
-    if partition.flusher.synced_offset < partition.local.snapshot.end_offset:
-        try:
-            log.flush()
-        except Exception as error:  # noqa: BLE001 - its commits stay
-            logger.info("%s is not synced: %s", log.directory, error)
+def _refusal_of(records: DelayedRecords) -> KafkaLogError:
+    """Return why the log of records cannot be written."""
+    log: Log = records.log
+    try:
+        partition_of(log).gate.ensure_owner()
+    except KafkaLogError as error:
+        return error
+    return LogOfflineError(f"{log.directory} cannot be written", path=log.directory)

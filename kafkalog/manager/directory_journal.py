@@ -1,17 +1,18 @@
 """The commit journal of one data directory, from its recovery to its removal.
 
 Order of a start after a stop that was not in order: the files of the last journal are read; before
-a log is opened for its recovery, its entries are applied; after all logs were recovered, a new
-journal is created, with a copy of the entries of those that could not be, and the old files are
-removed.
+a log is opened for its recovery, its entries of bytes are applied; when it was recovered, those of
+records; after all logs were recovered, a new journal is created, with a copy of the entries of
+those that could not be, and the old files are removed.
 
 If the directory was closed in order, there is no journal. If the marker of a clean shutdown is
 there with one, another program has used the directory since, or it was not written to: the
 journal is older than the files, and is not applied. If a log lacks a part of it, the journal is
 kept as `.unapplied`, with a fault. So are files with entries that could not be applied.
 
-Crash points: those of `journal_recovery` for each log; then between the new file, with its copies,
-and the removal of the old ones: the next start reads both, and finds all other entries applied.
+Crash points: those of `journal_recovery` and `records_recovery` for each log; then between the new
+file, with its copies, and the removal of the old ones: the next start reads both, and finds all
+other entries applied.
 
 Thread-safety: `recover` and `settle` from any thread, one at a time for a partition; `commit` and
 `withdrawn` from any thread; the rest by the holder of the manager's lock.
@@ -24,21 +25,30 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafkalog.errors import LogOfflineError
+from kafkalog.clock import SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaLogError, LogOfflineError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import COMMIT_JOURNAL
+from kafkalog.log.checkpoint_store import FileCheckpointStore
 from kafkalog.log.log import Log
-from kafkalog.manager.commit_journal import CommitJournal, JournalOptions, RunLogs
+from kafkalog.log.opening import open_partition
+from kafkalog.log.partition import LogEnvironment
+from kafkalog.log.partition_paths import find_partition_paths
+from kafkalog.manager.commit_journal import CommitJournal, JournalOptions, SyncLogs
 from kafkalog.manager.journal_recovery import apply_entries
+from kafkalog.manager.records_recovery import append_records, cut_damage
 from kafkalog.state.commit_journal import (
     UNAPPLIED,
-    DataEntry,
     JournalContent,
+    JournalEntry,
     PartitionName,
+    data_entries,
     journal_number,
     journal_path,
     read_journal,
+    records_entries,
     remove_journal_files,
 )
 from kafkalog.state.kafka_uuid import ZERO_ID
@@ -116,9 +126,28 @@ class DirectoryJournal:
                 continue
             if (read_partition_metadata(self._filesystem, path) or ZERO_ID) != name.topic_id:
                 continue
-            refusal = apply_entries(self._filesystem, path, entries, refusal=reason).refusal
+            refusal = apply_entries(
+                self._filesystem, path, data_entries(entries), refusal=reason
+            ).refusal
+            refusal = refusal or self._compare_records(path, entries, reason)
             if refusal:
                 self._refuse(name.directory, refusal)
+
+    def _compare_records(self, path: Path, entries: Sequence[JournalEntry], reason: str) -> str:
+        """Return why the records of a journal are not in a log; empty if they are."""
+        found = records_entries(entries)
+        if not found:
+            return ""
+        store = FileCheckpointStore(find_partition_paths(self._filesystem, path))
+        environment = LogEnvironment(clock=SystemClock())
+        try:
+            log = Log(open_partition(store, LogConfig(), environment, read_only=True))
+        except KafkaLogError as error:
+            return f"{path}: {error}"
+        try:
+            return append_records(self._filesystem, log, found, refusal=reason)
+        finally:
+            log.close()
 
     def recover(self, directory_name: str) -> None:
         """
@@ -137,7 +166,31 @@ class DirectoryJournal:
                 if name.topic_id != topic_id:
                     self._refuse(directory_name, f"{path}: the topic has another id now")
                     continue
-                refusal = apply_entries(self._filesystem, path, entries).refusal
+                data, records = data_entries(entries), records_entries(entries)
+                refusal = apply_entries(self._filesystem, path, data).refusal
+                if refusal:
+                    self._refuse(directory_name, refusal)
+                elif records:
+                    end_offset = max((each.end_offset for each in data), default=0)
+                    cut_damage(self._filesystem, path, records, data_end_offset=end_offset)
+
+    def recover_records(self, directory_name: str, log: Log) -> None:
+        """
+        Append the records that a log lacks, after it was recovered; they are on the disk then.
+
+        Raises:
+            KafkaLogError: the disk refused; the next call repeats it.
+        """
+        path = self._directory / directory_name
+        with storage_errors(path, doing="applying the commit journal to"):
+            for name, entries in self._entries_of(directory_name):
+                found = records_entries(entries)
+                if not found or directory_name in self.refusals:
+                    continue
+                if name.topic_id != (read_partition_metadata(self._filesystem, path) or ZERO_ID):
+                    # As the entries of bytes: reported already.
+                    continue
+                refusal = append_records(self._filesystem, log, found)
                 if refusal:
                     self._refuse(directory_name, refusal)
 
@@ -185,7 +238,7 @@ class DirectoryJournal:
                     self.writer = writer
             self._retire_files()
 
-    def _entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[DataEntry]]]:
+    def _entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[JournalEntry]]]:
         if self.writer is not None:
             return self.writer.entries_of(directory_name)
         return self._content.entries_of(directory_name)
@@ -245,10 +298,10 @@ class DirectoryJournal:
         finally:
             context.__exit__(None, None, None)
 
-    def checkpoint(self, run: RunLogs) -> None:
+    def checkpoint(self, sync_logs: SyncLogs) -> None:
         """Sync the own files of the logs; see `CommitJournal.checkpoint`."""
         if self.writer is not None:
-            self.writer.checkpoint(run)
+            self.writer.checkpoint(sync_logs)
 
     def close(self) -> None:
         """

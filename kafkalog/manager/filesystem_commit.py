@@ -53,10 +53,14 @@ class FilesystemCommit:
 
     Args:
         run: calls a function for several logs at the same time.
+        reached_by: returns the offset below which nothing of a log is to be synced.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(
+        self, run: Run, reached_by: Callable[[Log], int] = lambda log: log.durable_offset
+    ) -> None:
         self._run = run
+        self._reached_by = reached_by
         self._filesystem_sync: FilesystemSync | None = None
         self._logs_min = 0
         self._has_failed = False
@@ -69,10 +73,10 @@ class FilesystemCommit:
         self._logs_min = logs_min
 
     def select(self, logs: Iterable[Log]) -> list[Log]:
-        """Return the logs that `commit` is for: those that are not durable, if they are many."""
+        """Return the logs that `commit` is for: those that are to be synced, if they are many."""
         if self._filesystem_sync is None or self._has_failed:
             return []
-        dirty = [log for log in logs if log.durable_offset < end_of(log) and self._covers(log)]
+        dirty = [log for log in logs if self._reached_by(log) < end_of(log) and self._covers(log)]
         return dirty if len(dirty) >= self._logs_min else []
 
     def commit(self, logs: Sequence[Log]) -> dict[Log, BaseException | None]:

@@ -38,10 +38,10 @@ from weakref import WeakKeyDictionary
 from kafkalog.commit_threads import can_lead
 from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem, FilesystemSync
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, partition_of
 from kafkalog.log.meters import DiskMeters
 from kafkalog.manager.background import started_thread, taken_from
-from kafkalog.manager.commit_journal import JournalOptions
+from kafkalog.manager.commit_journal import CommitJournal, JournalOptions
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.directory_journal import DirectoryJournal
 from kafkalog.manager.filesystem_commit import FilesystemCommit, end_of, error_of
@@ -167,6 +167,24 @@ class CommitRequest:
             return failures
 
 
+def sync_own_files(log: Log) -> None:
+    """Sync the own files of a log; an error takes it offline and is reported there."""
+    flusher = partition_of(log).flusher
+    if flusher.synced_offset < end_of(log):
+        try:
+            log.flush()
+        except Exception as error:  # noqa: BLE001 - its commits stay
+            logger.info("%s is not synced: %s", log.directory, error)
+
+
+def append_delayed(log: Log) -> None:
+    """Append the delayed records of a log; of an error they stay in the commit journal."""
+    try:
+        partition_of(log).delayed.append_due()
+    except KafkaLogError as error:
+        logger.info("%s does not get its delayed records: %s", log.directory, error)
+
+
 def sync_log(log: Log) -> BaseException | None:
     """Put a log on the disk, unless it is; return the error of that."""
     # Of a closed log, too: its close has synced it, unless the disk refused.
@@ -200,6 +218,10 @@ class GroupCommitter:
         self._checkpoint_threads = SideBySide(min(thread_count, CHECKPOINT_THREADS))
         self._checkpoint_lock = threading.Lock()
         self._filesystem_commit = FilesystemCommit(self._threads.run)
+        # Of the files themselves: for commits the bytes in the journal count, too.
+        self._filesystem_checkpoint = FilesystemCommit(
+            self._checkpoint_threads.run, lambda log: partition_of(log).flusher.synced_offset
+        )
         self._has_threads = thread_count > 1
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -209,13 +231,31 @@ class GroupCommitter:
         # Held by the thread that has a round; outermost, no other lock is held when it is taken.
         self._round_lock = threading.Lock()
 
-    def use_filesystem_sync(self, filesystem_sync: FilesystemSync, logs_min: int) -> None:
+    @property
+    def journal(self) -> CommitJournal | None:
+        """The commit journal that takes commits; None without one."""
+        return None if self._journal is None else self._journal.writer
+
+    def use_filesystem_sync(
+        self,
+        filesystem_sync: FilesystemSync,
+        logs_min: int,
+        *,
+        of_checkpoints: FilesystemSync | None = None,
+    ) -> None:
         """
         Commit that many logs by one sync of their file system; closed with this object.
 
         To be called before the first append to a log of the directory.
+
+        Args:
+            filesystem_sync: the sync.
+            logs_min: number of logs.
+            of_checkpoints: another one, for the checkpoints of the commit journal; None for none.
         """
         self._filesystem_commit.use(filesystem_sync, logs_min)
+        if of_checkpoints is not None:
+            self._filesystem_checkpoint.use(of_checkpoints, logs_min)
 
     def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
         """
@@ -260,7 +300,15 @@ class GroupCommitter:
         """Sync the own files of the logs that the commit journal has bytes of."""
         with self._checkpoint_lock:
             if self._journal is not None:
-                self._journal.checkpoint(self._checkpoint_threads.run)
+                self._journal.checkpoint(self._sync_own_files)
+
+    def _sync_own_files(self, logs: Sequence[Log]) -> None:
+        """Put the own files of logs on the disk; one thread at a time."""
+        self._checkpoint_threads.run(append_delayed, logs)
+        together = self._filesystem_checkpoint.select(logs)
+        self._filesystem_checkpoint.commit(together)
+        done = set(together)
+        self._checkpoint_threads.run(sync_own_files, [log for log in logs if log not in done])
 
     def close(self) -> None:
         """
@@ -281,6 +329,7 @@ class GroupCommitter:
             self._filesystem_commit.close()
         with self._checkpoint_lock:
             self._checkpoint_threads.close()
+            self._filesystem_checkpoint.close()
 
     def _ensure_thread(self) -> bool:
         """Return whether the thread runs; it is started if it may be. The lock is held."""
@@ -342,6 +391,11 @@ class GroupCommitter:
         for request in requests:
             request.finish(results)
 
+    def record_delayed(self, log_count: int, request_count: int, elapsed_ns: int) -> None:
+        """Record a commit of delayed records, and its time in ns."""
+        self._record_group(log_count, request_count)
+        self.meters.commit.observe(elapsed_ns)
+
     def _record_group(self, log_count: int, request_count: int) -> None:
         self.meters.commit_logs.observe(log_count)
         self.meters.commit_requests.observe(request_count)
@@ -356,9 +410,11 @@ def _journal_options(
 ) -> JournalOptions:
     return JournalOptions(
         takes_commits=config.journal_enable,
+        takes_records=config.journal_enable and config.journal_linger_ms > 0,
         size_bytes=config.journal_bytes,
         log_bytes_max=config.journal_log_max_bytes,
         syncs=committer.meters.syncs,
+        record_group=committer.record_delayed,
         published_together=directory.durable_offsets.published_together,
         on_failure=on_failure,
         request_checkpoint=lambda: supervisor.once(JOURNAL_CHECKPOINT, committer.checkpoint, 0),
@@ -406,12 +462,15 @@ class DirectoryCommitters:
             return
         for path, committer in self._committers.items():
             try:
+                of_checkpoints = filesystem.open_filesystem_sync(path)
                 filesystem_sync = filesystem.open_filesystem_sync(path)
             except OSError as error:
                 logger.info("%s: its logs are synced one by one: %s", path, error)
                 continue
             if filesystem_sync is not None:
-                committer.use_filesystem_sync(filesystem_sync, logs_min)
+                committer.use_filesystem_sync(
+                    filesystem_sync, logs_min, of_checkpoints=of_checkpoints
+                )
 
     def begin_journals(
         self,
@@ -454,6 +513,15 @@ class DirectoryCommitters:
             lambda path: self._committers[path].checkpoint(),
             delay_ms=period_ms,
         )
+
+    def journal_of(self, log: Log) -> CommitJournal | None:
+        """
+        Return the commit journal of the data directory of a log; None without one.
+
+        Raises:
+            ValueError: as `commit`.
+        """
+        return (self._by_log.get(log) or self._committer_of(log)).journal
 
     def commit(self, logs: Iterable[Log]) -> dict[Log, KafkaLogError]:
         """

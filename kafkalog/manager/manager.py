@@ -58,6 +58,7 @@ from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
 from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.manager.cleaning.states import CleaningStates
+from kafkalog.manager.delayed_commits import DELAYED_APPEND, DelayedCommits
 from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.directory_group import DirectoryGroup, as_directories
@@ -234,6 +235,7 @@ class LogManager(ClosingContextManager):
         self._compaction = self._compaction_on(scheduler)
         thread_count = config.commit_threads if _has_threads(scheduler) else 1
         self._committers = DirectoryCommitters(group.all, meters.disks, thread_count)
+        self.delayed_commits = self._make_delayed_commits()
         self._metrics = self._make_metrics()
         self._start(dependencies)
         self._end_warning = self._warn_unless_closed()
@@ -456,6 +458,10 @@ class LogManager(ClosingContextManager):
             else [self._registry.get(TopicPartition(*each)) for each in partitions]
         )
         logs = {each.topic_partition: log for each in found if (log := each.log) is not None}
+        for log in logs.values():
+            gate = partition_of(log).gate
+            if gate.state.has_delayed:
+                gate.ensure_writable()
         for error in self.commit(list(logs.values())).values():
             raise error
         return {name: log.durable_offset for name, log in logs.items()}
@@ -911,6 +917,19 @@ class LogManager(ClosingContextManager):
                 self._opener.release(partition, LogClosedError("the start of the manager failed"))
             group.release()
             raise
+
+    def _make_delayed_commits(self) -> DelayedCommits | None:
+        config, supervisor = self.config, self._supervisor
+        if not config.journal_enable or not config.journal_linger_ms or self._gate.is_read_only:
+            return None
+        return DelayedCommits(
+            self._filesystem,
+            config.journal_linger_ms,
+            journal_of=self._committers.journal_of,
+            commit_logs=self._committers.commit,
+            schedule=partial(supervisor.once, DELAYED_APPEND),
+            faults=supervisor.faults,
+        )
 
     def _begin_journals(self, directories: Iterable[DataDirectory]) -> None:
         self._committers.begin_journals(

@@ -183,9 +183,10 @@ class LogOpener:
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition
         started_ns = perf_counter_ns()
+        is_recovered = not self._is_read_only and not directory.sessions.is_clean(str(name))
         try:
             store = DirectoryCheckpointStore.of(directory, name)
-            if not self._is_read_only and not directory.sessions.is_clean(str(name)):
+            if is_recovered:
                 directory.journal.recover(str(name))
             opened = open_partition(
                 # Only the writer may cache checkpoints.
@@ -194,6 +195,9 @@ class LogOpener:
                 self._environment_of(partition),
                 read_only=self._is_read_only,
             )
+            log = Log(opened)
+            if is_recovered:
+                self._recover_records(partition, log)
         except (OSError, KafkaLogError) as error:
             if self._is_read_only and _is_missing(partition, error):
                 # The next look finds out whether its writer has deleted it, or is creating it.
@@ -206,12 +210,22 @@ class LogOpener:
         if not opened.open_files.is_released:
             self._open_log_limit.add(opened.open_files)
         directory.journal.settle(str(name))
-        log = Log(opened)
         partition.set_log(log)
         self._meters.disks[directory.path].open.observe(perf_counter_ns() - started_ns)
         self._meters.record_opening(log.recovery_report)
         self._faults.clear_error(OPEN, name)
         return log
+
+    def _recover_records(self, partition: ManagedPartition, log: Log) -> None:
+        """Append what the commit journal has of a log that was recovered; close it on an error."""
+        try:
+            partition.directory.journal.recover_records(str(partition.topic_partition), log)
+        except BaseException as error:
+            # Not closed in order: the next opening would not read the journal.
+            partition_of(log).gate.mark_offline(error, notify=False)
+            with contextlib.suppress(OSError, KafkaLogError):
+                log.close()
+            raise
 
     def _ensure_usable(self, partition: ManagedPartition) -> None:
         if self._is_stopped:

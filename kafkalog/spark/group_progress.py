@@ -164,6 +164,11 @@ class _LogsOfDirectory:
         """Refuse: a manager moves the topic of an older version, which has one partition."""
         raise NotImplementedError(f"no partition {topic}-{partition} is made here")
 
+    @property
+    def delayed_commits(self) -> None:
+        """No append is delayed."""
+        return None
+
     def has_files(self, topic: str, partition: int) -> bool:
         """Return whether a partition may hold records."""
         name = partition_directory_name(TopicPartition(topic, partition))

@@ -1,8 +1,8 @@
 """Files of the commit journal of a data directory: layout, writing, reading.
 
 One append to one file makes the ends of many logs durable (`kafkalog.manager.commit_journal`). The
-file is a redo log of bytes: each entry has bytes of one segment file and their position. Integers
-are big-endian.
+file is a redo log: an entry has bytes of one segment file and their position, or records of one
+partition and their offsets, which no segment file has yet. Integers are big-endian.
 
 `.kafkalog_journal.<number>` in the data directory, allocated at its full size, with zeros:
 
@@ -12,7 +12,7 @@ are big-endian.
 Header:
 
     magic    8  "kafkalog"                   journal id  8  random, of this file
-    version  2  1                            crc         4  CRC-32C of the fields before
+    version  2  1; 2 with records            crc         4  CRC-32C of the fields before
     zero     2
 
 Commit: its header, then `count` entries, then the bytes of all data entries, in order, then zeros.
@@ -29,6 +29,8 @@ Entries, by their first byte:
     2  data  kind 1, anchor size 1, zero 2, number 4, size 4, data crc 4, base offset of the
              segment 8, position 8, first offset 8, end offset 8, anchor crc 4
     3  void  kind 1, zero 3, number 4: all entries before it of the partition do not count
+    4  records  kind 1, zero 3, number 4, size 4, data crc 4, first offset 8, end offset 8; their
+             data is described, and read, by `kafkalog.state.journal_records`
 
 The anchor is up to 64 bytes before the position in the same segment file: bytes of another
 program's log are not continued. `data crc` is the CRC-32C of the data.
@@ -50,10 +52,10 @@ import contextlib
 import secrets
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import Buffer
 
@@ -75,14 +77,18 @@ __all__ = [
     "CommitBuilder",
     "DataEntry",
     "JournalContent",
+    "JournalEntry",
     "JournalFile",
     "PartitionName",
+    "RecordsEntry",
     "create_journal_file",
+    "data_entries",
     "ensure_applied",
     "journal_number",
     "journal_path",
     "read_entry",
     "read_journal",
+    "records_entries",
     "remove_journal_files",
 ]
 
@@ -98,16 +104,19 @@ UNAPPLIED: Final = ".unapplied"
 
 _MAGIC: Final = b"kafkalog"
 _COMMIT_MAGIC: Final = b"kkcommit"
-_VERSION: Final = 1
+# Without and with entries of records, which earlier versions of this library do not know.
+_VERSIONS: Final = (1, 2)
 _FILE_HEADER: Final = struct.Struct(">8sHH8s")
 _SUM: Final = struct.Struct(">I")
 _COMMIT: Final = struct.Struct(">8s8sqqIII")
 _NAME: Final = struct.Struct(">BBHI16s")
 _DATA: Final = struct.Struct(">BBHIIIqqqqI")
 _VOID: Final = struct.Struct(">BBHI")
+_RECORDS: Final = struct.Struct(">BBHIIIqq")
 _NAME_KIND: Final = 1
 _DATA_KIND: Final = 2
 _VOID_KIND: Final = 3
+_RECORDS_KIND: Final = 4
 _COMMIT_BYTES: Final = _COMMIT.size + _SUM.size
 _ZERO_BYTES: Final = 1024 * 1024
 
@@ -202,12 +211,29 @@ class CommitBuilder:
         number = self.number(name)
         self.table.add_data(number, base_offset, position, *offsets, bytes_before, data)
 
-    def add_copy(self, name: PartitionName, entry: DataEntry, data: bytes) -> None:
+    def add_copy(self, name: PartitionName, entry: JournalEntry, data: bytes) -> None:
         """Add an entry of another file, with its bytes."""
+        if isinstance(entry, RecordsEntry):
+            self.add_records(name, entry.first_offset, entry.end_offset, data)
+            return
         place = entry.base_offset, entry.position, entry.first_offset, entry.end_offset
         number = self.number(name)
         fields = _DATA_KIND, entry.anchor_size, 0, number, len(data), entry.checksum, *place
         self.table.add_entry(_DATA.pack(*fields, entry.anchor_checksum), data)
+
+    def add_records(
+        self, name: PartitionName, first_offset: int, end_offset: int, data: bytes
+    ) -> None:
+        """
+        Add records.
+
+        Args:
+            name: the partition.
+            first_offset, end_offset: first offset, and one above the last.
+            data: the records (`encode_records`).
+        """
+        fields = _RECORDS_KIND, 0, 0, self.number(name), len(data), crc32c(data)
+        self.table.add_entry(_RECORDS.pack(*fields, first_offset, end_offset), data)
 
     def add_void(self, name: PartitionName) -> None:
         """Add that the entries of a partition before this one do not count."""
@@ -305,9 +331,17 @@ class JournalFile:
         self._handle.close()
 
 
-def create_journal_file(filesystem: FileSystem, path: Path, size_bytes: int) -> JournalFile:
+def create_journal_file(
+    filesystem: FileSystem, path: Path, size_bytes: int, *, takes_records: bool = False
+) -> JournalFile:
     """
     Create a journal file, with all its blocks; on the disk when this returns.
+
+    Args:
+        filesystem: the disk.
+        path: of the file.
+        size_bytes: its size.
+        takes_records: whether it may get entries of records.
 
     Crash points: before the rename is on the disk there is a `.tmp`, which the next start removes.
 
@@ -315,7 +349,7 @@ def create_journal_file(filesystem: FileSystem, path: Path, size_bytes: int) -> 
         OSError: the disk refused; nothing is left.
     """
     journal_id = secrets.token_bytes(8)
-    fields = _FILE_HEADER.pack(_MAGIC, _VERSION, 0, journal_id)
+    fields = _FILE_HEADER.pack(_MAGIC, _VERSIONS[takes_records], 0, journal_id)
     header = (fields + _SUM.pack(crc32c(fields))).ljust(BLOCK_BYTES, b"\0")
     temporary = temporary_path(path)
     handle = filesystem.create_new(temporary)
@@ -380,6 +414,37 @@ class DataEntry(NamedTuple):
     anchor_checksum: int
 
 
+class RecordsEntry(NamedTuple):
+    """
+    Records in a journal file.
+
+    Attributes:
+        sequence, path, file_position, size, checksum: as of a `DataEntry`.
+        first_offset, end_offset: their offsets.
+    """
+
+    sequence: int
+    path: Path
+    file_position: int
+    size: int
+    checksum: int
+    first_offset: int
+    end_offset: int
+
+
+JournalEntry: TypeAlias = DataEntry | RecordsEntry
+
+
+def data_entries(entries: Iterable[JournalEntry]) -> list[DataEntry]:
+    """Return the entries with bytes of segments."""
+    return [each for each in entries if isinstance(each, DataEntry)]
+
+
+def records_entries(entries: Iterable[JournalEntry]) -> list[RecordsEntry]:
+    """Return the entries with records."""
+    return [each for each in entries if isinstance(each, RecordsEntry)]
+
+
 @dataclass(slots=True)
 class JournalContent:
     """
@@ -391,11 +456,11 @@ class JournalContent:
         damage: what is damaged; a commit that a power cut tore is no damage.
     """
 
-    entries: dict[PartitionName, list[DataEntry]] = field(default_factory=dict)
+    entries: dict[PartitionName, list[JournalEntry]] = field(default_factory=dict)
     last_sequence: int = -1
     damage: list[str] = field(default_factory=list)
 
-    def entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[DataEntry]]]:
+    def entries_of(self, directory_name: str) -> list[tuple[PartitionName, list[JournalEntry]]]:
         """Return the entries of all topics whose partition had a directory of this name."""
         return [each for each in self.entries.items() if each[0].directory == directory_name]
 
@@ -410,7 +475,7 @@ class _Commit(NamedTuple):
     sequence: int
     first_live: int
     end: int
-    steps: list[tuple[PartitionName, DataEntry | None]]
+    steps: list[tuple[PartitionName, JournalEntry | None]]
 
 
 def read_journal(filesystem: FileSystem, paths: list[Path]) -> JournalContent:
@@ -433,8 +498,10 @@ def read_journal(filesystem: FileSystem, paths: list[Path]) -> JournalContent:
     first_live = max((each.first_live for each in commits), default=0)
     expected = first_live
     for commit in commits:
+        # A commit whose write failed may be whole; the next one, in the other file, has its number.
+        is_repeated = commit.sequence == content.last_sequence
         content.last_sequence = commit.sequence
-        if commit.sequence < expected:
+        if commit.sequence < first_live or (commit.sequence < expected and not is_repeated):
             continue
         if commit.sequence > expected:
             content.damage.append(
@@ -458,6 +525,7 @@ class _FileReader:
         self._size = handle.size()
         self._damage = damage
         self._names: dict[int, PartitionName] = {}
+        self._has_records = False
         if self._size > FILE_BYTES_MAX:
             raise CorruptStateError(
                 f"{path}: the size must be <= {FILE_BYTES_MAX} bytes, got {self._size}", path=path
@@ -486,7 +554,8 @@ class _FileReader:
             magic, version, _zero, journal_id = _FILE_HEADER.unpack_from(data)
             (checksum,) = _SUM.unpack_from(data, _FILE_HEADER.size)
             is_whole = checksum == crc32c(data[: _FILE_HEADER.size])
-            if is_whole and (magic, version) == (_MAGIC, _VERSION):
+            if is_whole and magic == _MAGIC and version in _VERSIONS:
+                self._has_records = version > _VERSIONS[0]
                 return bytes(journal_id)
         return None
 
@@ -509,9 +578,9 @@ class _FileReader:
 
     def _steps(
         self, table: bytes, count: int, sequence: int, position: int, end: int
-    ) -> list[tuple[PartitionName, DataEntry | None]] | None:
+    ) -> list[tuple[PartitionName, JournalEntry | None]] | None:
         """Return the entries of a commit; None if it is not whole."""
-        steps: list[tuple[PartitionName, DataEntry | None]] = []
+        steps: list[tuple[PartitionName, JournalEntry | None]] = []
         names = dict(self._names)
         at = 0
         try:
@@ -527,6 +596,11 @@ class _FileReader:
                     steps.append((names[number], entry))
                     at += _DATA.size
                     position += entry.size
+                elif kind == _RECORDS_KIND and self._has_records:
+                    records, number = self._records_entry(table, at, sequence, position)
+                    steps.append((names[number], records))
+                    at += _RECORDS.size
+                    position += records.size
                 elif kind == _VOID_KIND:
                     *_fields, number = _VOID.unpack_from(table, at)
                     steps.append((names[number], None))
@@ -570,8 +644,18 @@ class _FileReader:
         )
         return entry, number
 
+    def _records_entry(
+        self, table: bytes, at: int, sequence: int, position: int
+    ) -> tuple[RecordsEntry, int]:
+        fields = _RECORDS.unpack_from(table, at)
+        _kind, _zero, _zeros, number, size, checksum, first_offset, end_offset = fields
+        if first_offset < 0 or end_offset <= first_offset:
+            raise ValueError("an entry has impossible numbers")
+        place = self._path, position, size, checksum
+        return RecordsEntry(sequence, *place, first_offset, end_offset), number
 
-def read_entry(handle: FileHandle, entry: DataEntry) -> bytes | None:
+
+def read_entry(handle: FileHandle, entry: JournalEntry) -> bytes | None:
     """Return the bytes of an entry, None if they are not those that were written."""
     data = handle.pread(entry.size, entry.file_position)
     is_whole = len(data) == entry.size and crc32c(data) == entry.checksum

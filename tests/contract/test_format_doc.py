@@ -28,14 +28,21 @@ from kafkalog.files.names import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.records.codecs import Codec, decompress
+from kafkalog.state import journal_records
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
-from kafkalog.state.commit_journal import PartitionName, read_journal
+from kafkalog.state.commit_journal import (
+    PartitionName,
+    data_entries,
+    read_entry,
+    read_journal,
+    records_entries,
+)
 from kafkalog.state.durable_offsets import partition_digest
 from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.shutdown_marker import read_shutdown_marker
 from tests.support import reference
-from tests.support.reference_journal import BLOCK, PlainCommit, file_bytes
+from tests.support.reference_journal import BLOCK, PlainCommit, file_bytes, record_bytes
 from tests.support.reference_messages import OldRecord, decode_entry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,10 +225,13 @@ def test_text_file_examples_parse_to_the_stated_values(tmp_path: Path) -> None:
     assert 436 == marker.broker_epoch
 
 
+JOURNALED = PartitionName("orders-0", UUID("00010203-0405-0607-0809-0a0b0c0d0e0f"))
+
+
 def test_commit_journal_example_has_the_stated_values(tmp_path: Path) -> None:
     """By the reference reader, and by the library."""
-    (example,) = examples("commit-journal")
-    orders = PartitionName("orders-0", UUID("00010203-0405-0607-0809-0a0b0c0d0e0f"))
+    example, _records = examples("commit-journal")
+    orders = JOURNALED
     anchor = 4, reference.crc32c(b"tail")
     commit = PlainCommit(
         7,
@@ -233,7 +243,7 @@ def test_commit_journal_example_has_the_stated_values(tmp_path: Path) -> None:
     assert example == content[2 * BLOCK :][: len(example)]
     path = tmp_path / ".kafkalog_journal.1"
     path.write_bytes(content)
-    (entry,) = read_journal(PosixFileSystem(), [path]).entries[orders]
+    (entry,) = data_entries(read_journal(PosixFileSystem(), [path]).entries[orders])
     assert (7, 7, 1000, 4096, 1016, 1017, *anchor) == (
         entry.sequence,
         entry.size,
@@ -244,6 +254,35 @@ def test_commit_journal_example_has_the_stated_values(tmp_path: Path) -> None:
         entry.anchor_size,
         entry.anchor_checksum,
     )
+
+
+def test_commit_journal_example_of_records_has_the_stated_values(tmp_path: Path) -> None:
+    """By the reference reader, and by the library; the file has version 2."""
+    _bytes, example = examples("commit-journal")
+    record = journal_records.JournalRecord(1_700_000_000_000, b"k", b"value")
+    commit = PlainCommit(
+        8,
+        5,
+        {0: (JOURNALED.directory, JOURNALED.topic_id.bytes)},
+        [("records", 0, 1017, 1018, record_bytes([(*record,)]))],
+    )
+    content = file_bytes(b"ABCDEFGH", [commit], version=2)
+    assert example == content[2 * BLOCK :][: len(example)]
+    path = tmp_path / ".kafkalog_journal.1"
+    path.write_bytes(content)
+    filesystem = PosixFileSystem()
+    (entry,) = records_entries(read_journal(filesystem, [path]).entries[JOURNALED])
+    assert (8, 22, 1017, 1018) == (
+        entry.sequence,
+        entry.size,
+        entry.first_offset,
+        entry.end_offset,
+    )
+    handle = filesystem.open(path)
+    data = read_entry(handle, entry)
+    handle.close()
+    assert data is not None
+    assert [record] == journal_records.decode_records(data, 1)
 
 
 def test_name_examples_parse_to_the_stated_values() -> None:

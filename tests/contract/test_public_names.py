@@ -247,6 +247,7 @@ FIELDS = {
         "journal_enable",
         "journal_bytes",
         "journal_log_max_bytes",
+        "journal_linger_ms",
         "journal_checkpoint_interval_ms",
         "log_initial_task_delay_ms",
         "log_retention_check_interval_ms",

@@ -15,7 +15,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import RunBuilder, SpareBuilder, pack_uncompressed
+from kafkalog._core.run_builder import RunBuilder, SpareBuilder, pack_batch, pack_uncompressed
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.codecs import Codec, compress
 from tests.support.arrow_c import bitmap
@@ -262,3 +262,41 @@ def test_run_builder_can_be_reset_after_a_refusal() -> None:
     run = builder.finish()
     assert not run.data
     assert not run.batches
+
+
+@given(ROWS, st.sampled_from([61, 150, 400, 10**6]), st.data())
+@settings(max_examples=examples(40))
+def test_one_packed_batch_equals_that_of_lists(
+    rows: list[tuple[bytes | None, bytes | None, int]], limit: int, data: st.DataObject
+) -> None:
+    """From any slot on; the builder that is shared is used again."""
+    keys, values = [row[0] for row in rows], [row[1] for row in rows]
+    times = [row[2] for row in rows]
+    spare, start = SpareBuilder(), data.draw(st.integers(0, len(rows) - 1))
+    builder = RunBuilder()
+    while start < len(rows):
+        builder.reset()
+        taken = builder.extend_lists(keys, values, np.array(times, np.int64), start, limit)
+        builder.close_batch()
+        expected = builder.finish()
+        run = pack_batch(spare, keys, values, times, start, limit)
+        assert bytes(run.data) == bytes(expected.data)
+        assert list(run.batches) == list(expected.batches)
+        assert run.record_count == expected.record_count == taken
+        assert run.log_append_time_ms is None
+        start += taken
+
+
+def test_packed_batch_of_lists_that_differ_or_lack_the_slot_is_refused() -> None:
+    """The builder that is shared can be used afterwards."""
+    spare = SpareBuilder()
+    one: list[bytes | None] = [b"v"]
+    for keys, values, times in (([], one, [1]), (one, [], [1]), (one, one, [1, 2])):
+        with pytest.raises(ValueError, match="keys, values and timestamps must be as many"):
+            pack_batch(spare, keys, values, times, 0, 1000)
+    for start in (-1, 1, 2**40):
+        with pytest.raises(ValueError, match=f"start must be below 1, got {start}"):
+            pack_batch(spare, [b"k"], [b"v"], [1], start, 1000)
+    with pytest.raises(TypeError):
+        pack_batch(spare, [b"k"], [b"v"], ["x"], 0, 1000)  # type: ignore[list-item]
+    assert pack_batch(spare, [b"k"], [b"v"], [1], 0, 1000).record_count == 1

@@ -6,11 +6,13 @@ import contextlib
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from kafkalog import KafkaLogError, LogManager, ManagerConfig, Record
+from kafkalog import KafkaLogError, LogManager, ManagerConfig, Producer, Record
+from kafkalog._core.murmur2 import partition_of
 from tests.support.crash_rig import MANY_STATES
 from tests.support.managers import SMALL_LOG, manual_manager, scheduler_of
 from tests.support.shares import calls
@@ -24,6 +26,8 @@ CONFIG = ManagerConfig(
     journal_enable=True,
     journal_bytes=1 << 18,
 )
+LINGER_MS = 100
+DELAYING = CONFIG.replace(journal_linger_ms=LINGER_MS)
 CALLS_MAX = 3_000
 
 Partition = tuple[str, int]
@@ -48,6 +52,7 @@ class Life:
     changing: dict[Partition, list[str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     serial: int = 0
+    producer: Producer | None = None
 
     def create(self, topic: str, count: int) -> None:
         """Create a topic."""
@@ -65,6 +70,30 @@ class Life:
             self.manager.log(topic, partition).append(
                 [Record(value=text.encode(), key=text.encode())]
             )
+
+    def send(self, topic: str, *partitions: int, count: int = 1) -> None:
+        """Send records to partitions by one call of a durable producer."""
+        if self.producer is None:
+            self.producer = self.manager.producer(wait="durable", on_full="raise")
+        partition_count = len(self.manager.topics()[topic])
+        keys, values = [], []
+        for partition in partitions:
+            for _ in range(count):
+                self.serial += 1
+                text = f"{topic} {partition} {self.serial} {'x' * 40}"
+                self.texts[topic, partition].append(text)
+                keys.append(key_of(partition, partition_count))
+                values.append(text.encode())
+        sent = self.producer.send_many(topic, keys, values)
+        self.producer.flush()
+        sent.result(0)
+        for partition in partitions:
+            place = topic, partition
+            self.durable[place] = len(self.texts[place])
+
+    def linger(self) -> None:
+        """Let the time of delayed appends come."""
+        scheduler_of(self.manager).advance(LINGER_MS)
 
     def flush(self) -> None:
         """Commit all logs together."""
@@ -95,6 +124,63 @@ class Life:
 
 
 Scenario = Callable[[Life], None]
+
+
+def delaying(life: Life) -> None:
+    """Records that are appended later, by time, by other appends, a checkpoint, a roll, a close."""
+    life.create("a", 3)
+    life.send("a", 0, 1, count=2)
+    life.send("a", 1, 2)
+    life.linger()
+    life.send("a", 0, 2)
+    life.append("a", 0)
+    life.send("a", 0, 1)
+    life.flush()
+    life.send("a", 0, 1, 2)
+    life.manager.log("a", 1).roll()
+    life.send("a", 1)
+    life.checkpoint()
+    life.send("a", 0, 1, 2, count=3)
+    life.linger()
+    life.send("a", 0, 2)
+    life.manager.close()
+
+
+def delaying_and_truncating(life: Life) -> None:
+    """Truncated below and above delayed records; other records at the same offsets."""
+    life.create("a", 2)
+    life.send("a", 0, 1)
+    life.linger()
+    life.send("a", 0)
+    life.truncate("a", 0, 1)
+    life.send("a", 0, 1)
+    life.linger()
+    life.append("a", 0)
+    life.send("a", 0, 1)
+    life.truncate("a", 0, 3)
+    life.append("a", 0)
+    life.send("a", 0, 1)
+    life.flush()
+    life.send("a", 0, 1)
+
+
+def delaying_and_coming_again(life: Life) -> None:
+    """A topic with delayed records is deleted and created again, and gets others."""
+    life.create("a", 1)
+    life.create("b", 1)
+    life.send("a", 0, count=2)
+    life.send("b", 0)
+    life.delete("a")
+    life.create("a", 1)
+    life.send("a", 0)
+    life.linger()
+    life.send("a", 0)
+    life.send("b", 0)
+    life.delete("b")
+    life.send("a", 0)
+
+
+DELAYING_SCENARIOS = [delaying, delaying_and_truncating, delaying_and_coming_again]
 
 
 def committing(life: Life) -> None:
@@ -198,6 +284,12 @@ def compacting(life: Life) -> None:
 SCENARIOS = [committing, truncating, coming_again, rolling, filling, compacting]
 
 
+def key_of(partition: int, partition_count: int) -> bytes:
+    """Return a key of a partition."""
+    keys = (b"key %d" % number for number in count())
+    return next(key for key in keys if partition_of(key, partition_count) == partition)
+
+
 def seen(manager: LogManager, place: Partition) -> list[str]:
     """Return the texts of a partition; a power cut may leave a hole before what was not synced."""
     records = manager.log(*place).records(on_corrupt="skip")
@@ -247,7 +339,7 @@ def verify(life: Life, disk: SimulatedDisk, config: ManagerConfig = CONFIG) -> N
 
 def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = CONFIG) -> int:
     """Cut the power at the calls of a scenario, check states after it; return their number."""
-    count = 0
+    state_count = 0
     for moment in calls(CALLS_MAX, step):
         disk = SimulatedDisk()
         disk.make_durable(A)
@@ -258,7 +350,7 @@ def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = 
             scenario(life)
             finished = True
         for choice, left in disk.crash_states(states, seed=moment):
-            count += 1
+            state_count += 1
             try:
                 verify(life, left, config)
             except BaseException as error:
@@ -266,16 +358,18 @@ def explore(scenario: Scenario, states: int, step: int, config: ManagerConfig = 
                 raise
         disk.clear_faults()
         if finished:
-            return count
+            return state_count
     raise AssertionError("the life never ended")
 
 
-def explore_failures(scenario: Scenario, error_number: int, step: int) -> int:
+def explore_failures(
+    scenario: Scenario, error_number: int, step: int, config: ManagerConfig = CONFIG
+) -> int:
     """Let a call of a scenario fail, then cut the power or close; return the number of runs."""
     for moment in calls(CALLS_MAX, step):
         disk = SimulatedDisk()
         disk.make_durable(A)
-        life = Life(manual_manager(A, config=CONFIG, filesystem=disk))
+        life = Life(manual_manager(A, config=config, filesystem=disk))
         disk.fail_at(moment, error_number)
         try:
             with contextlib.suppress(KafkaLogError):
@@ -283,10 +377,10 @@ def explore_failures(scenario: Scenario, error_number: int, step: int) -> int:
             has_failed = not disk.faults_waiting
             disk.clear_faults()
             for _choice, left in disk.crash_states(2, seed=moment):
-                verify(life, left)
+                verify(life, left, config)
             with contextlib.suppress(KafkaLogError):
                 life.manager.close()
-            verify(life, disk.killed())
+            verify(life, disk.killed(), config)
         except BaseException as error:
             error.add_note(f"call {moment} failed with {errno.errorcode[error_number]}")
             raise
@@ -327,3 +421,33 @@ def test_power_cut_with_journal_keeps_what_was_flushed(scenario: Scenario) -> No
 def test_power_cut_with_journal_at_any_call_keeps_what_was_flushed(scenario: Scenario) -> None:
     """Every fourth call, from a random first one, and many states; all calls as above."""
     assert explore(scenario, MANY_STATES, 4) > 50
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", DELAYING_SCENARIOS)
+def test_failing_call_keeps_acknowledged_records(scenario: Scenario, error_number: int) -> None:
+    """Whose append is delayed. A few of the calls; the slow run has more of them."""
+    assert explore_failures(scenario, error_number, 29, DELAYING) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", DELAYING_SCENARIOS)
+def test_any_failing_call_keeps_acknowledged_records(scenario: Scenario, error_number: int) -> None:
+    """Every fourth call, from a random first one; all calls with `KAFKALOG_CRASH_STEP=1`."""
+    assert explore_failures(scenario, error_number, 4, DELAYING) > 50
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("scenario", DELAYING_SCENARIOS)
+def test_power_cut_keeps_acknowledged_records(scenario: Scenario) -> None:
+    """Some of the calls; the slow run has more of them."""
+    assert explore(scenario, 3, 7, DELAYING) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", DELAYING_SCENARIOS)
+def test_power_cut_at_any_call_keeps_acknowledged_records(scenario: Scenario) -> None:
+    """Every fourth call, from a random first one, and many states; all calls as above."""
+    assert explore(scenario, MANY_STATES, 4, DELAYING) > 50

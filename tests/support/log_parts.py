@@ -94,6 +94,7 @@ class LogParts:
             local.published,
             GateState(is_read_only=read_only),
             reopen=lambda: None,
+            append_delayed=lambda: None,
             on_offline=self.offline.append,
             pause_cleaning=nullcontext,
         )

@@ -75,6 +75,8 @@ class Logs:
     def create_partition(self, topic: str, partition: int) -> None:
         self._partitions[topic].add(partition)
 
+    delayed_commits = None
+
     def commit(self, logs: Collection[Log]) -> dict[Log, KafkaLogError]:
         return self._committer.commit(logs)
 

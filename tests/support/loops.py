@@ -27,13 +27,16 @@ class Loops:
         disk: its disk.
     """
 
-    def __init__(self, path: Path, disk: HeldDisk) -> None:
+    def __init__(
+        self, path: Path, disk: HeldDisk, config: kafkalog.ManagerConfig | None = None
+    ) -> None:
         self.path = path
         self._disk = disk
+        self._config = config
 
     def open(self) -> PendingOpen[aio.AsyncLogManager]:
         """Return the manager, to be awaited or entered."""
-        return aio.open_manager([self.path], filesystem=self._disk.filesystem)
+        return aio.open_manager([self.path], self._config, filesystem=self._disk.filesystem)
 
     def run(self, main: Callable[[aio.AsyncLogManager], Awaitable[T]], partitions: int = 3) -> T:
         """Run a coroutine on a new loop, with a manager."""

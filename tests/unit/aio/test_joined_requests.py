@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkalog import aio
+from kafkalog import LogManager, ManagerConfig, aio
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.sent_range import SentRange
+from tests.support.held_disk import HeldDisk
 from tests.support.loops import Loops
 
 
@@ -78,3 +80,26 @@ def test_requests_that_follow_each_other_are_one_call(
     assert sorted([b"first", *(b"%d" % each for each in range(50))]) == sorted(
         each or b"" for each in loops.values()
     )
+
+
+def test_tasks_get_offsets_before_the_logs_have_their_records(
+    tmp_path: Path, disk: HeldDisk
+) -> None:
+    """With a linger of the commit journal; the logs get the records at the close."""
+    config = ManagerConfig(journal_enable=True, journal_linger_ms=60_000)
+    loops = Loops(tmp_path / "data", disk, config)
+
+    async def main(manager: aio.AsyncLogManager) -> list[list[SentRange]]:
+        async with manager.producer(wait="durable") as producer:
+            tasks = [producer.send_many("t", [b"%d" % n], [b"%d" % n]) for n in range(100)]
+            results = await asyncio.gather(*tasks)
+        logs = [await manager.log("t", partition) for partition in range(3)]
+        assert [(await log.offsets()).log_end_offset for log in logs] == [0, 0, 0]
+        return results
+
+    results = loops.run(main)
+    with LogManager([loops.path]) as manager:
+        for number, (sent,) in enumerate(results):
+            log = manager.log("t", sent.partition)
+            (record,) = log.records(sent.first_offset, sent.first_offset + 1)
+            assert (record.key, record.value) == (b"%d" % number, b"%d" % number)

@@ -47,6 +47,7 @@ class Rig:
             PublishedSnapshot(LogSnapshot(segments, 0, 0, 0)),
             GateState(**state),
             reopen=self.reopen,
+            append_delayed=lambda: self.calls.append("append"),
             on_offline=lambda error: self.calls.append(("offline", error)),
             pause_cleaning=self.pause_cleaning,
         )

@@ -16,6 +16,7 @@ from kafkalog.state.commit_journal import (
     JournalFile,
     PartitionName,
     create_journal_file,
+    data_entries,
     journal_number,
     journal_path,
     read_entry,
@@ -201,7 +202,7 @@ def test_hostile_tables_raise_nothing(tmp_path: Path, seed: int) -> None:
     )
     path.write_bytes(content)
     for entries_of_one in read_journal(DISK, [path]).entries.values():
-        for entry in entries_of_one:
+        for entry in data_entries(entries_of_one):
             assert 0 <= entry.base_offset
             assert entry.anchor_size <= min(64, entry.position)
             assert entry.first_offset <= entry.end_offset
@@ -232,3 +233,19 @@ def test_names_of_files() -> None:
     for name in ("", "01", "x", "1.unapplied", "1.tmp", "-1", "1" * 19, "\u0661"):
         assert journal_number(f".kafkalog_journal.{name}") is None
     assert journal_number(".kafkalog_topics") is None
+
+
+def test_commits_of_one_number_both_count(tmp_path: Path) -> None:
+    """A write that failed may be whole, and the next commit is in the other file."""
+    paths = [journal_path(tmp_path, number) for number in (1, 2)]
+    names = {0: (ORDERS.directory, ORDERS.topic_id.bytes)}
+    files = {0: b"stale", 1: b"1", 2: b"2"}, {0: b"stale", 2: b"2 again"}
+    for path, texts in zip(paths, files, strict=True):
+        commits = [
+            PlainCommit(sequence, 1, names, [plain(ORDERS, 100, text)])
+            for sequence, text in texts.items()
+        ]
+        path.write_bytes(file_bytes(ID, commits))
+    content = read_journal(DISK, paths)
+    assert not content.damage
+    assert data_of(content) == {ORDERS: [(1, b"1"), (2, b"2"), (2, b"2 again")]}
