@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from asv_bench.peers import sync_calls
 from asv_bench.peers.common import Options, add_options, options_of, report
-from asv_bench.peers.ingest_engines import CALLS, ENGINES, PEERS, properties_of
+from asv_bench.peers.ingest_engines import CALLS, ENGINES, LINGER, PEERS, properties_of
 from asv_bench.peers.ingest_process import CLIENTS, RECORDS, VALUE_BYTES, Round
 from asv_bench.peers.line_process import LineProcess
 from asv_bench.peers.results import THE_GOAL, Result, write_line
@@ -88,8 +88,7 @@ def results_of(found: Rounds, partition_count: int) -> Iterator[Result]:
     peers = [name for name in found if name in PEERS]
     best_times = min((times[name] for name in peers), key=statistics.median)
     best_p99 = min((p99[name] for name in peers), key=statistics.median)
-    # The goals are for the journal, where there is one.
-    with_goals = JOURNAL if JOURNAL in found else OURS
+    with_goals = engine_of_goals(found)
     for name in found:
         if name in PEERS:
             continue
@@ -103,6 +102,11 @@ def results_of(found: Rounds, partition_count: int) -> Iterator[Result]:
         yield replace(amount, unit="syncs a group")
     for peer in peers:
         yield _result(("", OURS, work), peer, times[OURS], times[peer])
+
+
+def engine_of_goals(names: Collection[str]) -> str:
+    """Return the engine that the goals are for: the one for many partitions, where there is one."""
+    return next((name for name in (LINGER, JOURNAL) if name in names), OURS)
 
 
 def work_of(partition_count: int) -> str:

@@ -26,7 +26,7 @@ from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOption
 from kafkalog import LogManager, ManagerConfig
 from kafkalog._core.murmur2 import partition_of
 
-__all__ = ["CALLS", "ENGINES", "PEERS", "Engine", "Request", "properties_of"]
+__all__ = ["CALLS", "ENGINES", "LINGER", "PEERS", "Engine", "Request", "properties_of"]
 
 Request: TypeAlias = tuple[list[bytes], list[bytes]]
 
@@ -205,10 +205,16 @@ class SQLite:
 
 
 CALLS: Final = "kafkalog, journal, a call a request"
+LINGER: Final = "kafkalog, journal with a linger"
 SETTINGS: Final[dict[str, dict[str, str]]] = {
     "kafkalog": {},
     "kafkalog, syncfs": {"kafkalog.commit.syncfs.logs": "8"},
     "kafkalog, journal": {"kafkalog.journal.enable": "true"},
+    LINGER: {
+        "kafkalog.journal.enable": "true",
+        "kafkalog.journal.linger.ms": "200",
+        "kafkalog.commit.syncfs.logs": "8",
+    },
 }
 PEERS: Final[dict[str, Callable[[Path, int], Engine]]] = {
     "RocksDB": RocksDB,

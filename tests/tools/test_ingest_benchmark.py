@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from asv_bench.peers import ingest, ingest_http, ingest_process, sync_calls
-from asv_bench.peers.ingest_engines import ENGINES
+from asv_bench.peers.ingest_engines import ENGINES, LINGER
 from asv_bench.peers.ingest_process import RECORDS, Round, make_requests
 from asv_bench.peers.line_process import LineProcess
 
@@ -117,6 +117,9 @@ def test_results_compare_with_the_best_of_each_kind() -> None:
     assert {"P18", "P19", "P20"} == set(goals)
     assert all(each.what.startswith("kafkalog, journal") for each in goals.values())
     assert all(each.is_reached for each in goals.values())
+    with_linger = {**with_journal, LINGER: rounds(25, 2000, 100)}
+    goals = {each.goal: each for each in ingest.results_of(with_linger, 1000) if each.goal}
+    assert {each.what for each in goals.values()} == {LINGER, f"{LINGER}: p99", f"{LINGER}: syncs"}
 
 
 def test_round_resolves_every_request() -> None:
@@ -134,7 +137,7 @@ def test_round_resolves_every_request() -> None:
     assert found.groups >= 1
 
 
-@pytest.mark.parametrize("name", [ingest.OURS, ingest.JOURNAL, "LMDB"])
+@pytest.mark.parametrize("name", [ingest.OURS, ingest.JOURNAL, LINGER, "LMDB"])
 def test_http_service_answers_each_request(name: str, tmp_path: Path) -> None:
     """Ours by `kafkalog.aio`, a peer by its pump."""
     requests = ingest_http.make_requests()
