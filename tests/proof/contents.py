@@ -9,6 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
+
+from kafkalog._core.murmur2 import partition_of
 
 __all__ = ["Content", "Spec", "content", "identity"]
 
@@ -29,6 +32,7 @@ class Spec:
         trims: something deletes its oldest segments in the background.
         topic: of a manager; empty for a log without one.
         partition: of that topic.
+        partition_count: of that topic, if keys select the partition; 0 if callers name it.
     """
 
     directory: str
@@ -39,6 +43,7 @@ class Spec:
     trims: bool = False
     topic: str = ""
     partition: int = 0
+    partition_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,19 @@ def content(spec: Spec, stream: int, operation: int, index: int) -> Content:
     key = b"k%d" % (drawn % spec.keys) if spec.keys else None
     if spec.tombstones and drawn % 11 == 0:
         return Content(key, None, (("id", name),))
+    if spec.partition_count:
+        key = _key_of(spec.partition, spec.partition_count, drawn % 1000)
     size = (drawn >> 8) % (40 if drawn % 7 else 900)
     begin = drawn >> 20 & 63
-    headers = (("h", b"x"),) if spec.magic == 2 and drawn % 5 == 0 else ()
+    has_headers = spec.magic == 2 and drawn % 5 == 0 and not spec.partition_count
+    headers = (("h", b"x"),) if has_headers else ()
     return Content(key, name + _FILLER[begin : begin + size], headers)
+
+
+def _key_of(partition: int, partition_count: int, first: int) -> bytes:
+    """Return a key of a partition, one of many."""
+    keys = (b"k%d" % number for number in count(first))
+    return next(key for key in keys if partition_of(key, partition_count) == partition)
 
 
 def identity(

@@ -12,6 +12,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -45,7 +46,7 @@ GROUP = "group"
 SINK_TOPIC = "rows"
 TRANSACTIONAL_IDS = ("tx-0", "tx-1")
 FORMS = ("records", "lists", "columns", "batches", "raw")
-LASTING = ("kept", "keyed", "trimmed")
+LASTING = ("kept", "keyed", "trimmed", "sent")
 VICTIM = "victim"
 KINDS = (
     "flush", "flush", "flush", "flush", "roll", "roll", "compact", "compact", "delete_records",
@@ -95,6 +96,7 @@ def manager_config(random: Random, *, quiet: bool = False) -> ManagerConfig:
             "kafkalog.journal.bytes": random.choice((str(1 << 18), str(1 << 20))),
             "kafkalog.journal.log.max.bytes": random.choice(("3000", "1000000")),
             "kafkalog.journal.checkpoint.interval.ms": random.choice(("5", "50", "86400000")),
+            "kafkalog.journal.linger.ms": random.choice(("0", "3", "40")),
         }
     )
 
@@ -149,7 +151,12 @@ class TopicWriter:
         for name in LASTING:
             self.make(name)
         self.find_victim()
-        work: list[Callable[[Random], None]] = [self.produce, self.append, self.commit_positions]
+        work: list[Callable[[Random], None]] = [
+            self.produce,
+            self.produce_together,
+            self.append,
+            self.commit_positions,
+        ]
         work += [
             _transactions_of(self, number, producer) for number, producer in enumerate(producers)
         ]
@@ -181,9 +188,9 @@ class TopicWriter:
         self.shared.add("end", "closing")
         self.shared.add("kind", "managers closed")
 
-    def spec(self, name: str, partition: int) -> Spec:
+    def spec(self, name: str, partition: int, count: int) -> Spec:
         """Return what the records of a partition have in common."""
-        keys = {"keyed": 12, "kept": 0, "trimmed": 9, VICTIM: 0}[name]
+        keys = {"keyed": 12, "trimmed": 9, "sent": 1000}.get(name, 0)
         return Spec(
             f"{name}-{partition}",
             keys,
@@ -192,6 +199,7 @@ class TopicWriter:
             trims=name == "trimmed",
             topic=name,
             partition=partition,
+            partition_count=count if name == "sent" else 0,
         )
 
     def make(self, name: str) -> None:
@@ -203,10 +211,11 @@ class TopicWriter:
             self.shared.add("topic", name, "there", [])
             if topic.state == "gone":
                 self.shared.add("wrong", "a deleted topic is back", name)
-            listed = [(each, self.spec(name, at)) for at, each in enumerate(topic.streams)]
+            count = len(topic.streams)
+            listed = [(each, self.spec(name, at, count)) for at, each in enumerate(topic.streams)]
             self.streams[name] = listed
             return
-        listed = [(next(self.numbers), self.spec(name, each)) for each in range(count)]
+        listed = [(next(self.numbers), self.spec(name, each, count)) for each in range(count)]
         for number, spec in listed:
             self.shared.add("stream", number, asdict(spec))
         self.shared.add("topic", name, "asked", [number for number, _ in listed])
@@ -246,6 +255,30 @@ class TopicWriter:
             if turn % 16 == 0:
                 if random.random() < 0.4:
                     producer.flush()
+                time.sleep(random.random() * 0.004)
+
+    def produce_together(self, random: Random) -> None:
+        """Send records to several partitions by one call, as a service does."""
+        producer = self.manager.producer(wait="durable", linger_ms=random.choice((0, 2)))
+        for _ in range(250):
+            sent, keys, values = [], [], []
+            for stream, spec in random.choices(self.streams["sent"], k=random.choice((1, 3, 9))):
+                number = next(self.numbers)
+                self.shared.add("ask", stream, number, 1)
+                each = content(spec, stream, number, 0)
+                sent.append((spec.partition, stream, number))
+                keys.append(each.key)
+                values.append(each.value)
+            with producer.group():
+                future = producer.send_many("sent", keys, values)
+            offsets: defaultdict[int, list[int]] = defaultdict(list)
+            for found in future.result():
+                first = found.first_offset
+                offsets[found.partition] += range(first, first + found.record_count)
+            for partition, stream, number in sent:
+                self.shared.add("ack", stream, number, offsets[partition].pop(0), True)
+            self.shared.add("kind", "calls of records that several partitions got together")
+            if random.random() < 0.3:
                 time.sleep(random.random() * 0.004)
 
     def send(
