@@ -562,6 +562,10 @@ class CommitJournal:
         """Take note that a partition was recovered: its own files have all of it."""
         with self._lock:
             self._unsynced.pop(directory_name, None)
+            # Its entries are in the file: a truncation must cancel them, also of another opening.
+            name, sequence = self._last_entry(directory_name)
+            if name is not None:
+                self._last_entries[directory_name] = name, sequence
             self._delayed.pop(directory_name, None)
 
     def _recorded(self) -> dict[DelayedRecords, int]:

@@ -180,7 +180,29 @@ def delaying_and_coming_again(life: Life) -> None:
     life.send("a", 0)
 
 
-DELAYING_SCENARIOS = [delaying, delaying_and_truncating, delaying_and_coming_again]
+def delaying_and_reopening(life: Life) -> None:
+    """A log with records in the journal is closed, opened again, truncated, and gets others."""
+    life.create("a", 2)
+    life.send("a", 0, 1)
+    life.manager.log("a", 0).close()
+    life.truncate("a", 0, 0)
+    life.send("a", 0, 1, count=2)
+    life.manager.log("a", 0).close()
+    life.manager.log("a", 1).close()
+    life.send("a", 0)
+    life.truncate("a", 1, 0)
+    life.send("a", 1)
+    life.linger()
+    life.append("a", 1)
+    life.flush()
+
+
+DELAYING_SCENARIOS = [
+    delaying,
+    delaying_and_truncating,
+    delaying_and_coming_again,
+    delaying_and_reopening,
+]
 
 
 def committing(life: Life) -> None:

@@ -462,3 +462,32 @@ def test_roll_between_append_and_commit_loses_nothing_in_a_power_cut(text: str) 
     for _choice, left in rig.disk.crash_states(100, seed=3):
         with contextlib.closing(manual_manager(A, config=CONFIG, filesystem=left)) as manager:
             assert values(manager, "t") == ["first", text, text, text]
+
+
+@pytest.mark.parametrize("change", ["delete", "move", "truncate"])
+def test_log_that_was_opened_again_cancels_its_records_in_the_journal(change: str) -> None:
+    """A kill right after it: nothing comes back, and nothing is reported as missing."""
+    rig = Rig(1)
+    other = Path("/disks/b")
+    rig.disk.make_durable(other)
+    rig.manager.close()
+    rig.manager = manual_manager(A, other, config=CONFIG, filesystem=rig.disk)
+    rig.producer = rig.manager.producer(wait="durable")
+    rig.commit("a", "b")
+    rig.manager.log("t").close()
+    if change == "delete":
+        rig.manager.log("t")
+        rig.manager.delete_topic("t")
+    elif change == "move":
+        rig.manager.log("t")
+        rig.manager.move_partition("t", 0, other)
+    else:
+        rig.manager.log("t").truncate_to(1)
+        rig.manager.log("t").flush()
+    with contextlib.closing(
+        manual_manager(A, other, config=CONFIG, filesystem=rig.disk.killed())
+    ) as manager:
+        assert not manager.health().faults
+        if change != "delete":
+            expected = ["first", "a", "b"] if change == "move" else ["first"]
+            assert values(manager, "t") == expected
